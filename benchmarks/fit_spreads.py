@@ -393,13 +393,13 @@ def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, 
 
 def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
     """How far out the ends of each kind of figure must be for sources that had no part in them to be held: a dozen
-    sources tell a quantile too narrowly."""
+    sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide."""
     beyond = dict.fromkeys(KINDS, LEVELS[-1])
     rows = [each for each in judged if fitted_on(each.figure)]
     for level in LEVELS:
         held = coverage(holds(rows, dict.fromkeys(KINDS, level)), kind_name)
         for each in held:
-            if beyond[each.label] == LEVELS[-1] and each.held_by_source >= NOMINAL:
+            if beyond[each.label] == LEVELS[-1] and (each.held + each.held_by_source) / 2 >= NOMINAL:
                 beyond[each.label] = level
     return beyond
 

@@ -138,7 +138,7 @@ def _left_out(row: ServedRow, setting: str, **server: Any) -> Iterator[Figure]:
 
 
 def _closed_loop(row: ServedRow) -> Iterator[Figure]:
-    client_s = client_latency("inferencex-trtllm" if row.backend == "trtllm" else "inferencex").seconds
+    client_s = client_latency(served_rows.client_of(row)).seconds
     try:
         known = served_rows.server_of(row)
         yield from _seen(row, known, client_s, said=ALL)

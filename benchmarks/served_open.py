@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from served_data import shared_folder
+from served_rows import EngineChange, changed
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
@@ -108,7 +109,7 @@ def _apex_workload(trace: Any, tensor_parallel: int, name: str) -> Workload:
     )
 
 
-def iog_runs(folder: Path) -> Iterator[OpenRun]:
+def iog_runs(folder: Path, *, change: EngineChange = lambda engine: engine) -> Iterator[OpenRun]:
     """Every model and rate on H100 PCIe."""
     import pandas as pd
 
@@ -132,7 +133,7 @@ def iog_runs(folder: Path) -> Iterator[OpenRun]:
             seed=0,
         )
         try:
-            resolved = resolve(IOG_MODELS.get(model, model), pool)
+            resolved = changed(resolve(IOG_MODELS.get(model, model), pool), change)
             run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
             summary = run.summary.to_dict()
         except CapacityError as error:
@@ -162,7 +163,9 @@ INFERENCE_SIM_MODELS = {
 INFERENCE_SIM_PROMPTS = 2000  # of 3,000 to 12,000 alike
 
 
-def inference_sim_runs(folder: Path, *, client_latency_s: float = USUAL_S) -> Iterator[OpenRun]:
+def inference_sim_runs(
+    folder: Path, *, client_latency_s: float = USUAL_S, change: EngineChange = lambda engine: engine
+) -> Iterator[OpenRun]:
     """Every stage but those that were overloaded; medians of TTFT, and E2E's mean as if it were decode alone."""
     import pandas as pd
 
@@ -190,7 +193,7 @@ def inference_sim_runs(folder: Path, *, client_latency_s: float = USUAL_S) -> It
             content=PromptContent.from_segments([[(i % prompts, prompt)] for i in range(count)]),
             client_latency_s=client_latency_s,
         )
-        resolved = resolve(INFERENCE_SIM_MODELS[model], pool)
+        resolved = changed(resolve(INFERENCE_SIM_MODELS[model], pool), change)
         run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
         summary = run.summary.to_dict()
         ttft_s, predicted_ttft_s = values["ttft_median_ms"] / 1e3, summary["median_ttft_ms"] / 1e3

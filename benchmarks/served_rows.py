@@ -13,7 +13,7 @@ import math
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import client_latency
+from capacity.deployment.engines import EngineSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes, simulate
 from capacity.step import PS_PER_S
@@ -163,6 +164,13 @@ def _engine_label(row: ServedRow) -> str:
 
 # predictions
 
+EngineChange = Callable[[EngineSpec], EngineSpec]
+
+
+def changed(resolved: ResolvedPool, change: EngineChange) -> ResolvedPool:
+    """The same deployment with other constants of its engine."""
+    return replace(resolved, engine=change(resolved.engine))
+
 
 def by_formula(row: ServedRow) -> Prediction:
     """The closed loop's steady state: a check of step times, without queueing."""
@@ -181,10 +189,13 @@ def by_formula(row: ServedRow) -> Prediction:
     return Prediction(row=row, ttft_s=times.ttft_s, tpot_s=times.tpot_s)
 
 
-def by_simulation(row: ServedRow) -> Prediction:
+def by_simulation(row: ServedRow, *, change: EngineChange | None = None) -> Prediction:
     """The row's own run: 10 prompts for each place in the loop, means over all requests."""
     try:
-        return simulated(row, server_of(row))
+        server = server_of(row)
+        if change is not None:
+            server = replace(server, resolved=changed(server.resolved, change))
+        return simulated(row, server)
     except CapacityError as error:
         return Prediction(row=row, problem=str(error))
 
@@ -251,7 +262,6 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
     drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),
@@ -262,7 +272,12 @@ def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> 
         concurrency=concurrency,
         seed=seed,
     )
-    return replace(drawn, client_latency_s=client_latency(client).seconds)
+    return replace(drawn, client_latency_s=client_latency(client_of(row)).seconds)
+
+
+def client_of(row: ServedRow) -> str:
+    """The client of the row's campaign, as `capacity.deployment.client_latency` calls it."""
+    return {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -57,6 +57,7 @@ VALUES = {
     "long-prefill-token-threshold": "64", "long-requests": "clip", "lora-read-bytes-per-s": "1e7", "max-cpu-loras": "2",
     "max-lora-rank": "64", "max-loras": "2", "max-model-len": "512", "max-num-batched-tokens": "128 --max-num-seqs 64",
     "max-num-scheduled-tokens": "256", "max-num-seqs": "4", "max-outstanding-requests": "2", "max-queued-requests": "1",
+    "max-cudagraph-capture-size": "8", "scheduler-recv-interval": "30",
     "max-request-tokens": "650", "max-tokens": "400", "max-tokens-cv": "2",
     "mean-time-between-failures-s": "2 --recovery-s 1", "num-adapters": "3", "num-gpu-blocks-override": "300",
     "num-prefixes": "9", "num-prompts": "50", "num-samples": "2", "num-speculative-tokens": "2",
@@ -86,6 +87,7 @@ VALUES = {
     "tpot-s": "8",
 }  # fmt: skip
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
+    "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
         ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),

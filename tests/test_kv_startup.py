@@ -17,7 +17,6 @@ finally:
 
 FAR_OFF = {  # what no setting of the line explains, said in docs/kv-cache.md
     "https://github.com/vllm-project/vllm/issues/21348",
-    "https://github.com/vllm-project/vllm/issues/21348 (SGLang of 2025-07)",
     "https://github.com/vllm-project/vllm/pull/12569 (V1 engine)",
     "https://github.com/sgl-project/sglang/pull/11309 (tp 8 with DP attention of 8; the default KV format)",
 }

@@ -153,7 +153,10 @@ def _with_links(resolved: ResolvedPool) -> ResolvedPool:
     return replace(resolved, profile=resolved.profile.model_copy(update=links))
 
 
-HOST_FIELDS = ("host_base_s", "host_per_layer_s", "host_per_sequence_s", "kernel_launch_s")
+HOST_FIELDS = (
+    *("host_base_s", "host_per_layer_s", "host_per_sequence_s", "host_serial_s"),
+    "kernel_launch_s",
+)
 
 
 def _with_faster_host(resolved: ResolvedPool) -> ResolvedPool:

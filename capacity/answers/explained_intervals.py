@@ -10,6 +10,7 @@ from capacity.answers.intervals import LoadBands, bands_of, batch_bands, client_
 from capacity.answers.phases import Phases, RequestLengths
 from capacity.answers.records import ExplainedInterval, IntervalPart, Quantity
 from capacity.deployment import Traffic
+from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import Residuals
 from capacity.hardware.spreads import Metric
 from capacity.pool.resolve import ResolvedPool
@@ -38,7 +39,7 @@ def explained_intervals(
             continue
         parts = [*(_steps(resolved, metric) if by_steps else _parts(bands, metric))]
         if metric != "tpot":
-            parts += _client(quantity, traffic)
+            parts += _client(quantity, traffic, resolved.profile.adjustment)
         explained.append(
             ExplainedInterval(
                 metric=title, predicted_s=quantity, parts=_shared(parts), holds=_holds(phases, metric)
@@ -66,11 +67,13 @@ def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float
         yield part, band.low, band.high
 
 
-def _client(quantity: Quantity, traffic: Traffic) -> Iterator[tuple[Part, float, float]]:
+def _client(
+    quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
+) -> Iterator[tuple[Part, float, float]]:
     """The client's distance, where nobody said it."""
     if "client_latency_s" in traffic.model_fields_set:
         return
-    nearer_s, farther_s = client_range_s(traffic)
+    nearer_s, farther_s = client_range_s(traffic, adjustment)
     low, high = -nearer_s / quantity.value, farther_s / quantity.value
     what = f"client and network: {traffic.client_latency_s * 1e3:.0f} ms are taken, nobody said how far it is"
     deviation = (high - low) / (2 * NINETY)

@@ -45,14 +45,15 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by another GPU's constants.
-    `unsaid`: launch settings that the user left to defaults. `adjustment`: that of the profile.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by
+    another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`: that of the profile.
     """
 
     engine: str
     gpu: str
     model: str
     is_moe: bool
+    engine_label: str = ""
     statistic: str = "mean"
     saturated: bool = False
     ttft_share: float = 0.0
@@ -104,7 +105,8 @@ def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
 def _of_steps(sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
     """Step times, by what they are made of; after a calibration as sure as that is."""
     if asked.adjustment is not None and asked.adjustment.covariance:
-        weights = np.array([sensitivity.get(name, 0.0) for name in NAMES])  # type: ignore[call-overload]
+        hangs_on: dict[str, float] = {str(name): value for name, value in sensitivity.items()}
+        weights = np.array([hangs_on.get(name, 0.0) for name in NAMES])
         variance = float(weights @ asked.adjustment.covariance_matrix @ weights)
         what = f"step times, after {asked.adjustment.rows} figures of own runs"
         return [
@@ -143,7 +145,7 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         Part(
             name="deployment",
             what=f"what deployments of {of} are off by beyond their step times",
-            deviation=_after_runs(deployment, run, asked),
+            deviation=_after_runs(metric, deployment, asked),
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="from one run or load to the next", deviation=run),
@@ -155,14 +157,22 @@ def _in_words(asked: Asked, seen: bool) -> str:
     return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
 
 
-def _after_runs(deployment: float, run: float, asked: Asked) -> float:
-    """A deployment's own deviation where runs of it were measured: the mean of `rows` figures tells it."""
-    adjustment = asked.adjustment
-    if adjustment is None or not adjustment.rows or not deployment:
+def _after_runs(metric: Metric, deployment: float, asked: Asked) -> float:
+    """A deployment's own deviation; where runs of it were measured, what they left open of it.
+
+    What an adjustment finds beyond all constants (`ttft`, `tpot`) is applied to no prediction: it counts as deviation.
+    """
+    found = asked.adjustment
+    if found is None or asked.model not in found.models or asked.engine_label not in found.engines:
         return deployment
-    if asked.model not in adjustment.models or not any(asked.engine in name for name in adjustment.engines):
-        return deployment
-    return deployment * run / math.hypot(run, math.sqrt(adjustment.rows) * deployment)
+    weights = {metric: 1.0} if metric != "e2e" else {"ttft": asked.ttft_share, "tpot": 1 - asked.ttft_share}
+    covariance, squares = found.covariance_matrix, 0.0
+    for name, weight in weights.items():
+        if name not in NAMES:
+            return deployment
+        place = NAMES.index(name)
+        squares += weight**2 * (found.mean(name) ** 2 + float(covariance[place, place]))
+    return math.sqrt(squares)
 
 
 def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:

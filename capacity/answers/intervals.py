@@ -12,11 +12,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from capacity.answers.interval_parts import VERSION, Asked, Part, deviation_of, interval_parts, kind_of
+from capacity.answers.interval_parts import (
+    NINETY,
+    VERSION,
+    Asked,
+    Part,
+    deviation_of,
+    interval_parts,
+    kind_of,
+)
 from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Metric, spreads
 from capacity.pool.resolve import ResolvedPool
 
@@ -49,23 +58,29 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
 # the client
 
 
-def beside_client(quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0) -> Quantity:
+def beside_client(
+    quantity: Quantity, traffic: Traffic, *, adjustment: Adjustment | None = None, unit_s: float = 1.0
+) -> Quantity:
     """A time to first token, or to the last, with what is not known of its client: nothing where the traffic says it.
 
-    Clients of published benchmarks are `LEAST_S` to `MOST_S` away; that and the rest of the interval are independent.
-    `unit_s`: seconds of the quantity's unit.
+    Clients of published benchmarks are `LEAST_S` to `MOST_S` away, one's own is where the runs of an `adjustment` found
+    it; that and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
     """
     if "client_latency_s" in traffic.model_fields_set:
         return quantity
     value = quantity.value
-    nearer, farther = _limits(traffic.client_latency_s, unit_s)
+    nearer, farther = (each / unit_s for each in client_range_s(traffic, adjustment))
     low = None if quantity.low is None else value - math.hypot(value - quantity.low, nearer)
     high = None if quantity.high is None else value + math.hypot(quantity.high - value, farther)
     return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
 
 
-def client_range_s(traffic: Traffic) -> tuple[float, float]:
-    """How much nearer and farther clients are than that of the traffic, in seconds."""
+def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
+    """How much nearer and farther clients may be than that of the traffic, in seconds."""
+    if adjustment is not None and adjustment.covariance:
+        place = NAMES.index("front_end")
+        away_s = NINETY * math.sqrt(adjustment.covariance_matrix[place, place])
+        return away_s, away_s
     return _limits(traffic.client_latency_s, 1.0)
 
 
@@ -93,7 +108,8 @@ def predicted_latencies(
         found = served_latencies(resolved, phases.served, traffic)
     if found is None:
         return None
-    ttft, e2e = (beside_client(each, traffic) for each in (found.ttft_s, found.e2e_s))
+    adjustment = resolved.profile.adjustment
+    ttft, e2e = (beside_client(each, traffic, adjustment=adjustment) for each in (found.ttft_s, found.e2e_s))
     return Latencies(ttft, found.tpot_s, e2e)
 
 
@@ -139,6 +155,7 @@ class LoadBands:
             engine=resolved.engine.name,
             gpu=profile.name.split("@")[0],
             model=resolved.model.name,
+            engine_label=resolved.engine.label,
             is_moe=resolved.model.is_moe,
             statistic=statistic,
             saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),

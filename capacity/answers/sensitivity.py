@@ -7,14 +7,15 @@ for `memory` says that kernels 10 % slower make 7 % more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.pool.resolve import ResolvedPool
-from capacity.step.closed_form import closed_loop_times
+from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
+from capacity.step.model import StepModel
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import TIME_CLASSES, TimeClass, class_shares
 
-MOST_AMPLIFIED = 4.0  # beyond, a queue follows the run's length and arrivals more than its steps
+MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
 MOST_LOAD = 0.97
 
 Shares = dict[TimeClass, float]
@@ -54,22 +55,25 @@ class Sensitivities:
 
 def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     """What each class of seconds does to the latencies of a load."""
-    prefill_shape, decode = _shapes(resolved, load)
+    times = _closed_form(resolved, load)
     steps = resolved.step_model
-    of_prefill = class_shares(steps.step_cost(prefill_shape))
+    of_prefill = step_shares(steps, times.prefill_shape)
     served_s = max(load.ttft_s - load.server_s, 0.0)
     queue_s = min(max(load.waiting_s - load.server_s, 0.0), served_s)
-    own = served_s - queue_s + queue_s * _of_a_queue(load.load_fraction)
-    ttft = {name: share * own / load.ttft_s for name, share in of_prefill.items()}
+    amplified = _amplified(resolved, load, times)
+    of_ttft_s = served_s
+    if amplified > 1:
+        alone_s = min(_alone_s(resolved, load), served_s)
+        of_ttft_s = min(alone_s + (served_s - alone_s) * (1 + amplified), served_s * MOST_AMPLIFIED)
+    ttft = {name: share * of_ttft_s / load.ttft_s for name, share in of_prefill.items()}
     tpot = None
     e2e = {name: value * load.ttft_s / load.e2e_s for name, value in ttft.items()}
     if load.tpot_s is not None and load.output_len > 1:
-        cost = steps.step_cost(decode)
+        cost = steps.step_cost(times.decode_shape)
         decode_share = min(cost.seconds / load.tpot_s, 1.0)
-        of_decode = class_shares(cost)
-        more = _of_a_batch(resolved, decode, cost.seconds) if load.load_fraction is not None else 1.0
+        of_decode = step_shares(steps, times.decode_shape)
         tpot = {
-            name: more * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])
+            name: amplified * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])
             for name in TIME_CLASSES
         }
         decoded = (load.e2e_s - load.ttft_s) / load.e2e_s
@@ -77,30 +81,59 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     return Sensitivities(ttft=ttft, tpot=tpot, e2e=e2e, queue_share=queue_s / load.ttft_s)
 
 
-def _of_a_queue(load_fraction: float | None) -> float:
-    """Waiting grows with the step's time, and with the load that it makes: as 1/(1 - load) where arrivals go on."""
-    if load_fraction is None:
-        return 1.0
-    return min(1.0 + 1.0 / (1.0 - min(max(load_fraction, 0.0), MOST_LOAD)), MOST_AMPLIFIED)
+def step_shares(steps: StepModel, shape: StepShape) -> Shares:
+    """What each class does to the time of one step; they add up to 1.
 
-
-def _of_a_batch(resolved: ResolvedPool, decode: StepShape, seconds: float) -> float:
-    """Of an open loop slower steps hold more requests at a time, whose steps are slower again.
-
-    Where a step's time grows by g in a hundred for each hundredth of requests more, that is 1 / (1 - g).
+    Not its seconds: what the CPU takes while the GPU computes hides, all but what sticks out, and yet that grows with
+    all of it. Of norm(a, b) = (a**p + b**p)**(1/p) a factor on a makes (a / norm)**p of it.
     """
+    cost, host = steps.step_cost(shape), steps.host
+    seconds = class_shares(cost)
+    of_gpu_s = cost.seconds * (1 - seconds["eager"] - seconds["host"])
+    launched_s = of_gpu_s + cost.seconds * seconds["eager"]
+    joined_s = cost.seconds if host.overlapped else launched_s
+    of_gpu = (of_gpu_s / joined_s) ** host.overlap_sharpness
+    rest, eager_s = joined_s / cost.seconds, host.eager_s if seconds["eager"] else 0.0
+    host_s = host.step_s + host.per_sequence_s * (shape.prefill_sequences + shape.decode_sequences)
+    of_eager = 1.0
+    if host.overlapped:
+        of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0
+    kernels = cost.seconds / of_gpu_s * of_gpu * rest
+    shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
+    shares["eager"] = (1 - of_gpu) * rest * of_eager
+    shares["host"] = 1 - rest + (1 - of_gpu) * rest * (1 - of_eager)
+    return shares
+
+
+def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
+    """What slower steps do to TPOT where arrivals go on: they hold more requests, whose steps are slower again.
+
+    A step of a + c·b seconds, b sequences in proportion to its time, beside prefills that take the share p of all time:
+    a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. In a closed loop nothing does.
+    """
+    decode = times.decode_shape
     batch = decode.decode_sequences
-    if batch < 2:
+    if load.load_fraction is None:
         return 1.0
-    context = max(round(decode.decode_context_tokens / batch), 1)
-    half = decode_shape(batch // 2, context, window_tokens=resolved.model.window_tokens)
-    fewer_s = resolved.step_model.step_seconds(half)
-    growth = (1 - fewer_s / seconds) / (1 - (batch // 2) / batch)
-    return min(1.0 / max(1.0 - growth, 1e-9), MOST_AMPLIFIED)
+    rate = load.in_flight / load.e2e_s
+    prefilling = min(times.prefill_share * rate / times.requests_per_s, MOST_LOAD)
+    growth = 0.0
+    if batch > 1:
+        context = max(round(decode.decode_context_tokens / batch), 1)
+        half = decode_shape(batch // 2, context, window_tokens=resolved.model.window_tokens)
+        steps = resolved.step_model
+        growth = (1 - steps.step_seconds(half) / steps.step_seconds(decode)) / (1 - (batch // 2) / batch)
+    return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MOST_AMPLIFIED)
 
 
-def _shapes(resolved: ResolvedPool, load: LoadSeen) -> tuple[StepShape, StepShape]:
-    """The prefill step and the decode step that stand for the load on one rank."""
+def _alone_s(resolved: ResolvedPool, load: LoadSeen) -> float:
+    """The prefill of one prompt with nobody beside it."""
+    steps = prefill_steps(1, max(round(load.input_len), 1), resolved.limits)
+    return sum(resolved.step_model.step_seconds(shape) for shape in steps)
+
+
+def _closed_form(resolved: ResolvedPool, load: LoadSeen) -> PhaseTimes:
+    """The closed form of as many requests on one rank, whose steps stand for the load's."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)
@@ -113,4 +146,4 @@ def _shapes(resolved: ResolvedPool, load: LoadSeen) -> tuple[StepShape, StepShap
         output_len=max(round(load.output_len), 1),
         ranks=min(resolved.lockstep_ranks, share),
     )
-    return times.prefill_shape, times.decode_shape
+    return replace(times, requests_per_s=times.requests_per_s * running / share)

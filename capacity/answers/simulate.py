@@ -321,7 +321,11 @@ def _predicted(
             value = latency.percentiles[int(percentile[1:])]
             quantities[f"{percentile}_{name}_ms"] = bands.around(metric, value, percentile)
         for key, quantity in quantities.items():
-            found[key] = quantity if metric == "tpot" else beside_client(quantity, traffic, unit_s=1e-3)
+            if metric != "tpot":
+                quantity = beside_client(
+                    quantity, traffic, adjustment=resolved.profile.adjustment, unit_s=1e-3
+                )
+            found[key] = quantity
     return found
 
 

@@ -362,9 +362,10 @@ class Lookup:
         fit = constants.fit.model_copy(update={"basis": "assumed"})
         return constants.model_copy(update={"compute_fraction": fraction, "fit": fit})
 
-    def all_reduce(self) -> AllReduceCoefficients:
-        """The engine's own all-reduce kernel."""
-        for family, own, _ in self.families():
+    def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
+        """The engine's own all-reduce kernel, or that of another family which it calls."""
+        called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
+        for family, own, _ in called.families():
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")

@@ -34,6 +34,9 @@ class MoEFeedForward:
     shared_gate: bool = False  # a scalar gate on the shared expert (Qwen)
     expert_bias: bool = False  # gpt-oss
     router_bias: bool = False  # gpt-oss
+    balanced_router: bool = (
+        False  # training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3)
+    )
 
     def params_per_expert(self, hidden_size: int) -> int:
         """Of one routed expert, biases included."""

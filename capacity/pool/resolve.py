@@ -65,7 +65,7 @@ class ResolvedPool(PoolSettings):
     def adjusted_by(self, adjustment: Adjustment | None) -> ResolvedPool:
         """The same on a GPU with another adjustment in place of its own."""
         profile = self.profile.adjusted_by(adjustment)
-        known = _engine(self.pool, self.model, profile)
+        known = _engine(self.pool, profile)
         latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
         return replace(
             self,
@@ -120,6 +120,7 @@ class ResolvedPool(PoolSettings):
             enforce_eager=self.pool.enforce_eager,
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
+            async_scheduling=self.pool.async_scheduling,
         )
 
     @cached_property
@@ -162,7 +163,7 @@ def resolve(
         pool,
         spec,
         profile=profile,
-        engine=_engine(pool, spec, profile),
+        engine=_engine(pool, profile),
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
@@ -196,7 +197,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
 
 
-def _engine(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> EngineSpec:
+def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
     """The engine's release with its measured front end, and with what grammars cost where answers follow them."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
@@ -204,7 +205,7 @@ def _engine(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> EngineSpe
         engine = engine.model_copy(update={"request_latency_s": there_s, "response_latency_s": back_s})
     if pool.structured_output == "none":
         return engine
-    return with_grammars(engine, model.num_layers, compiled_each=pool.structured_output == "each")
+    return with_grammars(engine, compiled_each=pool.structured_output == "each")
 
 
 def with_defaults(

@@ -11,16 +11,15 @@ COMPILE_S = 0.108
 MASK_S = 16e-6
 
 
-def with_grammars(engine: EngineSpec, num_layers: int, *, compiled_each: bool) -> EngineSpec:
+def with_grammars(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
     """The engine when every answer follows a grammar; `compiled_each`: one that no request before it had.
 
-    The mask is host time of each sequence, which engines scale by the model's depth and this is free of. Left out:
-    that a grammar's compilation holds up others, and how long a grammar's states take.
+    The mask is host time of each sequence. Left out: that a grammar's compilation holds up others, and how long a
+    grammar's states take.
     """
-    per_sequence_s = MASK_S * engine.host_reference_layers / num_layers
     return engine.model_copy(
         update={
-            "host_per_sequence_s": engine.host_per_sequence_s + per_sequence_s,
+            "host_per_sequence_s": engine.host_per_sequence_s + MASK_S,
             "request_latency_s": engine.request_latency_s + (COMPILE_S if compiled_each else 0.0),
         }
     )

@@ -18,12 +18,19 @@ GAINING_RANKS = 8  # the most that were measured
 
 
 def all_reduce_seconds(
-    message_bytes: float, ranks: int, *, link_bytes_per_s: float, constants: AllReduceCoefficients
+    message_bytes: float,
+    ranks: int,
+    *,
+    link_bytes_per_s: float,
+    constants: AllReduceCoefficients,
+    one_shot_only: bool = False,
 ) -> float:
     """An engine's all-reduce kernel among `ranks` GPUs of one scale-up domain: one-shot or two-shot."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
+    if one_shot_only:
+        return constants.per_rank_s * (ranks - 1) + (constants.one_shot_fixed_s + one_shot)
     fraction = two_shot_fraction(ranks, constants)
     two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (fraction * link_bytes_per_s)
     return constants.per_rank_s * (ranks - 1) + min(
@@ -68,21 +75,28 @@ class Interconnect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Repeated):
-    """`count` all-reduces a step of `values_per_row` 16-bit values a token."""
+    """`count` all-reduces a step of `values_per_row` 16-bit values a token, one-shot in steps of fewer rows than
+    `two_shot_from_rows`."""
 
     ranks: int
     values_per_row: float
     link: Interconnect
     constants: AllReduceCoefficients
     nccl: CollectiveCoefficients
+    two_shot_from_rows: float = 0.0
 
     def seconds(self, shape: StepShape) -> float:
-        message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
+        rows = all_tokens(shape)
+        message = rows * self.values_per_row * ACTIVATION_BYTES
         if message <= 0 or self.ranks <= 1:
             return 0.0
         if self.link.direct:
             one = all_reduce_seconds(
-                message, self.ranks, link_bytes_per_s=self.link.bytes_per_s, constants=self.constants
+                message,
+                self.ranks,
+                link_bytes_per_s=self.link.bytes_per_s,
+                constants=self.constants,
+                one_shot_only=rows < self.two_shot_from_rows,
             )
         else:
             one = 2 * self.link.latency_s + nccl_seconds(

@@ -18,7 +18,6 @@ from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
 from capacity.step.layers import grouped, latent, linear
 from capacity.step.operators import (
     ACTIVATION_BYTES,
-    ROUTING_EVENNESS,
     Attention,
     Experts,
     Gemm,
@@ -79,7 +78,7 @@ class OperatorData:
     quantize_bytes: float = 0.0  # of a value of the activations
     quantize_rate: float = 0.0  # 0: they are not quantized
     walk_s: float = 0.0
-    from_rows: float = 0.0
+    from_rows: float = 0.0  # of an all-reduce: rows from which it may take two shots
     below_rows: float = math.inf
     # collectives
     ranks: float = 1.0
@@ -336,6 +335,7 @@ def _all_reduce(operator: AllReduce) -> OperatorData | None:
         one_shot_rate=constants.one_shot_fraction * link.bytes_per_s,
         one_shot_fixed_s=constants.one_shot_fixed_s,
         per_rank_s=constants.per_rank_s * (ranks - 1),
+        from_rows=operator.two_shot_from_rows,
     )
 
 
@@ -376,7 +376,7 @@ def _experts(operator: Experts) -> OperatorData:
         value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
         routed_rate=constants.routed_fraction * bandwidth,
         crowding=crowding(ranks),
-        evenness=ROUTING_EVENNESS,
+        evenness=operator.evenness,
     )
 
 

@@ -17,7 +17,8 @@ from capacity.model.layers import Attention, LatentAttention, LayerGroup, Linear
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
 
-# Kernels of one layer, read off the model code of vLLM 0.2x, SGLang 0.5 and TensorRT-LLM 1.2 in prefill (2026-11).
+# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, the same for
+# all engines, not counted in a trace. What an engine fuses better shows as a smaller `kernel_launch_s`.
 NORMS = 2.0  # with the residual
 ATTENTION = 5.0  # qkv, rope, cache write, attention, output
 QK_NORM, OUTPUT_GATE = 2.0, 1.0
@@ -29,7 +30,7 @@ LINEAR_ATTENTION = 8.0  # in, gates, convolution, output, state of each sequence
 TRITON_OF_LINEAR_ATTENTION = (
     11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
 )
-TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others
+TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others; assumed
 DENSE = 3.0  # gate and up, activation, down
 EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activation, weighted sum, and filling buffers
 SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
@@ -42,7 +43,7 @@ PRODUCTS = {
     "experts": 2,
 }  # inputs to be quantized where products take 8 or 4 bits
 
-RANK_SPREAD = 0.1  # of ranks' launch times around their mean: one standard deviation
+RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
 
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:

@@ -113,7 +113,7 @@ class StepModel:
         host = self.host.step_s + self.host.per_sequence_s * sequences
         if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
-        return gpu, launch, host
+        return gpu, launch, host + self.host.serial_s
 
     def _seconds_of_rows(self, rows: int) -> float:
         return _total(self._operators.per_token, rows)

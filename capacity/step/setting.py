@@ -31,7 +31,7 @@ class HostTime:
     """What the CPU does for a step, and whether it hides behind the GPU.
 
     `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
-    CUDA graph of the next larger size instead.
+    CUDA graph of the next larger size instead. `serial_s` hides behind nothing.
     """
 
     step_s: float = 0.0
@@ -41,6 +41,7 @@ class HostTime:
     eager_s: float = 0.0
     graph_sizes: tuple[int, ...] = ()
     graphs_for_prefill: bool = True
+    serial_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class StepSetting:
 
     `scheme` None: as the checkpoint is stored. `engine` None: no host time but vLLM's kernels and graph sizes.
     `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` replace what
-    the engine's data say. `data_parallel_size` counts ranks that take every step together.
+    the engine's data say. `data_parallel_size` counts ranks that take every step together. `async_scheduling` None: as
+    the engine does by default; without it the host's time hides behind nothing.
     """
 
     model: ModelSpec
@@ -65,6 +67,7 @@ class StepSetting:
     max_graph_rows: int | None = None  # None: the engine's default
     max_num_seqs: int | None = None
     draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
+    async_scheduling: bool | None = None
     host: HostTime | None = None
     kernel_family: str | None = None
 
@@ -123,9 +126,8 @@ class StepSetting:
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
-        times = {
-            name: getattr(host, name) * adjustment.factor("host") for name in ("step_s", "per_sequence_s")
-        }
+        names = ("step_s", "per_sequence_s", "serial_s")
+        times = {name: getattr(host, name) * adjustment.factor("host") for name in names}
         return replace(host, eager_s=host.eager_s * adjustment.factor("eager"), **times)
 
     def _engine_host_time(self) -> HostTime:
@@ -146,14 +148,16 @@ class StepSetting:
         if limits.max_graph_batch is not None and self.max_graph_rows is None:
             most = limits.max_graph_batch * (1 + self.draft_rows)
             sizes = tuple(size for size in sizes if size <= most)
+        asked = self.async_scheduling
         return HostTime(
             step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
-            per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
-            overlapped=engine.host_overlapped,
+            per_sequence_s=engine.host_per_sequence_s,
+            overlapped=engine.host_overlapped if asked is None else asked,
             overlap_sharpness=engine.host_overlap_norm,
             eager_s=launch_seconds(self, engine.kernel_launch_s),
             graph_sizes=sizes,
             graphs_for_prefill=engine.mixes_prefill_with_decode,
+            serial_s=engine.host_serial_s,
         )
 
     def crossing_notes(self) -> tuple[str, ...]:

@@ -76,7 +76,8 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         memory_rule=engine.memory_rule,
         host_step_s=engine.host_base_s
         + 32 * engine.host_per_layer_s
-        + engine.host_per_sequence_s * 32 / engine.host_reference_layers,
+        + engine.host_per_sequence_s
+        + engine.host_serial_s,
         request_latency_s=engine.request_latency_s,
         weight_formats=engine.weight_formats,
         kv_cache_formats=engine.kv_cache_formats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import MoEFeedForward
-from capacity.step.operators import busiest_pairs, distinct_experts
+from capacity.step.operators import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
@@ -38,22 +38,27 @@ def all_reduce_bytes_per_token(
     return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
 
 
-def expert_imbalance(num_experts: int, experts_per_token: int, tokens: int, ranks: int) -> float:
+def expert_imbalance(
+    num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_EVENNESS
+) -> float:
     """Token-expert pairs of the busiest expert-parallel rank over the mean: chance, and experts of unequal popularity.
 
-    As the step model has it (`busiest_pairs`); no balancing by replicas of popular experts.
+    As the step model has it (`busiest_pairs`, and `routing_evenness` of a model's experts); no balancing by replicas
+    of popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(
             f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
         )
     pairs = float(tokens * experts_per_token)
-    return busiest_pairs(pairs, ranks, num_experts / ranks) / (pairs / ranks)
+    return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
 
 
-def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
+def experts_touched(
+    num_experts: int, experts_per_token: int, tokens: int, evenness: float = ROUTING_EVENNESS
+) -> float:
     """Expected number of different experts whose weights a step of `tokens` tokens reads."""
-    return distinct_experts(num_experts, experts_per_token, tokens)
+    return distinct_experts(num_experts, experts_per_token, tokens, evenness)
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:

@@ -22,6 +22,7 @@ from capacity.model import ModelSpec
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
+from capacity.step.layers.feed_forward import routing_evenness
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
 from capacity.techniques.parallelism import (
@@ -240,11 +241,12 @@ def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float |
     part = routed_experts(resolved.model)
     if part is None:
         return None, None
-    read = experts_touched(part.num_experts, part.experts_per_token, served)
+    evenness = routing_evenness(part)
+    read = experts_touched(part.num_experts, part.experts_per_token, served, evenness)
     if not resolved.pool.enable_expert_parallel:
         return read, None
     ranks = resolved.pool.tensor_parallel_size * resolved.lockstep_ranks
-    return read, expert_imbalance(part.num_experts, part.experts_per_token, served, ranks)
+    return read, expert_imbalance(part.num_experts, part.experts_per_token, served, ranks, evenness)
 
 
 def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:

@@ -63,12 +63,12 @@ def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
 
 def test_what_the_user_says_narrows() -> None:
     """Every setting alone, of an engine whose servers are seldom started with the defaults."""
-    pool = {"gpu": "h200", "engine": "tensorrt-llm"}
+    pool = {"gpu": "h200", "engine": "tensorrt-llm", "max_model_len": 4096}
     vague = capacity.estimate("llama-3.1-8b", **pool, **LOAD)
     for name in ("max_num_batched_tokens", "max_num_seqs", "client_latency_s"):
         said = capacity.estimate("llama-3.1-8b", **pool, **LOAD, **{name: KNOWN[name]})
         assert width(said.ttft_s) < width(vague.ttft_s), name
-    told = capacity.estimate("llama-3.1-8b", **LOAD, gpu="h200", **{**KNOWN, "engine": "tensorrt-llm@1.0"})
+    told = capacity.estimate("llama-3.1-8b", **LOAD, **{**KNOWN, **pool, "engine": "tensorrt-llm@1.0"})
     assert width(told.ttft_s) < 0.9 * width(vague.ttft_s)
     assert width(told.tpot_s) < width(vague.tpot_s)
 

@@ -24,7 +24,6 @@ QUESTIONS = (
         {"concurrency": 8, "random_range_ratio": 0.6},
     ),
     ("qwen3-30b-a3b", {"gpu": "h100"}, {"concurrency": 24, "random_range_ratio": 0.6}),
-    ("llama-3.1-8b", {"gpu": "h100"}, {"request_rate": 12.0}),
 )
 
 
@@ -66,6 +65,38 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
         ttft = math.log(slower.ttft_s / means.ttft_s) / SLOWER
         assert found.tpot[name] == pytest.approx(tpot, abs=0.15), name
         assert found.ttft[name] == pytest.approx(ttft, abs=0.35), name
+
+
+@pytest.mark.parametrize(("rate", "busy"), [(4.0, 0.1), (25.0, 0.6), (40.0, 0.95)])
+def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> None:
+    """All steps 5 % slower on an engine that is so busy: latencies lengthen by more, within a third of what is said."""
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
+    traffic = Traffic(
+        input_len=800, output_len=100, request_rate=rate, num_prompts=1500, client_latency_s=0.0
+    )
+    means, load_fraction = means_of(resolved, traffic)
+    assert load_fraction == pytest.approx(busy, abs=0.1)
+    all_slower = Adjustment(source="test", date="2026-11-22", means=dict.fromkeys(TIME_CLASSES, 0.05))
+    slower, _ = means_of(resolved.adjusted_by(all_slower), traffic)
+    found = sensitivities(
+        resolved,
+        LoadSeen(
+            input_len=800,
+            output_len=100,
+            in_flight=means.in_flight,
+            ttft_s=means.ttft_s,
+            tpot_s=means.tpot_s,
+            e2e_s=means.e2e_s,
+            server_s=resolved.engine.request_latency_s + resolved.engine.response_latency_s,
+            waiting_s=means.waiting_s,
+            load_fraction=load_fraction,
+        ),
+    )
+    assert found.tpot is not None
+    assert slower.tpot_s is not None
+    assert means.tpot_s is not None
+    assert sum(found.tpot.values()) == pytest.approx(math.log(slower.tpot_s / means.tpot_s) / 0.05, rel=0.33)
+    assert sum(found.ttft.values()) == pytest.approx(math.log(slower.ttft_s / means.ttft_s) / 0.05, rel=0.33)
 
 
 def test_shares_of_a_lone_request_are_what_its_steps_make() -> None:

@@ -106,9 +106,9 @@ def test_anothers_constants_are_turned_into_this_cards() -> None:
     def slower(constants: Coefficients) -> Coefficients:
         return constants.model_copy(update={"compute_fraction": 0.1})
 
-    lookup = Lookup((own, other), "vllm", slower)
+    lookup = Lookup((own, other), "vllm", on_this_card=slower)
     assert lookup.kernel("gemm", "bf16").compute_fraction == 0.1
-    assert Lookup((own, other), "trtllm", slower).kernel("gemm", "bf16") == gemm(1e-6)
+    assert Lookup((own, other), "trtllm", on_this_card=slower).kernel("gemm", "bf16") == gemm(1e-6)
     assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,28 @@ def test_a_link_that_is_not_direct_costs_more() -> None:
         return cost.seconds
 
     assert of(slow) > 2 * of(fast)
+
+
+def test_a_fused_kernel_takes_one_shot_up_to_its_rows_however_large_they_are() -> None:
+    link = Interconnect(bytes_per_s=LINK, latency_s=4e-6, direct=True)
+    quicker = AllReduce(
+        name="all-reduce",
+        count=1,
+        ranks=8,
+        values_per_row=8192,
+        link=link,
+        constants=CONSTANTS,
+        nccl=UNIVERSAL_NCCL["all_reduce"],
+    )
+    fused = replace(quicker, two_shot_from_rows=129.0)
+    few, many, beyond = (decode_shape(rows, 1000) for rows in (1, 128, 129))
+    assert fused.seconds(few) == quicker.seconds(few)  # one-shot is the quicker one there
+    assert fused.seconds(beyond) == quicker.seconds(beyond)
+    one_shot = 128 * 8192 * 2 * 7 / (CONSTANTS.one_shot_fraction * LINK)
+    assert fused.seconds(many) == pytest.approx(
+        7 * CONSTANTS.per_rank_s + CONSTANTS.one_shot_fixed_s + one_shot
+    )
+    assert fused.seconds(many) > 1.2 * quicker.seconds(many)
 
 
 def test_a_transfer_of_nothing_is_idle() -> None:

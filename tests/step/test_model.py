@@ -186,6 +186,15 @@ def test_synchronous_host_time_is_added_and_overlapped_is_hidden() -> None:
     assert bound == pytest.approx(gpu * 10, rel=1e-4)
 
 
+def test_what_lies_between_steps_hides_behind_nothing() -> None:
+    shape = decode_shape(32, 1000)
+    for overlapped in (True, False):
+        host = HostTime(step_s=1e-3, per_sequence_s=1e-5, overlapped=overlapped)
+        plain, serial = steps(host=host), steps(host=replace(host, serial_s=7e-4))
+        assert serial.step_seconds(shape) == pytest.approx(plain.step_seconds(shape) + 7e-4)
+        assert serial.step_cost(shape).seconds == pytest.approx(serial.step_seconds(shape))
+
+
 def test_graphs_pad_and_larger_batches_run_eagerly() -> None:
     graphs = HostTime(graph_sizes=graph_sizes(64), eager_s=0.1)
     own = steps(host=graphs)

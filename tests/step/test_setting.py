@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
+from capacity.hardware.adjustment import Adjustment
 from capacity.model import load_model
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources, graph_sizes
 
@@ -40,6 +44,33 @@ def test_host_time_is_the_engines_unless_it_is_set() -> None:
     assert engine.host_time().step_s > 0
     assert engine.host_time().graph_sizes[-1] < 512
     assert StepSetting(model=model, profile=profile, host=HostTime(step_s=1.0)).host_time().step_s == 1.0
+
+
+def test_without_asynchronous_scheduling_nothing_hides() -> None:
+    model, profile = load_model("llama-3.1-8b"), load_profile("h100")
+    for name, default in (("vllm@0.15", True), ("vllm@0.8", False), ("tensorrt-llm@1.0-no-overlap", False)):
+        setting = StepSetting(model=model, profile=profile, engine=find_engine(name))
+        assert setting.host_time().overlapped is default
+        for asked in (True, False):
+            assert replace(setting, async_scheduling=asked).host_time().overlapped is asked
+
+
+def test_a_slower_machine_takes_longer_for_all_that_its_cpu_does() -> None:
+    profile, engine = load_profile("h100"), find_engine("vllm")
+    setting = StepSetting(model=load_model("llama-3.1-8b"), profile=profile, engine=engine)
+    slower = Adjustment(means={"host": math.log(2.0)}, source="a test", date="2026-11-22")
+    usual, slow = setting.host_time(), replace(setting, profile=profile.adjusted_by(slower)).host_time()
+    for name in ("step_s", "per_sequence_s", "serial_s"):
+        assert getattr(slow, name) == pytest.approx(2 * getattr(usual, name)) != 0
+    assert slow.graph_sizes == usual.graph_sizes
+
+
+def test_host_time_of_a_sequence_is_the_same_at_any_depth() -> None:
+    shallow, deep = (
+        StepSetting(model=load_model(name), profile=load_profile("h100"), engine=find_engine("vllm@0.8"))
+        for name in ("llama-3.1-8b", "llama-3.1-70b")
+    )
+    assert shallow.host_time().per_sequence_s == deep.host_time().per_sequence_s > 0
 
 
 @pytest.mark.parametrize(("model", "joint"), [("llama-3.1-8b", False), ("mixtral-8x7b", True)])

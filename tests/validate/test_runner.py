@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate.cases import DIED, Case, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
+from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, CudaStopwatch, Samples  # noqa: E402
 from capacity_validate.timing_remarks import timing_remarks  # noqa: E402
 from capacity_validate.trouble import DeviceLost  # noqa: E402
@@ -254,6 +255,63 @@ def test_samples_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:
     assert found.timing.how == "graph"
     assert found.seconds == pytest.approx(0.5e-3, rel=0.02)
     assert found.timing.spread < 0.1
+
+
+class Heated:
+    """A stopwatch of 100 calls in a second, 1 ms each, and 2 ms while `hot`."""
+
+    spoiled = False
+
+    def __init__(self, *, hot: range) -> None:
+        self.seconds = [2e-3 if i in hot else 1e-3 for i in range(100)]
+
+    def sample(self, _: Any, **__: Any) -> Samples:
+        return Samples(self.seconds, "events", began_s=10.0, ended_s=10.0 + sum(self.seconds))
+
+    def synchronize(self) -> None: ...
+
+
+def hot_telemetry(watch: Heated, hot: range) -> Telemetry:
+    """Readings every 10 ms: heat holds the clocks down while the hot samples are taken."""
+    instants = watch.sample(None).instants
+    first, last = (instants[hot[0]] - 1e-3, instants[hot[-1]] + 1e-3) if hot else (0.0, 0.0)
+    telemetry = Telemetry(lambda: None)
+    for step in range(30):
+        at_s = 10.0 + 0.01 * step
+        heat = ("heat (hardware)",) if first <= at_s <= last else ()
+        telemetry.readings.append(Reading(at_s=at_s, sm_clock_hz=1e9 if heat else 2e9, reasons=heat))
+    return telemetry
+
+
+def test_samples_taken_while_heat_held_the_clocks_down_are_left_out_and_counted(tmp_path: Path) -> None:
+    hot = range(30, 60)
+    run = runner(tmp_path / "m.jsonl", lambda _: simple(lambda: None))
+    run.stopwatch = Heated(hot=hot)
+    run.telemetry = hot_telemetry(run.stopwatch, hot)
+    run.run(cases(1), passes=1, deadline=time.monotonic() + 60)
+    (found,) = MeasurementLog(tmp_path / "m.jsonl", HEADER).done.values()
+    assert found.timing is not None
+    assert found.seconds == pytest.approx(1e-3)
+    assert found.timing.high_s < 1.5e-3
+    assert 25 <= found.timing.held_down <= 35
+    assert found.conditions is not None
+    assert found.conditions["clock_low_hz"] == 1e9
+    assert found.conditions["reasons"] == ["heat (hardware)"]
+    (remark,) = timing_remarks([found])
+    assert remark == "clocks were held down in samples of 1 cases, which were left out"
+
+
+def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: Path) -> None:
+    hot = range(100)
+    run = runner(tmp_path / "m.jsonl", lambda _: simple(lambda: None))
+    run.stopwatch = Heated(hot=hot)
+    run.telemetry = hot_telemetry(run.stopwatch, hot)
+    run.run(cases(1), passes=1, deadline=time.monotonic() + 60)
+    (found,) = run.log.done.values()
+    assert found.seconds == pytest.approx(2e-3)
+    assert timing_remarks([found])[-1] == (
+        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's"
+    )
 
 
 def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path) -> None:

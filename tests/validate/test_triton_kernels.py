@@ -75,6 +75,22 @@ for columns in (64, 1500):
 print(worst)
 """
 
+_MODEL = """
+import torch
+
+torch.Tensor.is_cuda = True  # the paths of a GPU, on tensors that the interpreter can read
+from dataclasses import replace
+from capacity_validate.kernels import causal, paged
+from capacity_validate.small_models import cut_layers, small_model
+from capacity_validate.techniques import cached_against_uncached
+from capacity_validate.transformer import Transformer
+
+causal.takes_flash = lambda *_: False
+paged._splits = lambda *_: 2
+spec = replace(cut_layers(small_model("tiny-mqa"), 1), vocab_size=64)
+print(cached_against_uncached(Transformer(spec, device="cpu", num_blocks=32)))
+"""
+
 _COMPILATION = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
@@ -139,6 +155,12 @@ def test_paged_decode_is_attention_in_the_interpreter() -> None:
 def test_fused_kernels_are_their_plain_forms_in_the_interpreter() -> None:
     (worst,) = run(_FUSED, interpret=True)
     assert worst < 1e-5
+
+
+def test_a_whole_model_on_a_gpus_path_says_the_same_with_and_without_its_cache() -> None:
+    """Fused kernels, paged decode and chunked prefill together, in a model of one layer."""
+    (off,) = run(_MODEL, interpret=True)
+    assert off < 1e-4
 
 
 def test_fused_kernels_compile_for_hopper() -> None:

@@ -62,11 +62,17 @@ class EngineSpec(Spec):
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
-    `host_overlap_norm`, which tends to the larger of the two. `host_reference_layers` is the depth of the
-    models that host_per_sequence_s was fitted on: shallower ones took about 0.4 of it at 32 layers.
+    `host_overlap_norm`, which tends to the larger of the two. `host_serial_s` is added in either case: what lies
+    between two steps of an engine that schedules asynchronously (copies to and from the GPU, the sampler's kernels
+    outside of the graph). `host_machine_spread`: one machine's host times are these by a factor, whose logarithm has
+    this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
     `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`).
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
+
+    All-reduce. `all_reduce_one_shot_rows`: its kernel, fused with the norm that follows, takes the one-shot way up to
+    so many rows, however large they are; None: the quicker way of each size. `all_reduce_families`: by architecture,
+    whose all-reduce kernels it calls in place of its own family's.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
@@ -141,10 +147,14 @@ class EngineSpec(Spec):
     graph_coarse_from: Count
     graph_coarse_step: Count
 
+    all_reduce_one_shot_rows: Count | None = None
+    all_reduce_families: dict[str, str] = Field(default_factory=dict)
+
     host_base_s: Seconds
     host_per_layer_s: Seconds
     host_per_sequence_s: Seconds
-    host_reference_layers: Count
+    host_serial_s: Seconds = 0.0
+    host_machine_spread: Annotated[float, Field(ge=0)]
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
     kernel_launch_s: Seconds

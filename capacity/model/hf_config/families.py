@@ -170,6 +170,7 @@ _QWEN3_NEXT = replace(
     mtp_keys=("mtp_num_hidden_layers", "num_nextn_predict_layers"),
 )
 _DEEPSEEK = Family(mixer=_latent, feed_forward=feed_forwards.deepseek, mtp_keys=("num_nextn_predict_layers",))
+_DEEPSEEK_V3 = replace(_DEEPSEEK, feed_forward=feed_forwards.deepseek_balanced)
 _GEMMA = Family(mixer=_grouped_query, feed_forward=feed_forwards.dense, biases="attention_bias", tied=True)
 _GEMMA3 = replace(
     _GEMMA,
@@ -208,14 +209,14 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": replace(_QWEN3_NEXT, feed_forward=feed_forwards.dense),
     "qwen3_5_moe_text": _QWEN3_NEXT,
     "deepseek_v2": _DEEPSEEK,
-    "deepseek_v3": _DEEPSEEK,
-    "deepseek_v32": replace(_DEEPSEEK, indexer=True),
-    "kimi_k2": _DEEPSEEK,
-    "glm_moe_dsa": replace(_DEEPSEEK, indexer=True),
-    "glm4_moe_lite": _DEEPSEEK,
+    "deepseek_v3": _DEEPSEEK_V3,
+    "deepseek_v32": replace(_DEEPSEEK_V3, indexer=True),
+    "kimi_k2": _DEEPSEEK_V3,
+    "glm_moe_dsa": replace(_DEEPSEEK_V3, indexer=True),
+    "glm4_moe_lite": _DEEPSEEK_V3,
     "glm4_moe": Family(
         mixer=_grouped_query,
-        feed_forward=feed_forwards.deepseek,
+        feed_forward=feed_forwards.deepseek_balanced,
         biases="attention_bias_qkv",
         qk_norm="use_qk_norm",
         mtp_keys=("num_nextn_predict_layers",),
@@ -233,7 +234,7 @@ FAMILIES: dict[str, Family] = {
     "gemma2": replace(_GEMMA, norms_per_layer=4, window=windows.interleaved_window(2)),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
-    "minimax_m2": Family(mixer=_grouped_query, feed_forward=feed_forwards.all_routed, qk_norm="full"),
+    "minimax_m2": Family(mixer=_grouped_query, feed_forward=feed_forwards.minimax, qk_norm="full"),
     "phi3": Family(mixer=_grouped_query, feed_forward=feed_forwards.dense, window=windows.uniform_window),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from capacity.base.fields import Fields
@@ -63,6 +64,20 @@ def deepseek(text: Fields, layer: int) -> FeedForward:
     width = text.count("moe_intermediate_size")
     shared = text.count("n_shared_experts", "moe_num_shared_experts", default=0, minimum=0)
     return _routed(text, width=width, shared=shared * width)
+
+
+def deepseek_balanced(text: Fields, layer: int) -> FeedForward:
+    """DeepSeek-V3 and after: `e_score_correction_bias` beside the router, balanced without an auxiliary loss."""
+    return _balanced(deepseek(text, layer))
+
+
+def minimax(text: Fields, layer: int) -> FeedForward:
+    """MiniMax-M2: every layer, with such a bias (`use_routing_bias`)."""
+    return _balanced(all_routed(text, layer))
+
+
+def _balanced(part: FeedForward) -> FeedForward:
+    return replace(part, balanced_router=True) if isinstance(part, MoEFeedForward) else part
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
@@ -146,7 +147,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
     ranks = draft.pool.tensor_parallel_size
     return ModelDrafter(
         model=draft.model,
-        steps=draft.step_model,
+        steps=replace(draft, engine=_in_a_round(draft.engine)).step_model,
         limits=target.limits,
         weights_bytes=weight_bytes(draft.model, draft.scheme),
         gpus=ranks,
@@ -175,13 +176,19 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     parts = [part for part in model.parameter_parts() if part.kind not in shared]
     return ModelDrafter(
         model=model,
-        steps=replace(target, model=model, pool=one_stage).step_model,
+        steps=replace(target, model=model, pool=one_stage, engine=_in_a_round(target.engine)).step_model,
         limits=target.limits,
         weights_bytes=sum(target.scheme.part_bytes(part) for part in parts),
         gpus=target.pool.tensor_parallel_size,
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
         gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, target.pool.tensor_parallel_size),
     )
+
+
+def _in_a_round(engine: EngineSpec) -> EngineSpec:
+    """The engine as it drafts: no outputs to process, and an asynchronous one schedules nothing between the steps."""
+    base_s = 0.0 if engine.host_overlapped else engine.host_base_s
+    return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
 
 
 def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:

@@ -226,6 +226,7 @@ static double all_reduce_seconds(const step_operator *o, const exponent *p, doub
     double two_shot = norm(o->fixed_s, ring / o->memory_rate, p);
     if (o->one_shot_rate == 0.0) return o->count * (o->latency_s + two_shot);
     double one_shot = o->one_shot_fixed_s + message * (o->ranks - 1.0) / o->one_shot_rate;
+    if (rows < o->from_rows) return o->count * (o->per_rank_s + one_shot);
     return o->count * (o->per_rank_s + MIN(one_shot, two_shot));
 }
 
@@ -370,7 +371,7 @@ static double with_host(const step_times *t, const exponents *x, double gpu, i64
     double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
     if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
-    return gpu + launch + host;
+    return gpu + launch + (host + source->host_serial_s);
 }
 
 static double step_seconds(step_times *t, const exponents *x, const shape *s)

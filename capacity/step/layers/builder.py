@@ -220,17 +220,27 @@ class Builder:
             constants=constants,
         )
 
-    def all_reduce(self, name: str, *, count: int, values_per_row: float) -> AllReduce:
-        """All-reduces among the tensor-parallel ranks."""
-        ranks = self.setting.tensor_parallel_size
+    def all_reduce(
+        self, name: str, *, count: int, values_per_row: float, before_norm: bool = False
+    ) -> AllReduce:
+        """All-reduces among the tensor-parallel ranks, by the kernels that the engine calls.
+
+        `before_norm`: a norm follows, which engines fuse with it.
+        """
+        setting, family, one_shot_rows = self.setting, None, 0.0
+        if before_norm and setting.engine is not None:
+            family = setting.engine.all_reduce_families.get(setting.profile.architecture)
+            one_shot_rows = setting.engine.all_reduce_one_shot_rows or 0.0
+        ranks = setting.tensor_parallel_size
         return AllReduce(
             name=name,
             count=count,
             ranks=ranks,
             values_per_row=values_per_row,
-            link=self.setting.link_of(ranks),
-            constants=self.lookup.all_reduce(),
+            link=setting.link_of(ranks),
+            constants=self.lookup.all_reduce(family),
             nccl=self.lookup.nccl("all_reduce"),
+            two_shot_from_rows=one_shot_rows + 1.0 if one_shot_rows else 0.0,
         )
 
     def traffic(

@@ -64,6 +64,7 @@ def communication(build: Builder) -> Iterator[Operator]:
             )
             + 1,  # for the vocabulary-parallel embedding
             values_per_row=model.hidden_size,
+            before_norm=True,
         )
     if setting.pipeline_parallel_size > 1:
         gpus = setting.tensor_parallel_size * setting.data_parallel_size * setting.pipeline_parallel_size

@@ -9,7 +9,13 @@ from capacity.model.layers import LayerGroup
 from capacity.model.quantization import PartKind
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder, Stored, activation_bits
-from capacity.step.operators import ACTIVATION_BYTES, Experts, Operator
+from capacity.step.operators import (
+    ACTIVATION_BYTES,
+    BALANCED_ROUTING_EVENNESS,
+    ROUTING_EVENNESS,
+    Experts,
+    Operator,
+)
 
 EXCHANGE = "expert exchange"
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
@@ -56,6 +62,11 @@ def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
     ]
 
 
+def routing_evenness(part: MoEFeedForward) -> float:
+    """Shape of the gamma distribution of its experts' popularities."""
+    return BALANCED_ROUTING_EVENNESS if part.balanced_router else ROUTING_EVENNESS
+
+
 def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:
     """The routed experts of the layers that store them so."""
     setting, execution = build.setting, stored.execution
@@ -75,6 +86,7 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
         device=build.device,
         constants=build.lookup.kernel("moe", untabled.experts if untabled else execution.kernel),
         token_groups=setting.data_parallel_size if setting.joint else 1,
+        evenness=routing_evenness(part),
     )
 
 

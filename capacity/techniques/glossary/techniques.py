@@ -58,14 +58,16 @@ def pipeline(s: Situation) -> str:
     also="ep, all to all, expert imbalance",
 )
 def expert_parallel(s: Situation) -> str:
+    from capacity.step.layers.feed_forward import routing_evenness
     from capacity.techniques.parallelism import expert_imbalance, experts_touched, routed_experts
 
     part = routed_experts(s.pool.model)
     if part is None:
         return f"{s.pool.model.name} has 0 experts to distribute"
     batch, ranks = s.requests_in_flight, max(s.pool.pool.tensor_parallel_size, 2)
-    read = experts_touched(part.num_experts, part.experts_per_token, batch)
-    uneven = expert_imbalance(part.num_experts, part.experts_per_token, batch, ranks)
+    chosen = (part.num_experts, part.experts_per_token, batch)
+    read = experts_touched(*chosen, routing_evenness(part))
+    uneven = expert_imbalance(*chosen, ranks, routing_evenness(part))
     return (
         f"a step of {batch:,} tokens reads {read:,.0f} of {part.num_experts} experts; on {ranks} GPUs the busiest has "
         f"{uneven:.2f} times the mean"

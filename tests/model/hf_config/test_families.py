@@ -42,6 +42,21 @@ def test_gpt_oss_has_sinks_and_expert_biases() -> None:
     assert windows(model) == [128, None, 128, None]
 
 
+def test_routers_with_a_correction_bias_are_balanced() -> None:
+    def balanced(model_type: str, **fields: Any) -> bool:
+        ffn = read(model_type=model_type, **fields).layer_groups[-1].feed_forward
+        assert isinstance(ffn, MoEFeedForward)
+        return ffn.balanced_router
+
+    routed = MOE | {"n_routed_experts": 4}
+    assert balanced("minimax_m2", **MOE)
+    assert balanced("glm4_moe", **routed)
+    assert balanced("deepseek_v3", **(LATENT | routed))
+    assert not balanced("deepseek_v2", **(LATENT | routed))
+    assert not balanced("qwen3_moe", **MOE)
+    assert not balanced("gpt_oss", **MOE)
+
+
 def test_sparse_attention_needs_its_indexer() -> None:
     with pytest.raises(MalformedFile, match="index_n_heads"):
         read(model_type="glm_moe_dsa", **LATENT)

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from capacity_validate.comparing import _WithOverhead
+from capacity_validate.replaying import _WithOverhead
 from engine_runs import KneedStepTimes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -59,6 +59,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "model": "qwen3-8b",
         "host": HostTime(step_s=1e-3, per_sequence_s=1e-6, overlapped=False),
     },
+    "host that nothing hides": {
+        "model": "qwen3-8b",
+        "host": HostTime(step_s=1e-3, per_sequence_s=1e-6, serial_s=3e-4, graph_sizes=(1, 8, 9)),
+    },
+    "all-reduce of one shot": {"model": "llama-3.1-70b", "gpu": "h200", "tp": 8, "engine": "tensorrt-llm"},
+    "another family's all-reduce": {"model": "llama-3.1-70b", "gpu": "b200", "tp": 8, "engine": "vllm"},
     "host with eager, added": {
         "model": "qwen3-8b",
         "host": HostTime(eager_s=2e-3, step_s=1e-3, overlap_sharpness=1.0, graph_sizes=(1, 8, 9)),

@@ -23,3 +23,21 @@ def test_tensor_parallelism_beyond_direct_links_is_priced_and_said() -> None:
 def test_a_pipeline_sends_between_its_stages() -> None:
     cost = {op.name: op for op in steps(pipeline_parallel_size=4).step_cost(SHAPES[0]).operators}
     assert cost["pipeline send"].bytes == 3 * 512 * 4096 * 2 * 2
+
+
+def all_reduce_seconds(gpu: str, engine: str, rows: int) -> float:
+    own = steps(gpu=gpu, engine=engine, tp=8)
+    return {op.name: op.seconds for op in own.step_cost(decode_shape(rows, 100)).operators}["all-reduce"]
+
+
+def test_an_engine_may_call_another_familys_all_reduce() -> None:
+    assert all_reduce_seconds("b200", "vllm@0.15", 16) == all_reduce_seconds("b200", "tensorrt-llm", 16)
+    assert all_reduce_seconds("b200", "vllm@0.15", 16) < all_reduce_seconds("b200", "vllm@0.8", 16)
+    assert all_reduce_seconds("h200", "vllm@0.15", 16) == all_reduce_seconds("h200", "vllm@0.8", 16)
+
+
+def test_tensorrt_llm_reduces_in_one_shot_up_to_128_tokens() -> None:
+    assert all_reduce_seconds("h200", "tensorrt-llm", 128) > 1.1 * all_reduce_seconds(
+        "h200", "tensorrt-llm", 129
+    )
+    assert all_reduce_seconds("h200", "sglang", 128) <= all_reduce_seconds("h200", "sglang", 129)

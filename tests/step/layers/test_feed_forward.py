@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from step_models import steps
 
@@ -35,3 +37,12 @@ def test_a_gated_shared_expert_pays_for_its_gate() -> None:
     assert "shared gate_up" in plain
     assert "shared gate" not in plain
     assert gated["shared gate"].flops == 48 * 2 * 8 * 2048
+
+
+def test_a_balanced_router_touches_more_experts() -> None:
+    skewed, balanced = (
+        next(op for op in steps(model, tp=8)._operators.per_token if op.name == "experts")
+        for model in ("qwen3-235b-a22b", "deepseek-v3")
+    )
+    assert skewed.evenness < balanced.evenness
+    assert skewed.work(64.0)[1] < replace(skewed, evenness=balanced.evenness).work(64.0)[1]
