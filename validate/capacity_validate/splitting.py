@@ -14,6 +14,7 @@ from typing import Any
 from capacity_validate.cases import Case, MeasuredCase
 
 FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
+FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
 FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
 _LOADS = {  # sizes of a case that are the load on a shape, not the shape
     "gemm": ("m",),
@@ -35,7 +36,7 @@ def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[Me
     """Cases to fit and cases held out, operator by operator, in the order of a digest that knows nothing of times.
 
     Whole shapes are held out, up to half of the cases; the smallest and the largest shape are always fitted, for a fit
-    is asked to interpolate. Of fewer than three shapes half of the cases are held out, its two ends aside.
+    is asked to interpolate. Where shapes are too few for that, half of the cases are held out, the two ends aside.
     """
     fitted: list[MeasuredCase] = []
     held_out: list[MeasuredCase] = []
@@ -91,7 +92,8 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     for key in inner:
         if len(chosen) + len(shapes[key]) <= len(members) // 2:
             chosen |= {m.case.id for m in shapes[key]}
-    return chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
+    chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
+    return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
 
 
 def _shape_size(key: Any) -> int:
