@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.html import list_html, page_html, table_html
+from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
 
 _STYLE = """
@@ -198,10 +199,10 @@ def _serving_tables(report: ValidationReport) -> str:
 
 def _findings(report: ValidationReport) -> str:
     rows = [
-        ("holds" if f.passed else "FAILS", f.name, number(f.value), number(f.limit), f.detail)
+        ("holds" if f.passed else "FAILS", f.name, f.device or "measured device", number(f.value), number(f.limit), f.detail)
         for f in report.findings
     ]
-    return _table(("", "what", "value", "limit", "detail"), rows)
+    return _table(("", "what", "on", "value", "limit", "detail"), rows)
 
 
 def _constants(report: ValidationReport) -> str:
@@ -325,7 +326,9 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
             f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
     held = sum(f.passed for f in report.findings)
-    lines.append(f"techniques: {held} of {len(report.findings)} hold")
+    on_host = sum(f.device == ON_HOST for f in report.findings)
+    where = "" if report.environment.get("kind") == "cpu" else f", {on_host} of them checked on the host's CPU only"
+    lines.append(f"techniques: {held} of {len(report.findings)} hold{where}")
     lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:
         lines.append(f"left out for want of time: {len(report.left_out)} cases")

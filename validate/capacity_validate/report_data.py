@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity_validate.cases import MeasuredCase, Status
-from capacity_validate.findings import Finding
+from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.timing import quantile
 
 SCHEMA = "capacity/validation/v1"
@@ -235,11 +235,19 @@ class ValidationReport:
                 f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
                 f"holds: {'; '.join(self.failures)}."
             )
-        checked = ", and every technique checked gave the right result" if self.findings else ""
+        checked = f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
             f"had not seen){checked}."
         )
+
+    @property
+    def _checked_on(self) -> str:
+        """Where techniques were checked, if not all were on the measured device."""
+        if self.environment.get("kind") == "cpu":
+            return ""
+        on_host = sum(f.device == ON_HOST for f in self.findings)
+        return f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
