@@ -17,6 +17,11 @@ from capacity_validate.kernels.prepared import (
 )
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}
+# of a result, that a reference in float64 is computed for
+CHECKED_ROWS = 8
+CHECKED_SEQUENCES = 2
+CHECKED_KV_HEADS = 2
+CHECKED_LATENT_HEADS = 4
 _BACKENDS = {
     "flash": "FLASH_ATTENTION",
     "efficient": "EFFICIENT_ATTENTION",
@@ -43,9 +48,9 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     attempt(calls[0])
 
     def check() -> float:
-        q, k, v = (x[:1, :, -min(64, tokens) :] if i == 0 else x[:1] for i, x in enumerate(sets[0]))
-        reference = reference_attention(bench.torch, q, k, v, first_position=tokens - q.shape[2])
-        return relative_error(bench.torch, calls[0]()[:1, :, -q.shape[2] :], reference)
+        places = sampled(tokens, CHECKED_ROWS)
+        q, k, v = (x[:1] for x in sets[0])
+        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
 
     return Prepared(
         calls=calls,
@@ -85,19 +90,41 @@ def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bo
     return call
 
 
-def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None) -> Any:
-    """Plain softmax attention in float64. [batch, heads, queries, d]; KV heads are repeated to the query heads.
+def reference_attention(
+    torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
+) -> Any:
+    """Plain softmax attention in float64, where the inputs are. [batch, heads, queries, d]; KV heads serve groups.
 
-    `first_position`: the first query's place in the context, for a causal mask; None: every query sees all.
+    `first_position`: the first query's place in the context, for a causal mask, or `positions` of each query; neither:
+    every query sees all.
     """
-    q, k, v = (x.detach().double().cpu() for x in (q, k, v))
+    q, k, v = (x.detach().double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if first_position is not None:
-        positions = torch.arange(q.shape[2]) + first_position
-        scores = scores.masked_fill(torch.arange(k.shape[2])[None, :] > positions[:, None], float("-inf"))
+        positions = range(first_position, first_position + q.shape[2])
+    if positions is not None:
+        places = torch.tensor(list(positions), device=q.device)
+        seen = torch.arange(k.shape[2], device=q.device)
+        scores = scores.masked_fill(seen[None, :] > places[:, None], float("-inf"))
     return torch.softmax(scores, dim=-1) @ v
+
+
+def sampled(count: int, most: int) -> list[int]:
+    """Up to `most` of so many places, both ends among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
+
+
+def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: Any = None) -> float:
+    """Relative error of some KV heads with their query heads: all heads of a long context in float64 take seconds."""
+    groups = q.shape[1] // k.shape[1]
+    chosen = sampled(k.shape[1], CHECKED_KV_HEADS)
+    queries = [head * groups + member for head in chosen for member in range(groups)]
+    reference = reference_attention(torch, q[:, queries], k[:, chosen], v[:, chosen], positions=positions)
+    return relative_error(torch, out[:, queries], reference)
 
 
 def decode_attention(case: Case, bench: Bench) -> Prepared:
@@ -119,8 +146,13 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
     calls = [partial(sdpa, *one) for one in sets]
 
     def check() -> float:
-        reference = reference_attention(bench.torch, *(x[:2] for x in sets[0]))
-        return relative_error(bench.torch, calls[0]()[:2], reference)
+        rows = sampled(batch, CHECKED_SEQUENCES)
+        q, k, v = (x[rows] for x in sets[0])
+        heads_checked = sampled(kv_heads, CHECKED_KV_HEADS)
+        q, k, v = (x[:, heads_checked] for x in (q, k, v))
+        out = calls[0]()[rows][:, heads_checked]
+        reference = reference_attention(bench.torch, q.flatten(1, 2).unsqueeze(2), k, v)
+        return relative_error(bench.torch, out.flatten(1, 2).unsqueeze(2), reference)
 
     return _decode_prepared(case, bench, calls, check, cache_bytes)
 
@@ -171,12 +203,12 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
 
     def check() -> float:
         q, k, v, table = sets[0]
-        rows = min(2, batch)
+        rows = sampled(batch, CHECKED_SEQUENCES)
         k, v = (
-            x[table[:rows].long()].reshape(rows, -1, kv_heads, d)[:, :context].transpose(1, 2) for x in (k, v)
+            x[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
+            for x in (k, v)
         )
-        reference = reference_attention(torch, q[:rows].unsqueeze(2), k, v).squeeze(2)
-        return relative_error(torch, calls[0]()[:rows], reference)
+        return sampled_error(torch, q[rows].unsqueeze(2), k, v, calls[0]()[rows].unsqueeze(2))
 
     return _decode_prepared(case, bench, calls, check, cache_bytes)
 
@@ -195,9 +227,10 @@ def mla_decode(case: Case, bench: Bench) -> Prepared:
     calls = [partial(absorbed_decode, torch, *one, latent=latent, scale=scale) for one in sets]
 
     def check() -> float:
-        q, cache = (x[:2].detach().double().cpu() for x in sets[0])
-        weights = torch.softmax(q @ cache.transpose(1, 2) * scale, dim=-1)
-        return relative_error(torch, calls[0]()[:2], weights @ cache[..., :latent])
+        rows, some = sampled(batch, CHECKED_SEQUENCES), sampled(heads, CHECKED_LATENT_HEADS)
+        q, cache = (x[rows].detach().double() for x in sets[0])
+        weights = torch.softmax(q[:, some] @ cache.transpose(1, 2) * scale, dim=-1)
+        return relative_error(torch, calls[0]()[rows][:, some], weights @ cache[..., :latent])
 
     return Prepared(
         calls=calls,

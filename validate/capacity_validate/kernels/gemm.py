@@ -63,7 +63,7 @@ def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Call
 
     def check() -> float:
         out = call()[:CHECK_ROWS, :CHECK_COLUMNS]
-        return relative_error(bench.torch, out, a.double().cpu() @ w.double().cpu().T)
+        return relative_error(bench.torch, out, a.double() @ w.double().T)
 
     return call, check
 
