@@ -21,7 +21,8 @@ OldNVMLError.__module__ = "pynvml.nvml"
 class FakeNvml(ModuleType):
     """`lacking` functions are not in the package; those without an answer raise NVMLError, as "Not Supported" does.
 
-    `answers` take the place of what it says by itself, `asked` holds what it was asked. `old`: pynvml 11, whose errors come from `pynvml.nvml` and which takes bytes where new packages take text.
+    `answers` take the place of what it says by itself, `asked` holds what it was asked.
+    `old`: pynvml 11, whose errors come from `pynvml.nvml` and which takes bytes where new packages take text.
     """
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0

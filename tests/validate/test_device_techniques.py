@@ -18,10 +18,10 @@ from capacity_validate.device_techniques import (  # noqa: E402
     model_on,
 )
 from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
-from capacity_validate.report_data import ValidationReport  # noqa: E402
 from capacity_validate.small_models import small_model_names  # noqa: E402
 from capacity_validate.stages import techniques as stage  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
+from validation_reports import bare_report  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,7 +40,10 @@ def test_a_wrong_kernel_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) 
         return right(*args, window_tokens=window_tokens and window_tokens - 20, **options)
 
     monkeypatch.setattr(device_techniques, "paged_decode_attention", off_by_one)
-    found = [device_techniques.paged_finding("cpu", heads=h, kv_heads=k, width=d, window=w) for h, k, d, w in WINDOWS]
+    found = [
+        device_techniques.paged_finding("cpu", heads=h, kv_heads=k, width=d, window=w)
+        for h, k, d, w in WINDOWS
+    ]
     assert [f.passed for f in found] == [True, True, False]
 
 
@@ -89,13 +92,7 @@ def test_a_gpus_techniques_are_its_own_and_the_hosts_are_called_so(monkeypatch: 
 
 
 def test_the_verdict_says_on_which_device() -> None:
-    report = ValidationReport(
-        environment={"device": "NVIDIA H200", "kind": "cuda"}, campaign="quick", profile="h200", roofs={}, seconds=1.0,
-        cases=(), not_timed=(), left_out=(), classes=(), constants=(), refused=(), bands={}, host=None,
-        findings=(finding("a"), replace(finding("q"), device=ON_HOST)), serving=(), speculation=(), memory={},
-        extrapolation=None, tolerance_ttft=0.25, tolerance_tpot=0.15, ttft_error=0.03, tpot_error=0.02,
-        interrupted=False, broken=(), remarks=(),
-    )  # fmt: skip
+    report = bare_report(findings=(finding("a"), replace(finding("q"), device=ON_HOST)))
     assert "gave the right result (1 on this GPU, 1 on its host's CPU)." in report.verdict
     on_cpu = replace(report, environment={"device": "a CPU", "kind": "cpu"})
     assert on_cpu.verdict.endswith("gave the right result.")

@@ -34,7 +34,6 @@ from capacity_validate.small_models import small_model_names  # noqa: E402
 from capacity_validate.techniques import cached_against_uncached  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 
-
 ON_GPU = bool(torch.cuda.is_available())
 DEVICE = "cuda:0" if ON_GPU else "cpu"
 NEEDS_GPU = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")

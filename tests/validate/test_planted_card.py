@@ -90,14 +90,14 @@ class Planted:
     def prepared(self, case: Case) -> Prepared:
         hot = case.id in self.hot
         reading = Reading(
-            at_s=time.monotonic(), sm_clock_hz=1.2e9 if hot else 1.9e9, reasons=("heat (hardware)",) if hot else ()
+            at_s=time.monotonic(),
+            sm_clock_hz=1.2e9 if hot else 1.9e9,
+            reasons=("heat (hardware)",) if hot else (),
         )
         self.telemetry.readings.append(reading)
         seconds = truth_s(case) * self.own[shape_key(case)]
         seconds *= (HOT_FACTOR if hot else 1.0) * (BAD_FACTOR if is_bad(case) else 1.0)
-        calls = [
-            self.fake.kernel(seconds * math.exp(CALLS_SCATTER * self.rng.normal())) for _ in range(4)
-        ]
+        calls = [self.fake.kernel(seconds * math.exp(CALLS_SCATTER * self.rng.normal())) for _ in range(4)]
         return Prepared(calls=calls, check=None, tolerance=0.0, flops=1.0, bytes=1.0)
 
 
@@ -114,7 +114,9 @@ def said(card: Planted) -> Review:
 def fits_of(card: Planted) -> dict[str, FamilyFit]:
     from capacity_validate.cases import read_measurements
 
-    fits, _ = fit_families(read_measurements(card.path).timed, H200, source="planted", on_gpu=True, final=True)
+    fits, _ = fit_families(
+        read_measurements(card.path).timed, H200, source="planted", on_gpu=True, final=True
+    )
     return {fit.target.operator: fit for fit in fits}
 
 

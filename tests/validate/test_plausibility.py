@@ -125,7 +125,11 @@ def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     shapes = [(n, k) for n in (2048, 8192, 57344) for k in (2048, 8192)]
     cases = [
         *(timed(case, TRUE_GEMM) for case in gemm_cases()),
-        *(timed(make_case("gemm", "bf16", m=m, n=n, k=k), TRUE_GEMM) for n, k in shapes for m in (1, 64, 1024)),
+        *(
+            timed(make_case("gemm", "bf16", m=m, n=n, k=k), TRUE_GEMM)
+            for n, k in shapes
+            for m in (1, 64, 1024)
+        ),
     ]
     fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
     assert odd_shapes(cases, fits, H200, on_gpu=True) == ()

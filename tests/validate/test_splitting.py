@@ -24,16 +24,16 @@ PLAN = load_campaign("standard").cuda
 
 def measured(case: Case, seconds: float = 1e-3, *, counted: bool = True) -> MeasuredCase:
     work = float(sum(dict(case.sizes).values())) if counted else 0.0
-    return MeasuredCase(
-        case=case, status="ok", timing=summarise_samples([seconds] * 3, "graph"), flops=work
-    )
+    return MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds] * 3, "graph"), flops=work)
 
 
 def of_standard(operator: str, kernels: tuple[str, ...] = ("bf16",)) -> list[MeasuredCase]:
     return [
         measured(c)
         for c in ordered_cases(PLAN)
-        if c.operator == operator and c.kernel in kernels and c.variant in ("", "paged", "flash", "grouped", "layer")
+        if c.operator == operator
+        and c.kernel in kernels
+        and c.variant in ("", "paged", "flash", "grouped", "layer")
     ]
 
 

@@ -30,7 +30,9 @@ def fake_torch(*, cuda: str = "13.0") -> Any:
     cudnn = SimpleNamespace(version=lambda: 91002)
     nccl = SimpleNamespace(version=lambda: (2, 27, 5))
     return SimpleNamespace(
-        version=SimpleNamespace(cuda=cuda), backends=SimpleNamespace(cudnn=cudnn), cuda=SimpleNamespace(nccl=nccl)
+        version=SimpleNamespace(cuda=cuda),
+        backends=SimpleNamespace(cudnn=cudnn),
+        cuda=SimpleNamespace(nccl=nccl),
     )
 
 
@@ -53,7 +55,10 @@ def test_the_same_machine_goes_on(tmp_path: Path) -> None:
     [
         ({"facts": replace(H200, driver_version="570.10")}, "driver '580.95', now '570.10'"),
         ({"facts": replace(H200, power_limit_watts=500.0)}, "power limit, W 700.0, now 500.0"),
-        ({"facts": replace(H200, sm_clock_max_hz=1.5e9)}, "highest SM clock, Hz 1980000000.0, now 1500000000.0"),
+        (
+            {"facts": replace(H200, sm_clock_max_hz=1.5e9)},
+            "highest SM clock, Hz 1980000000.0, now 1500000000.0",
+        ),
         ({"facts": replace(H200, uuid="another")}, "card '"),
         ({"facts": replace(H200, torch_version="2.13.0")}, "torch '2.11.0', now '2.13.0'"),
         ({"facts": replace(H200, name="NVIDIA H100")}, "device 'NVIDIA H200', now 'NVIDIA H100'"),
@@ -76,7 +81,7 @@ def test_another_harness_or_another_setting_of_the_libraries_is_refused(
 ) -> None:
     MeasurementLog(tmp_path / "m.jsonl", header())
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    with pytest.raises(InvalidInput, match="variables .*NVIDIA_TF32_OVERRIDE"):
+    with pytest.raises(InvalidInput, match=r"variables .*NVIDIA_TF32_OVERRIDE"):
         MeasurementLog(tmp_path / "m.jsonl", header())
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # the card is known by its UUID

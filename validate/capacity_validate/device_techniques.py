@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -31,7 +31,7 @@ WINDOWS = ((32, 8, 128, None), (8, 8, 64, None), (28, 4, 128, 300))  # heads, KV
 CONTEXTS = (1, 777, 2048)
 
 
-def served_dtype(device: str) -> str:
+def served_dtype(device: str) -> Literal["bf16", "fp32"]:
     return "fp32" if device == "cpu" else "bf16"
 
 
@@ -108,9 +108,7 @@ def paged_error(
         first = max(0, context - window) if window else 0
         k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
         expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
-        errors.append(
-            float((out[row].double().to(expected.device) - expected).norm() / expected.norm())
-        )
+        errors.append(float((out[row].double().to(expected.device) - expected).norm() / expected.norm()))
     return max(errors)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity_validate.host_facts import cpu_cache_bytes, cpu_name, host_memory_bytes
 from capacity_validate.nvml_handles import find_handle, named_as_slice
 from capacity_validate.telemetry import Reading
 
@@ -131,7 +130,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     """The CPU, measured with `threads` threads: one by default, so that a busy neighbour costs less."""
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
-    total, free = _memory_bytes()
+    total, free = host_memory_bytes()
     remarks = ["a CPU is not a GPU: these figures test the harness and this machine, nothing else"]
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
@@ -144,37 +143,10 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
         memory_total_bytes=total,
         memory_free_bytes=free,
         compute_units=threads,
-        cache_bytes=_cpu_cache_bytes(level=2),
+        cache_bytes=cpu_cache_bytes(level=2),
         torch_version=str(torch.__version__),
         remarks=tuple(remarks),
     )
-
-
-def cpu_name() -> str:
-    """The CPU's model, as the system calls it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _memory_bytes() -> tuple[int, int]:
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") * page
-    return os.sysconf("SC_PHYS_PAGES") * page, free
-
-
-def _cpu_cache_bytes(*, level: int) -> int:
-    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            if int((entry / "level").read_text()) == level:
-                size = (entry / "size").read_text().strip()
-                return int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
-        except (OSError, ValueError):
-            continue
-    return 2**20
 
 
 # GPU
@@ -239,7 +211,10 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     )
     remarks = busy_remarks(device)
     if is_slice:
-        remarks = (*remarks, "a MIG slice: clocks and power are the whole card's, whatever its other slices do")
+        remarks = (
+            *remarks,
+            "a MIG slice: clocks and power are the whole card's, whatever its other slices do",
+        )
     if nvml is not None and handle is None:
         remarks = (*remarks, "NVML does not know which card this is: clocks, power and tenants are not known")
     if nvml is None:

@@ -1,4 +1,4 @@
-"""Times that cannot be: faster than the card, alike at all sizes, drifting; and kernels that do not fit their family."""
+"""Times that cannot be: faster than the card, alike at all sizes, drifting; and kernels unlike their family."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from capacity_validate.splitting import shape_key
 
 COMPUTE_SLACK = 1.15  # over the datasheet: cards for games run above the boost clock that theirs counts with
 MEMORY_SLACK = 1.10  # of inputs that rotate over twice the L2 cache a part may still be found there
-KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")  # whose inputs do not rotate: no memory bound
+KEPT_IN_CACHE = (
+    "elementwise",
+    "prefill_attention",
+    "mla_prefill",
+)  # whose inputs do not rotate: no memory bound
 ENOUGH_IMPLAUSIBLE = 3  # cases: then it is the clock or the device, and the run ends
 ALIKE = 0.005  # times of one shape that differ by less are the same
 FEWEST_ALIKE = 3
 WORK_RATIO = 8.0  # of the work of cases whose times should differ
-WORK_SHARE = 0.3  # of the larger one's time that its work alone takes: else launches explain that they are alike
+WORK_SHARE = (
+    0.3  # of the larger one's time that its work alone takes: else launches explain that they are alike
+)
 ODD_SPREADS = 4.0  # robust standard deviations from the other shapes
 ODD_FACTOR = 1.4  # and at least so many times slower or faster than they are
 FEWEST_SHAPES = 3
@@ -52,8 +58,18 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     shown = []
     for label, unit, size, chosen in (
-        ("copy", "GB/s", 1e9, [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"]),
-        ("product", "TFLOP/s", 1e12, [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"]),
+        (
+            "copy",
+            "GB/s",
+            1e9,
+            [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"],
+        ),
+        (
+            "product",
+            "TFLOP/s",
+            1e12,
+            [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"],
+        ),
     ):
         best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
         fraction = None if best is None else roof_fraction(best, profile)
@@ -81,9 +97,7 @@ def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
     compute_s = _compute_seconds(measured, profile)
     if compute_s is not None and compute_s > COMPUTE_SLACK * seconds:
         peak = measured.flops / compute_s
-        return (
-            f"{measured.flops / max(seconds, 1e-12) / 1e12:.0f} TFLOP/s, where {profile.name} has {peak / 1e12:.0f}"
-        )
+        return f"{measured.flops / max(seconds, 1e-12) / 1e12:.0f} TFLOP/s, where {profile.name} has {peak / 1e12:.0f}"
     memory_s = measured.bytes / profile.hbm_bytes_per_s
     if measured.case.operator not in KEPT_IN_CACHE and memory_s > MEMORY_SLACK * seconds:
         return (

@@ -11,7 +11,14 @@ from capacity_validate.provisional import provisional_profile, provisional_remar
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
-OTHER_CARD = {"d", "ti", "super", "laptop", "mobile", "mig"}  # words that make another card of the same family
+OTHER_CARD = {
+    "d",
+    "ti",
+    "super",
+    "laptop",
+    "mobile",
+    "mig",
+}  # words that make another card of the same family
 
 
 def match_profile(

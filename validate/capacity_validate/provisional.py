@@ -16,7 +16,10 @@ from capacity_validate.devices import DeviceFacts
 
 MARK = "Provisional: "
 COPY_REACH = 0.92  # of the memory's rate that a large copy reaches: 85-95 % on cards of every generation
-COPY_PLAUSIBLE = (0.70, 1.0)  # of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
+COPY_PLAUSIBLE = (
+    0.70,
+    1.0,
+)  # of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
 NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # a link and direction, by generation of the card
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 PCIE_REACH = 0.8
@@ -36,11 +39,15 @@ _RATES = {
     "7.0": _Rates("volta", {"fp16": 1024, "fp32": 128}),
     "7.5": _Rates("turing", {"fp16": 1024, "fp32": 128, "int8": 2048}, halved=True),
     "8.0": _Rates("ampere", {"bf16": 2048, "fp16": 2048, "tf32": 1024, "fp32": 128, "int8": 4096}),
-    "8.6": _Rates("ampere", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "int8": 2048}, halved=True),
+    "8.6": _Rates(
+        "ampere", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "int8": 2048}, halved=True
+    ),
     "8.9": _Rates(
         "ada", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048}, halved=True
     ),
-    "9.0": _Rates("hopper", {"bf16": 4096, "fp16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192, "int8": 8192}),
+    "9.0": _Rates(
+        "hopper", {"bf16": 4096, "fp16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192, "int8": 8192}
+    ),
     "10.0": _Rates(
         "blackwell",
         {"bf16": 8192, "fp16": 8192, "tf32": 4096, "fp32": 256, "fp8": 16384, "int8": 16384, "fp4": 32768},
@@ -51,11 +58,14 @@ _RATES = {
         halved=True,
     ),
     "12.1": _Rates(
-        "blackwell", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096}
+        "blackwell",
+        {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096},
     ),
 }
 _FULL_ON_GEFORCE = ("fp32", "int8", "fp4")
-_CUT_DOWN = {"h20": 0.25}  # tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
+_CUT_DOWN = {
+    "h20": 0.25
+}  # tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
 
 
 def is_provisional(profile: HardwareProfile) -> bool:
@@ -76,8 +86,8 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
     flops = _dense_flops(facts, table)
     driver = _source(f"the driver, on {facts.name}", "measured")
     worked_out = _source(
-        f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP a clock and SM of compute capability "
-        f"{facts.compute_capability}",
+        f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP a clock and SM of compute "
+        f"capability {facts.compute_capability}",
         "assumed",
     )
     watts = facts.power_limit_watts or 300.0
@@ -131,11 +141,12 @@ def _source(text: str, basis: Any) -> Provenance:
 
 
 def _refusal(facts: DeviceFacts) -> str:
+    clock = "unknown" if facts.sm_clock_max_hz is None else "known"
     return (
         f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB), and the driver says too "
         f"little to make one (compute capability {facts.compute_capability or 'unknown'}, highest clock "
-        f"{'unknown' if facts.sm_clock_max_hz is None else 'known'}); name the nearest with --gpu (`capacity gpus` lists "
-        "them), or write one and give its folder with --profiles"
+        f"{clock}); name the nearest with --gpu (`capacity gpus` lists them), or write one "
+        "and give its folder with --profiles"
     )
 
 
@@ -170,12 +181,15 @@ def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[
     )
 
 
-def _links(facts: DeviceFacts) -> dict[str, Link]:
+def _links(facts: DeviceFacts) -> dict[str, Any]:
     generation = int((facts.compute_capability or "8").partition(".")[0])
     lane = PCIE_LANE_BYTES_PER_S.get(facts.pcie_generation or 4, PCIE_LANE_BYTES_PER_S[4])
     gpus = max(1, facts.devices_in_node)
     pcie = Link(
-        kind="pcie", bytes_per_s=PCIE_REACH * lane * (facts.pcie_lanes or 16), latency_s=10e-6, domain_gpus=gpus
+        kind="pcie",
+        bytes_per_s=PCIE_REACH * lane * (facts.pcie_lanes or 16),
+        latency_s=10e-6,
+        domain_gpus=gpus,
     )
     scale_up = pcie
     if facts.nvlink_links:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity_validate.cases import MeasuredCase, Status
+from capacity_validate.comparison import Comparison
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.timing import quantile
 
@@ -185,6 +186,7 @@ class ValidationReport:
     interrupted: bool
     broken: tuple[str, ...]  # stages that failed, and why
     remarks: tuple[str, ...]
+    engine: Comparison | None = None  # a real engine on the same device, against its simulation
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
@@ -235,7 +237,9 @@ class ValidationReport:
                 f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
                 f"holds: {'; '.join(self.failures)}."
             )
-        checked = f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
+        checked = (
+            f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
+        )
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
             f"had not seen){checked}."
@@ -269,6 +273,7 @@ class ValidationReport:
             "cases": rows,
             "findings": [{**asdict(f), "passed": f.passed} for f in self.findings],
             "serving": serving,
+            "engine": None if self.engine is None else self.engine.to_dict(),
             "operator_error": self.operator_error,
             "failures": self.failures,
             "verdict": self.verdict,

@@ -42,7 +42,9 @@ class Review:
     classes: tuple[ClassErrors, ...]
     constants: tuple[ConstantRow, ...]
     refused: Mapping[str, str]
-    remarks: tuple[str, ...] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
+    remarks: tuple[
+        str, ...
+    ] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first; each case with its errors."""

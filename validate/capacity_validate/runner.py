@@ -108,8 +108,8 @@ class RunOutcome:
 class CaseRunner:
     """Times cases on one device. Each pass takes every case once more, so that slow drift touches all alike.
 
-    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model). Against `datasheet` times
-    are held as they come: a few that cannot be end the run.
+    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model). Times are held
+    against `datasheet` as they come: a few that cannot be end the run.
     """
 
     bench: Bench
@@ -169,7 +169,9 @@ class CaseRunner:
         """Why nothing that follows would be worth its time; empty: all is well."""
         if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
             return ""
-        worst = "; ".join(f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE])
+        worst = "; ".join(
+            f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE]
+        )
         return f"{len(self._implausible)} cases have times that cannot be ({worst})"
 
     def _pool(self, case: Case) -> _Pooled:

@@ -1,4 +1,4 @@
-"""Which cases a fit sees, and which it is judged by: whole shapes are held out, for twins of a fitted case prove little.
+"""Which cases a fit sees, and which it is judged by: whole shapes are held out, for twins of fitted cases prove little.
 
 A product [m, k] x [k, n] at another m runs the same kernels over the same weights: with only some m held out, an error
 says how well a fit interpolates, not what it knows of a matrix that it has never met.

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides its case: harness, campaign, driver, clocks, libraries, and what they run on."""
+"""What a measurement depends on besides its case: harness, campaign, driver, clocks, libraries, and the host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from capacity_validate.campaigns import Campaign
-from capacity_validate.devices import DeviceFacts, cpu_name
+from capacity_validate.devices import DeviceFacts
+from capacity_validate.host_facts import cpu_name
 
-_VARIABLES = ("CUDA_", "CUBLAS", "CUDNN", "NCCL_", "NVIDIA_TF32", "PYTORCH_", "TORCH_", "TRITON_", "OMP_", "MKL_")
+_VARIABLES = (
+    "CUDA_",
+    "CUBLAS",
+    "CUDNN",
+    "NCCL_",
+    "NVIDIA_TF32",
+    "PYTORCH_",
+    "TORCH_",
+    "TRITON_",
+    "OMP_",
+    "MKL_",
+)
 _RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the card is known by its UUID
-_PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")  # of this machine: they name people and say nothing of times
+_PATHS = (
+    "HOME",
+    "PATH",
+    "DIR",
+    "CACHE",
+    "ROOT",
+)  # of this machine: they name people and say nothing of times
 _SHORT = 12  # hexadecimal digits that tell two digests apart
 
 

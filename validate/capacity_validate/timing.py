@@ -32,7 +32,9 @@ BATCH = 16  # samples between two looks at their standard error
 FEWEST_KNOWN = 32
 KNOWN = 0.002  # standard error of a median: far below what a fit can explain
 OUTLIER_FACTOR = 2.0  # times the median
-MEDIAN_OVER_SPREAD = 1.2533 / 2.5631  # sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
+MEDIAN_OVER_SPREAD = (
+    1.2533 / 2.5631
+)  # sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-
 from capacity_validate.cases import Case, make_case  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared, attention, experts, prepare  # noqa: E402
 from capacity_validate.kernels.attention import sampled  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,23 +47,14 @@ def test_a_reference_costs_a_small_part_of_the_kernel_it_checks(
 
 
 @pytest.mark.parametrize("case", LARGE[:4], ids=lambda case: case.operator + case.variant)
-def test_what_is_sampled_finds_a_kernel_that_forgets_the_end_of_its_context(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_sampled_finds_one_wrong_row_at_the_end(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last tokens, the last head, the last sequence: where tiles and groups go wrong."""
     built = prepared(case)
     assert built.check is not None
     right = built.check()
-    shortened = {"prefill_attention": "tokens"}.get(case.operator, "context")
-    fewer = replace(
-        case, sizes=tuple((name, size - 16 if name == shortened else size) for name, size in case.sizes)
-    )
-    forgetful = prepared(fewer)
     assert right < built.tolerance
-    assert forgetful.check is not None
-    assert forgetful.check() < built.tolerance  # right in itself
 
-    def spoiled(torch_: Any, out: Any, reference: Any) -> float:
+    def spoiled(_: Any, out: Any, reference: Any) -> float:
         out = out.clone()
         out[(-1,) * (out.dim() - 1)] += 1.0  # one row of the last head of the last sequence
         return float((out.double() - reference).norm() / reference.norm())
