@@ -1,6 +1,6 @@
 """How far off the predictions are, by source, GPU, engine, model and metric, and how often the intervals hold.
 
-    python benchmarks/accuracy.py [--measured DIR] [--html FILE] [--served-every N]
+    python benchmarks/accuracy.py [--measured DIR] [--html FILE] [--served-every N] [--intervals]
 
 DIR is the reference library's folder of measured tables; without the library, the sample of it that ships with the
 tests (`tests/data/measured`, every row with its source; `docs/evidence.md` has their licences). The same readers and
@@ -9,7 +9,9 @@ constants that ship; kernels of sources that nothing was fitted to; whole steps;
 capacity on start-up lines. `used for` says what each was to these predictions: fitted, chosen by (a choice of form
 was made with them in view), or only judged. Then reliability: nominal 90 % intervals against how often the
 measurement lay inside, each group judged by intervals made from the other groups alone. `--html` draws predicted
-against measured. `--served-every N` also replays every n-th served closed-loop row of the library (`served_rows.py`
+against measured. A fourth, the intervals of served runs, each source of measurements judged by the others': as it stood
+when the spreads were fitted (`capacity/hardware/spreads.toml`), or with `--intervals` made anew from the library (two
+minutes of CPU). `--served-every N` also replays every n-th served closed-loop row of the library (`served_rows.py`
 has more choices).
 """
 
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fit_spreads
 import kv_startup
 import numpy as np
 import served_rows
@@ -32,6 +35,7 @@ from step_evidence import Evidence, all_evidence
 from steps_aside import aside
 
 from capacity.hardware.calibration import group_quantile
+from capacity.hardware.spreads import Spreads, spreads
 
 SAMPLE = Path(__file__).parent.parent / "tests" / "data" / "measured"
 Pair = tuple[float, float]  # predicted, measured
@@ -308,12 +312,22 @@ def is_sample(measured: Path) -> bool:
     return (measured / FILE).is_file()
 
 
+def held_lines(known: Spreads) -> list[str]:
+    """What the fit of the spreads says of sources that had no part in them."""
+    return [
+        f"{label:58s} {held.figures:5d} {held.sources:3d}   {held.held:4.0%} {held.held_by_source:4.0%}   "
+        f"±{held.half_width:.0%}"
+        for label, held in known.held.items()
+    ]
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--measured", type=Path, default=default_measured())
     parser.add_argument("--html", type=Path, help="also draw a parity plot")
     parser.add_argument("--served-every", type=int, default=0, help="also replay every n-th served row")
+    parser.add_argument("--intervals", action="store_true", help="judge the served intervals anew")
     arguments = parser.parse_args()
     measured = arguments.measured if arguments.measured.is_dir() else SAMPLE
     kind = "the sample that ships with the tests" if is_sample(measured) else "the library's"
@@ -323,6 +337,16 @@ def main() -> int:
             print(titled(title), *lines, sep="\n", end="\n\n")
     evidence = all_evidence(measured)
     print("Reliability of 90 % intervals, each group judged by the others'", *reliability(evidence), sep="\n")
+    if arguments.intervals and not is_sample(measured):
+        fit_spreads.main([])
+    else:
+        known = spreads()
+        print(
+            f"\n90 % intervals of served runs, each source judged by the others', {known.fit.date}",
+            fit_spreads.HEADER,
+            sep="\n",
+        )
+        print(*held_lines(known), sep="\n")
     if arguments.served_every and not is_sample(measured):
         print("\nServed rows, in closed loop through the simulator")
         served_rows.main(["--every", str(arguments.served_every)])

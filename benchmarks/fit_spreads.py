@@ -29,7 +29,8 @@ from interval_evidence import ALL, NO_CLIENT, NOTHING, SETTINGS, Figure, all_fig
 from scipy.optimize import minimize
 from served_data import shared_folder
 
-from capacity.answers.interval_parts import Asked, deviation_of, interval_parts
+from capacity.answers.interval_parts import Asked, Part, deviation_of, interval_parts
+from capacity.answers.interval_parts import ends_of as interval_ends
 from capacity.answers.intervals import beside_client_range
 from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.fits import Fit
@@ -54,7 +55,19 @@ SHRINK = 4.0  # deployments that the whole counts for beside an engine's or a GP
 MOST_OFF = 3.0  # deviations of a deployment that count
 STABLE_LOAD = 0.95  # beyond, an answer gives no upper end (`capacity/simulator/verdict.py`)
 NOMINAL = 0.9
-LEVELS = (0.05, 0.045, 0.04, 0.035, 0.03, 0.025, 0.02, 0.015)  # beyond an end, the first that holds
+LEVELS = (
+    0.08,
+    0.07,
+    0.06,
+    0.05,
+    0.045,
+    0.04,
+    0.035,
+    0.03,
+    0.025,
+    0.02,
+    0.015,
+)  # beyond an end, the first that holds
 NORMAL, MOST_END = 1.645, 4.0
 BEFORE = 4.0  # sources that a normal's ends count for
 WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
@@ -323,17 +336,16 @@ NO_ENDS = dict.fromkeys(KINDS, (-NORMAL, NORMAL))
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A figure, and the standard deviation that fits without its source give it."""
+    """A figure, and the parts that fits without its source give it."""
 
     figure: Figure
     left_out: str
-    deviation: float
-    spreads: Spreads
-    asked: Asked
+    parts: tuple[Part, ...]
 
     @property
     def standard(self) -> float:
-        return self.figure.log_error / self.deviation
+        """Its error in standard deviations."""
+        return self.figure.log_error / deviation_of(self.parts)
 
 
 def asked_of(figure: Figure) -> Asked:
@@ -363,7 +375,7 @@ def left_out(figures: Sequence[Figure], key: Callable[[Figure], str]) -> list[Ju
             if key(figure) == source and usable(figure):
                 asked = asked_of(figure)
                 parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
-                found.append(Judged(figure, source, deviation_of(parts), known, asked))
+                found.append(Judged(figure, source, parts))
     return found
 
 
@@ -428,12 +440,12 @@ class Coverage:
 
     def __str__(self) -> str:
         return (
-            f"{self.label:44s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
+            f"{self.label:58s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
             f"±{self.half_width:.0%}"
         )
 
 
-HEADER = f"{'':44s} {'n':>5s} {'src':>3s}   held  by source   half-width"
+HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width"
 
 
 def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[Judged, bool, float]]:
@@ -444,9 +456,10 @@ def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[J
         for each in judged:
             if each.left_out == source:
                 low_end, high_end = ends[kind_name(each.figure)]
-                low, high = np.exp(low_end * each.deviation), np.exp(high_end * each.deviation)
+                kind = Kind(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
+                low, high = interval_ends(each.parts, kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":
-                    low, high = beside_client_range(float(low), float(high), each.figure.predicted_s)
+                    low, high = beside_client_range(low, high, each.figure.predicted_s)
                 ratio = each.figure.measured_s / each.figure.predicted_s
                 found.append((each, bool(low <= ratio <= high), float(high - low) / 2))
     return found
@@ -483,9 +496,7 @@ def by_metric(figure: Figure) -> str | None:
         metric = "throughput of full engines"
     if figure.statistic.startswith("p"):
         return f"{figure.statistic} of {metric}"
-    said = {ALL: "", NO_CLIENT: ", client not said", NOTHING: ", nothing said of client and launch"}[
-        figure.said
-    ]
+    said = {ALL: "", NO_CLIENT: ", client not said", NOTHING: ", client and launch not said"}[figure.said]
     return f"{metric}, {'experts' if figure.is_moe else 'dense'}{said}"
 
 
@@ -509,6 +520,7 @@ def report(figures: Sequence[Figure]) -> tuple[dict[str, tuple[float, float]], d
                     each.label: Held(
                         figures=each.figures,
                         sources=each.sources,
+                        held=round(each.held, 3),
                         held_by_source=round(each.held_by_source, 3),
                         half_width=round(each.half_width, 3),
                     )

@@ -65,6 +65,7 @@ class Graph:
     work: list[Callable[[], object]] = field(default_factory=list)
     stream: Stream | None = None
     pool_id: PoolId = (0, 0)
+    device: int = 0
     invalid: bool = False
     ended: bool = False
 
@@ -76,7 +77,8 @@ class Graph:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
         self.fake.captures += 1
         self.pool_id = pool or self.fake.new_pool()
-        self.fake.underway.append(self.pool_id)
+        self.device = self.fake.index
+        self.fake.underway.append((self.device, self.pool_id))
         self.fake.pools[self.pool_id] = self.fake.pools.get(self.pool_id, 0) + 1
         if stream.capture is not None:
             raise RuntimeError(REFUSED)
@@ -91,7 +93,7 @@ class Graph:
         self.stream.capture = None
         if self.invalid and self.fake.version < (2, 12):
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-        self.fake.end_allocation(0, self.pool_id)
+        self.fake.end_allocation(self.device, self.pool_id)
         if self.invalid:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
         self.ended = True
@@ -113,7 +115,7 @@ class Graph:
 
     def reset(self) -> None:
         if self.ended:
-            self.fake.release_pool(0, self.pool_id)
+            self.fake.release_pool(self.device, self.pool_id)
             self.ended = False
 
 
@@ -138,7 +140,7 @@ class FakeCuda:
         self.streams_made = 0
         self.cache_emptied = 0
         self.broken: str | None = None
-        self.underway: list[PoolId] = []
+        self.underway: list[tuple[int, PoolId]] = []  # by device
         self.pools: dict[PoolId, int] = {}
         self._numbers = itertools.count(1)
         self._default = Stream(self, 0)
@@ -218,9 +220,9 @@ class FakeCuda:
         return (0, next(self._numbers))
 
     def end_allocation(self, device: int, pool: PoolId) -> None:
-        if pool not in self.underway:
+        if (device, pool) not in self.underway:
             raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
-        self.underway.remove(pool)
+        self.underway.remove((device, pool))
 
     def release_pool(self, device: int, pool: PoolId) -> None:
         self.pools[pool] -= 1

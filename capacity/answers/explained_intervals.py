@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from capacity.answers.interval_parts import NINETY, Part, deviation_of
+from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of
 from capacity.answers.intervals import LoadBands, bands_of, batch_bands, client_range_s, predicted_latencies
 from capacity.answers.phases import Phases, RequestLengths
 from capacity.answers.records import ExplainedInterval, IntervalPart, Quantity
@@ -50,9 +50,10 @@ def explained_intervals(
 
 def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
     """Every part, and the ends that it alone would make."""
-    low, high = bands.kind_ends(metric)
+    kind = bands.kind(metric)
     for part in bands.parts(metric):
-        yield part, math.expm1(low * part.deviation), math.expm1(high * part.deviation)
+        low, high = ends_of([part], kind)
+        yield part, low - 1, high - 1
 
 
 def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:

@@ -33,12 +33,16 @@ WHAT: dict[TimeClass, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent part: `deviation` of the logarithm, and what would take it out, if anything can be said."""
+    """One independent part: `deviation` of the logarithm, and what would take it out, if anything can be said.
+
+    `judged`: it was in what sources left out were judged by, so their ends hold for it; else it has those of a normal.
+    """
 
     name: str
     what: str
     deviation: float
     narrowed_by: str | None = None
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +85,14 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
                 what="kernels of a weight format, known by others' measurements alone",
                 deviation=deviation,
                 narrowed_by=CALIBRATE,
+                judged=False,
             )
         )
     parts += _of_launch(metric, asked, known)
     tail = _tail(metric, asked.statistic, known)
     if tail:
         what = f"how far {asked.statistic} is from the mean"
-        parts.append(Part(name="percentile", what=what, deviation=tail))
+        parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
     return tuple(sorted(kept, key=lambda part: -part.deviation))
 
@@ -95,6 +100,14 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
 def deviation_of(parts: Iterable[Part]) -> float:
     """Of the whole: the parts are independent."""
     return math.sqrt(sum(part.deviation**2 for part in parts))
+
+
+def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
+    """The 5 % and 95 % points of measured over predicted, for parts of that kind of figure."""
+    parts = tuple(parts)
+    judged = deviation_of(part for part in parts if part.judged)
+    others = NINETY * deviation_of(part for part in parts if not part.judged)
+    return math.exp(-math.hypot(kind.low * judged, others)), math.exp(math.hypot(kind.high * judged, others))
 
 
 def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
@@ -196,7 +209,7 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         if name == SCHEDULING:
             flag, narrowed = SCHEDULING, CALIBRATE
             what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"
-        found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed))
+        found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed, judged=False))
     return found
 
 

@@ -17,7 +17,7 @@ from capacity.answers.interval_parts import (
     VERSION,
     Asked,
     Part,
-    deviation_of,
+    ends_of,
     interval_parts,
     kind_of,
 )
@@ -26,7 +26,7 @@ from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Metric, spreads
+from capacity.hardware.spreads import Kind, Metric, spreads
 from capacity.pool.resolve import ResolvedPool
 
 if TYPE_CHECKING:
@@ -132,16 +132,13 @@ class LoadBands:
         own = getattr(self.sensitivities, metric)
         return () if own is None else interval_parts(metric, own, self._asked(statistic), spreads())
 
-    def kind_ends(self, metric: Metric) -> tuple[float, float]:
-        """The 5 % and 95 % points of such figures in standard deviations."""
-        kind = kind_of(metric, self._asked("mean"), spreads())
-        return kind.low, kind.high
+    def kind(self, metric: Metric) -> Kind:
+        """Whose ends the interval of a metric takes."""
+        return kind_of(metric, self._asked("mean"), spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """The 90 % interval of measured over predicted."""
-        deviation = deviation_of(self.parts(metric, statistic))
-        low, high = self.kind_ends(metric)
-        return math.exp(low * deviation), math.exp(high * deviation)
+        return ends_of(self.parts(metric, statistic), self.kind(metric))
 
     def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
         """A value of the metric with its interval."""

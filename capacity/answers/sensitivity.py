@@ -91,7 +91,7 @@ def step_shares(steps: StepModel, shape: StepShape) -> Shares:
     seconds = class_shares(cost)
     of_gpu_s = cost.seconds * (1 - seconds["eager"] - seconds["host"])
     launched_s = of_gpu_s + cost.seconds * seconds["eager"]
-    joined_s = cost.seconds if host.overlapped else launched_s
+    joined_s = cost.seconds - host.serial_s if host.overlapped else launched_s
     of_gpu = (of_gpu_s / joined_s) ** host.overlap_sharpness
     rest, eager_s = joined_s / cost.seconds, host.eager_s if seconds["eager"] else 0.0
     host_s = host.step_s + host.per_sequence_s * (shape.prefill_sequences + shape.decode_sequences)

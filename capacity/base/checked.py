@@ -128,14 +128,8 @@ def _tuple_of(checks: list[Check]) -> Check:
 
 
 def _called(name: str) -> Check:
-    """A class of this package, known by its name, or a protocol of one call."""
-
-    def accepts(value: object) -> bool:
-        return any(kind.__name__ == name for kind in type(value).__mro__) or (
-            name == "Progress" and callable(value)
-        )
-
-    return accepts
+    """A class of this package, known by its name."""
+    return lambda value: any(kind.__name__ == name for kind in type(value).__mro__)
 
 
 def _is_none(value: object) -> bool:
@@ -150,6 +144,8 @@ _KINDS: dict[str, Check] = {
     ),
     "float": lambda value: isinstance(value, Real) and not isinstance(value, bool),
     "Path": lambda value: isinstance(value, Path),
+    "Progress": callable,
+    "StepObserver": callable,
     "Any": lambda _: True,
     "object": lambda _: True,
 }

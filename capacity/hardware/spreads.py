@@ -67,10 +67,11 @@ class Tail(Spec):
 
 
 class Held(Spec):
-    """How often intervals held for sources that had no part in them, every source counting the same."""
+    """How often intervals held for sources that had no part in them: of figures, and of sources counted the same."""
 
     figures: int
     sources: int
+    held: float
     held_by_source: float
     half_width: float  # median of (high - low) / 2 over the prediction
 

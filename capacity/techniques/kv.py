@@ -76,10 +76,10 @@ class KvAnswer(AnswerRecord):
 
 @checked
 def kv(
-    models: Annotated[Sequence[str | ModelSpec], Flag("One or more models.")],
+    models: Annotated[Sequence[str | ModelSpec] | str | ModelSpec, Flag("One or more models.")],
     *,
     gpus: Annotated[
-        Sequence[str], Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
+        Sequence[str] | str, Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
     ] = (),
     contexts: Contexts = CONTEXTS,
     batch_size: Annotated[int, Flag("Of the decode step in which attention overtakes.", least=1)] = 32,

@@ -69,7 +69,7 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
 
 @pytest.mark.parametrize(("rate", "busy"), [(4.0, 0.1), (25.0, 0.6), (40.0, 0.95)])
 def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> None:
-    """All steps 5 % slower on an engine that is so busy: latencies lengthen by more, within a third of what is said."""
+    """All steps 5 % slower on an engine that is so busy: TPOT and TTFT lengthen by more, as said within a third."""
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
     traffic = Traffic(
         input_len=800, output_len=100, request_rate=rate, num_prompts=1500, client_latency_s=0.0

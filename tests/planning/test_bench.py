@@ -73,5 +73,5 @@ def test_a_tick_is_heard_while_a_trial_runs_and_ctrl_c_goes_through() -> None:
         with pytest.raises(KeyboardInterrupt):
             bench.trial(ASKS[0])
         assert bench.all([Task(candidate=ask.candidate, confidence=0.9) for ask in ASKS]) == [None] * 4
-    with pytest.raises(InvalidInput, match="workers must be at least 1, not 0"):
+    with pytest.raises(InvalidInput, match="workers must be from 1 to 1024, not 0"):
         Bench(arena=arena(), confidence=0.9, workers=0)

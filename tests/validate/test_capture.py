@@ -56,3 +56,13 @@ def test_memory_can_still_be_given_back_after_a_refusal() -> None:
     fake.kernel(bytes=4 * GIB)()
     with pytest.raises(OutOfMemoryError):
         fake.kernel(bytes=4 * GIB)()
+
+
+def test_a_refusal_on_the_second_of_two_cards_is_cleared_there() -> None:
+    fake = FakeCuda(devices=(FakeDevice(), FakeDevice(name="NVIDIA L4")))
+    fake.torch.cuda.set_device("cuda:1")
+    captures = Captures(fake.torch, "cuda:1")
+    with pytest.raises(RuntimeError):
+        captures.capture(fake.kernel(waits=True))
+    assert fake.underway == []
+    assert not captures.spoiled

@@ -96,6 +96,20 @@ def test_warm_up_goes_on_until_two_medians_agree() -> None:
     assert samples.seconds == pytest.approx([1e-3] * len(samples.seconds), rel=0.05)
 
 
+def test_samples_are_taken_on_the_stream_that_was_warmed_up() -> None:
+    """Each stream caches memory of its own: elsewhere the first calls would wait for the driver to allocate."""
+    fake = FakeCuda()
+    streams: list[int] = []
+
+    def call() -> None:
+        streams.append(fake.stream.number)
+        fake.now_s += 2e-3
+
+    CudaStopwatch(fake.torch, "cuda:0").sample([call], budget_s=0.01, at_least=5, at_most=50)
+    assert len(set(streams)) == 1
+    assert fake.stream.number == 0
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [(1.1e-3, 9), (1.0, 5), (0.9e-3, 5), (1e-6, 50)],  # by events; by events; graphs of 4; graphs of 32

@@ -20,6 +20,7 @@ from capacity_validate.devices import (
     require_memory,
 )
 from capacity_validate.profile_match import match_profile
+from fake_cuda import FakeCuda, FakeDevice
 from fake_nvml import FakeNvml
 
 from capacity.base.errors import InvalidInput
@@ -79,6 +80,22 @@ def test_an_old_pynvml_says_what_it_can(monkeypatch: pytest.MonkeyPatch, lacking
     bare = FakeNvml(old=True, lacking=("nvmlDeviceGetClockInfo",))
     place(monkeypatch, torch=torch, nvml=bare)
     assert find_device("cuda:0").sm_clock_hz is None
+
+
+def test_the_second_of_two_cards_is_found_by_its_own_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_VISIBLE_DEVICES renumbers torch's devices and not the driver's."""
+    cards = (
+        FakeDevice(),
+        FakeDevice(name="NVIDIA L4", major=8, minor=9, sms=58, total_bytes=22 * GIB, uuid="second"),
+    )
+    place(
+        monkeypatch, torch=FakeCuda(devices=cards).torch, nvml=FakeNvml(handles={"GPU-second": "its handle"})
+    )
+    asked: list[str] = []
+    monkeypatch.setattr(devices, "_nvml_facts", lambda _, handle: asked.append(handle) or {})
+    facts = find_device("cuda:1")
+    assert (facts.name, facts.compute_capability, facts.compute_units) == ("NVIDIA L4", "8.9", 58)
+    assert (facts.torch_name, facts.devices_in_node, asked) == ("cuda:1", 2, ["its handle"])
 
 
 def test_what_a_telemetry_thread_asks_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:

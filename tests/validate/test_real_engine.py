@@ -166,6 +166,7 @@ def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
     asked: list[str] = []
 
     def known(engine: str, model: str, *, gpu: str, profiles: Path, **options: Any) -> Any:
+        assert profiles == tmp_path
         asked.append(gpu)
         return measure_engine(engine, model, gpu="h100", loads=((2, 4),), start_s=30.0, **options)
 

@@ -233,6 +233,13 @@ def model_of(files: Sequence[Measurements]) -> ModelSpec | None:
     return None if name is None else find_model(name)
 
 
+def unseen_of(files: Sequence[Measurements]) -> ModelSpec | None:
+    """The second model, whose steps no fit sees."""
+    names = {file.unseen for file in files}
+    name = names.pop() if len(names) == 1 else None
+    return None if name is None else find_model(name)
+
+
 def base_profile(
     files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]
 ) -> HardwareProfile:

@@ -45,6 +45,11 @@ class Case:
         """What is fitted and scored together."""
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
 
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of a whole model: of the one that is fitted to, or of one that no fit sees."""
+        return self.operator.startswith(("model ", "unseen "))
+
     def __getitem__(self, name: str) -> int:
         return dict(self.sizes)[name]
 
@@ -88,7 +93,7 @@ class MeasuredCase:
     def has_launch_gaps(self) -> bool:
         """Whether a kernel so short that launches count was timed outside a graph."""
         timing, operator = self.timing, self.case.operator
-        if timing is None or operator.startswith("model ") or operator in HOST_BOUND:
+        if timing is None or self.case.is_step or operator in HOST_BOUND:
             return False
         return timing.how == "events" and timing.seconds < GRAPH_BELOW_S
 
@@ -147,6 +152,7 @@ class Measurements:
     cases: tuple[MeasuredCase, ...]
     profile_toml: str | None = None  # of a device that no bundled profile describes
     model: str | None = None  # whose steps are among the cases
+    unseen: str | None = None  # another one, whose steps no fit sees
     conditions: Mapping[str, Any] = field(default_factory=dict)  # that a continued run must share
 
     @property
@@ -278,6 +284,7 @@ def read_measurements(path: Path | str) -> Measurements:
         profile=str(header.get("profile", "")),
         profile_toml=header.get("profile_toml"),
         model=header.get("model"),
+        unseen=header.get("unseen"),
         conditions=header.get("conditions", {}),
         cases=tuple(cases.values()),
     )

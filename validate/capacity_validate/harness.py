@@ -269,11 +269,7 @@ def _report(
     session, results = measured.session, measured.results
     fits, refused = fits_of(session)
     before, after = plain_predictor(session), calibrated_predictor(session, fits)
-    cases = [
-        m
-        for m in measured_cases(session)
-        if session.whole is not None or not m.case.operator.startswith("model ")
-    ]
+    cases = [m for m in measured_cases(session) if session.whole is not None or not m.case.is_step]
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
@@ -314,6 +310,7 @@ def _report(
         extrapolation=extrapolation(session, after),
         tolerance_ttft=tolerance_ttft,
         tolerance_tpot=tolerance_tpot,
+        unseen=None if session.plan.unseen is None else session.plan.unseen.model,
         ttft_error=median_error(rows, "model prefill"),
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,

@@ -267,7 +267,7 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
 
 
 class Predictor:
-    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer."""
+    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer, `unseen` is another."""
 
     def __init__(
         self,
@@ -276,36 +276,44 @@ class Predictor:
         on_gpu: bool,
         model: ModelSpec | None = None,
         host: HostTime | None = None,
+        unseen: ModelSpec | None = None,
     ) -> None:
         self.profile = profile
         self.on_gpu = on_gpu
         self._lookup = lookup_of(profile)
-        self._steps: dict[int, StepModel] = {}
+        self._steps: dict[tuple[str, int], StepModel] = {}
         self._model = model
+        self._unseen = unseen
         self._host = host
 
     def step_model(self, layers: int | None = None) -> StepModel:
         """The step model of the transformer, cut to `layers`."""
-        from capacity_validate.small_models import cut_layers
-
         if self._model is None:
             raise ValueError("no model was given")
-        depth = layers or self._model.num_layers
-        if depth not in self._steps:
-            self._steps[depth] = StepModel(
+        return self._step_model(self._model, layers or self._model.num_layers)
+
+    def _step_model(self, model: ModelSpec, depth: int) -> StepModel:
+        from capacity_validate.small_models import cut_layers
+
+        key = (model.name, depth)
+        if key not in self._steps:
+            self._steps[key] = StepModel(
                 StepSetting(
-                    model=cut_layers(self._model, depth),
+                    model=cut_layers(model, depth),
                     profile=self.profile,
                     host=self._host or HostTime(),
                     kernel_family=FAMILY,
                 )
             )
-        return self._steps[depth]
+        return self._steps[key]
 
     def seconds(self, case: Case) -> float | None:
         """None where the step model has nothing to say."""
-        if case.operator.startswith("model "):
-            steps = self.step_model(case["layers"])
+        if case.is_step:
+            model = self._model if case.operator.startswith("model ") else self._unseen
+            if model is None:
+                return None
+            steps = self._step_model(model, case["layers"])
             return steps.step_seconds(shape_of(case, steps.model.window_tokens))
         if case.operator == "bandwidth":
             moved = case["bytes"] * (2 if case.variant == "copy" else 1)

@@ -41,6 +41,10 @@ class CaseRow:
     standard_error: float = 0.0  # of the median, over it
 
     @property
+    def is_step(self) -> bool:
+        return self.family.startswith(("model ", "unseen "))
+
+    @property
     def flops_per_s(self) -> float:
         return self.flops / self.measured_s
 
@@ -186,12 +190,13 @@ class ValidationReport:
     interrupted: bool
     broken: tuple[str, ...]  # stages that failed, and why
     remarks: tuple[str, ...]
+    unseen: str | None = None  # the model whose steps no fit saw
     engine: Comparison | None = None  # a real engine on the same device, against its simulation
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
         """Median absolute error of held-out operators, before and after calibration."""
-        rows = [r for r in self.cases if r.role == "held out" and not r.family.startswith("model ")]
+        rows = [r for r in self.cases if r.role == "held out" and not r.is_step]
         before = [abs(r.error_before) for r in rows if r.error_before is not None]
         after = [abs(r.error_after) for r in rows if r.error_after is not None]
         return (statistics.median(before), statistics.median(after)) if before and after else None
@@ -232,17 +237,35 @@ class ValidationReport:
                 "timed; give it a larger --budget."
             )
         times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
+        other = self._of_another_model
         if self.failures:
             return (
-                f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
-                f"holds: {'; '.join(self.failures)}."
+                f"On this {device} the calibrated model predicts {times} of what was measured{other}, but not "
+                f"everything holds: {'; '.join(self.failures)}."
             )
         checked = (
             f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
         )
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
-            f"had not seen){checked}."
+            f"had not seen){other}{checked}."
+        )
+
+    @property
+    def unseen_errors(self) -> tuple[float, float] | None:
+        """Median absolute errors of another model's prefills and decode steps, calibrated."""
+        prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
+        return None if prefill is None or decode is None else (prefill, decode)
+
+    @property
+    def _of_another_model(self) -> str:
+        errors = self.unseen_errors
+        if errors is None:
+            return ""
+        prefill, decode = errors
+        return (
+            f"; of {self.unseen}, a model that no fit saw, prefills within {prefill:.0%} "
+            f"and decode steps within {decode:.0%}"
         )
 
     @property
@@ -275,6 +298,7 @@ class ValidationReport:
             "serving": serving,
             "engine": None if self.engine is None else self.engine.to_dict(),
             "operator_error": self.operator_error,
+            "unseen_errors": self.unseen_errors,
             "failures": self.failures,
             "verdict": self.verdict,
             "exit_code": self.exit_code,

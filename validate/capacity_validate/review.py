@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity_validate.calibrating import base_profile, combined, model_of
+from capacity_validate.calibrating import base_profile, combined, model_of, unseen_of
 from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
 from capacity_validate.plausibility import odd_shapes, roof_fraction
@@ -70,12 +70,13 @@ def review(
     fits, refused = fit_families(cases, profile, source="review", on_gpu=on_gpu)
     calibrated = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None if model is None else step_evidence(cases, model, calibrated, on_gpu=on_gpu)
-    before = Predictor(profile, on_gpu=on_gpu, model=model)
+    unseen = unseen_of(files)
+    before = Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen)
     after = before
     if fits:
         host = None if evidence is None else evidence.host
-        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host)
-    judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
+        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+    judged = [m for m in cases if model is not None or not m.case.is_step]
     rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
@@ -127,7 +128,7 @@ def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
     groups["steps"] = whole_steps(list(cases))
-    roles: dict[str, Role] = {}
+    roles: dict[str, Role] = {m.case.id: "held out" for m in cases if m.case.operator.startswith("unseen ")}
     for members in groups.values():
         fitted, held_out = split(members)
         roles |= {m.case.id: "fitted" for m in fitted}

@@ -96,6 +96,12 @@ class Session:
         """The clock of runs of a whole model: the wall's, or a CPU thread's own."""
         return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
+    def free_bytes(self) -> float:
+        """Of the device's memory, now."""
+        if self.on_gpu:
+            return float(self.torch.cuda.mem_get_info(self.facts.torch_name)[0])
+        return float(self.facts.memory_free_bytes)
+
     def free_memory(self) -> None:
         """Give back what a stage that ran out of memory held."""
         free_memory(self.torch, self.facts.torch_name)
@@ -189,7 +195,9 @@ def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) ->
     if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)
     transformer = campaign.plan(facts.kind).transformer
-    return header if transformer is None else {**header, "model": transformer.model}
+    unseen = campaign.plan(facts.kind).unseen
+    header |= {} if transformer is None else {"model": transformer.model}
+    return header if unseen is None else {**header, "unseen": unseen.model}
 
 
 def environment(facts: DeviceFacts) -> dict[str, Any]:

@@ -10,7 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
+from capacity_validate.campaigns import DecodePoint, TransformerStage  # noqa: E402
+from capacity_validate.model_cases import StepRunner, step_cases  # noqa: E402
+from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.stages import steps  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,3 +59,18 @@ def test_the_kernels_share_is_of_what_the_model_left() -> None:
     runner = steps._runner(session, None)  # type: ignore[arg-type]
     assert runner.bench.memory_limit_bytes == steps.KERNELS_SHARE * 4 * GIB
     assert runner.bench.copies(GIB) == 1
+
+
+def test_decode_steps_that_no_graph_can_hold_are_named_eager_and_run_so() -> None:
+    stage = TransformerStage(model="tiny", prefill=(16,), decode=(DecodePoint(batch=1, context=16),))
+    spec = small_model("tiny")
+    assert [case.id for case in step_cases(stage, spec)][1] == "model decode/fp32/batch=1,context=16,layers=6"
+    prefill, decode = step_cases(stage, spec, eager=True)
+    assert (prefill.variant, decode.variant) == ("", "eager")
+    model = Transformer(spec, device="cpu", num_blocks=4)
+    model.device = "cuda:0"  # a capture would need a GPU, and `captures` is none
+    refusing = SimpleNamespace(aside=pytest.fail, capture=pytest.fail)
+    call = StepRunner(model, torch.Generator().manual_seed(0), refusing).call(decode)  # type: ignore[arg-type]
+    model.device = "cpu"
+    (token,) = call()  # type: ignore[misc]
+    assert 0 <= token < spec.vocab_size

@@ -16,7 +16,10 @@ def transfer(case: Case, bench: Bench) -> Prepared:
     if case.variant == "to device":
         target, source = device, host
     else:
-        target, source = host, torch.randint(0, 256, (count,), dtype=torch.uint8, device=bench.device)
+        target = host  # and the bench's generator: a refused capture may leave the default one unusable
+        source = torch.randint(
+            0, 256, (count,), generator=bench.generator, dtype=torch.uint8, device=bench.device
+        )
 
     def call() -> object:
         return target.copy_(source, non_blocking=True)

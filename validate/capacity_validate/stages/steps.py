@@ -47,7 +47,7 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     )
     reader = reader_of(session.facts)
     telemetry = None if reader is None else Telemetry(reader)
-    runner = _runner(session, telemetry)
+    runner = runner_of(session, telemetry)
     share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
     wall_s, cpu_s = time.monotonic(), time.process_time()
     with telemetry or nullcontext():
@@ -108,15 +108,15 @@ def _built(session: Session) -> Iterator[StageResult]:
     yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
 
 
-def _runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+    """What times cases of kernels, and steps of the session's model."""
     facts = session.facts
-    free = session.torch.cuda.mem_get_info(facts.torch_name)[0] if session.on_gpu else facts.memory_free_bytes
     bench = Bench(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
         session.generator(),
-        KERNELS_SHARE * free,
+        KERNELS_SHARE * session.free_bytes(),
         missing=session.missing,
     )
     return CaseRunner(
@@ -135,7 +135,7 @@ def _step_calls(session: Session, bench: Bench) -> Callable[[Case], Prepared | N
     model = session.transformer
 
     def prepared(case: Case) -> Prepared | None:
-        if model is None or not case.operator.startswith("model "):
+        if model is None or not case.is_step:
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
