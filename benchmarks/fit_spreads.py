@@ -336,16 +336,12 @@ NO_ENDS = dict.fromkeys(KINDS, (-NORMAL, NORMAL))
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A figure, and the parts that fits without its source give it."""
+    """A figure, the parts that fits without its source give it, and its error in standard deviations of them all."""
 
     figure: Figure
     left_out: str
     parts: tuple[Part, ...]
-
-    @property
-    def standard(self) -> float:
-        """Its error in standard deviations."""
-        return self.figure.log_error / deviation_of(self.parts)
+    standard: float
 
 
 def asked_of(figure: Figure) -> Asked:
@@ -375,7 +371,7 @@ def left_out(figures: Sequence[Figure], key: Callable[[Figure], str]) -> list[Ju
             if key(figure) == source and usable(figure):
                 asked = asked_of(figure)
                 parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
-                found.append(Judged(figure, source, parts))
+                found.append(Judged(figure, source, parts, figure.log_error / deviation_of(parts)))
     return found
 
 
@@ -388,32 +384,35 @@ def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, 
     for each in judged:
         if fitted_on(each.figure):
             own.setdefault(kind_name(each.figure), []).append(each)
-    ends = dict(NO_ENDS)
-    for name, rows in own.items():
-        weights = _weights([each.left_out for each in rows], [each.figure.group for each in rows])
-        values = np.array([each.standard for each in rows])
-        order = np.argsort(values)
-        cumulated = np.cumsum(weights[order]) - weights[order] / 2
-        low, high = np.interp([beyond[name], 1 - beyond[name]], cumulated, values[order])
-        seen = len({each.left_out for each in rows})
-        low, high = (
-            (seen * min(max(end, 0.0), MOST_END) + BEFORE * NORMAL) / (seen + BEFORE) for end in (-low, high)
-        )
-        ends[name] = (-float(low), float(high))
-    return ends
+    return NO_ENDS | {name: _ends(rows, beyond[name]) for name, rows in own.items()}
+
+
+def _ends(rows: Sequence[Judged], beyond: float) -> tuple[float, float]:
+    weights = _weights([each.left_out for each in rows], [each.figure.group for each in rows])
+    values = np.array([each.standard for each in rows])
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order]) - weights[order] / 2
+    low, high = np.interp([beyond, 1 - beyond], cumulated, values[order])
+    seen = len({each.left_out for each in rows})
+    low, high = (
+        (seen * min(max(end, 0.0), MOST_END) + BEFORE * NORMAL) / (seen + BEFORE) for end in (-low, high)
+    )
+    return -float(low), float(high)
 
 
 def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
     """How far out the ends of each kind of figure must be for sources that had no part in them to be held: a dozen
     sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide."""
-    beyond = dict.fromkeys(KINDS, LEVELS[-1])
-    rows = [each for each in judged if fitted_on(each.figure)]
-    for level in LEVELS:
-        held = coverage(holds(rows, dict.fromkeys(KINDS, level)), kind_name)
-        for each in held:
-            if beyond[each.label] == LEVELS[-1] and (each.held + each.held_by_source) / 2 >= NOMINAL:
-                beyond[each.label] = level
+    beyond = {}
+    for name in KINDS:
+        rows = [each for each in judged if fitted_on(each.figure) and kind_name(each.figure) == name]
+        beyond[name] = next((level for level in LEVELS if rows and _held(rows, name, level)), LEVELS[-1])
     return beyond
+
+
+def _held(rows: Sequence[Judged], name: str, level: float) -> bool:
+    (each,) = coverage(holds(rows, {name: level}), kind_name)
+    return (each.held + each.held_by_source) / 2 >= NOMINAL
 
 
 def _weights(sources: Sequence[str], groups: Sequence[str]) -> Floats:

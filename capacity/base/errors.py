@@ -14,6 +14,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from capacity.base.foreign import one_line
+
 LONGEST_PATH = 300  # that an error repeats whole
 
 
@@ -24,6 +26,9 @@ class CapacityError(Exception):
     """
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (type(self), self.args, self.__dict__)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import repeat
 
+from capacity.base.foreign import printable
+
 
 def page_html(title: str, body: str, *, style: str, head: str = "") -> str:
     """A page that needs nothing else; `head` is what else stands there."""
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{escape(title)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{escape(printable(title))}</title>'
         f"<style>{style}</style></head><body>{body}</body></html>\n"
     )
 
@@ -30,10 +32,10 @@ def table_html(
 
 def _row(tag: str, scope: str, cells: Sequence[object], columns: Sequence[str]) -> str:
     attributes = (f"{scope}{own}" for own in columns or repeat(""))
-    line = (f"<{tag}{own}>{escape(str(cell))}</{tag}>" for cell, own in zip(cells, attributes, strict=False))
+    line = (f"<{tag}{own}>{escape(printable(str(cell)))}</{tag}>" for cell, own in zip(cells, attributes, strict=False))
     return f"<tr>{''.join(line)}</tr>"
 
 
 def list_html(items: Iterable[str]) -> str:
     """A list without numbers."""
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape(printable(item))}</li>" for item in items) + "</ul>"

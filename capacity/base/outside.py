@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import MalformedFile
+from capacity.base.foreign import printable_values
 
 FileKind = Literal[
     "a model configuration",
@@ -120,9 +121,9 @@ def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
 
 
 def parse_toml(text: str, origin: object) -> dict[str, Any]:
-    """The tables of TOML text. Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end."""
+    """The tables of TOML text, their texts printable. Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end."""
     try:
-        return tomllib.loads(text)
+        return printable_values(tomllib.loads(text))  # type: ignore[no-any-return]
     except tomllib.TOMLDecodeError as error:
         raise MalformedFile(origin, f"not TOML: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -132,12 +133,12 @@ def parse_toml(text: str, origin: object) -> dict[str, Any]:
 
 
 def parse_json(text: str, origin: object, **hooks: Any) -> Any:
-    """A JSON value. Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
+    """A JSON value, its texts printable. Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
 
     `hooks` are those of `json.loads`.
     """
     try:
-        return json.loads(text, **hooks)
+        return printable_values(json.loads(text, **hooks))
     except json.JSONDecodeError as error:
         raise MalformedFile(origin, f"not JSON ({error.msg})", where=f"line {error.lineno}") from None
     except RecursionError:

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from capacity.base.foreign import printable
+
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,4 +41,4 @@ def guarded_cell(text: str) -> str:
 
 
 def _guarded(value: object) -> object:
-    return guarded_cell(value) if isinstance(value, str) else value
+    return guarded_cell(printable(value)) if isinstance(value, str) else value

@@ -52,9 +52,10 @@ PAGES = {
         ),
     ),
     "explain": Page(
-        f"{ENGINE} {LENGTHS} concurrency request-rate batch-size format",
+        f"{ENGINE} {LENGTHS} concurrency request-rate batch-size interval format",
         (
             f"explain {LLAMA} {CHAT} --concurrency 32",
+            f"explain {LLAMA} {CHAT} --concurrency 32 --interval",
             "explain ttft",
             f"explain goodput {LLAMA} {CHAT} --concurrency 32",
         ),

@@ -13,6 +13,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
+from capacity.base.foreign import one_line, printable
 
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
 FORMATS = ("table", "json", "csv")
@@ -65,13 +66,19 @@ def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
 
 
 def show(text: str) -> None:
-    """Print with one newline at the end."""
+    """Print with one newline at the end, in colour on a terminal."""
+    text = printable(text, colours=sys.stdout.isatty())
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    print(one_line(message), file=sys.stderr)
 
 
 def fail(message: str, exit_code: int) -> NoReturn:
     """End with one line on stderr."""
-    print(message.replace("\n", " "), file=sys.stderr)
+    say(message)
     sys.exit(exit_code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from capacity.cli.options import (
     dashed,
     progress_bar,
     refuse_alone,
+    say,
     show,
     write,
 )
@@ -85,7 +85,7 @@ def plan(
         for engine in listed(options.get("engines")):
             if not is_launched(engine):
                 alone = f"{output} gets the report and plan.json alone"
-                print(f"note: nothing launches {engine}, a baseline: {alone}", file=sys.stderr)
+                say(f"note: nothing launches {engine}, a baseline: {alone}")
     with search_progress() as progress:
         answer = capacity.plan(
             model,
@@ -103,7 +103,7 @@ def plan(
 
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
-        print(f"written: {', '.join(str(path) for path in written)}", file=sys.stderr)
+        say(f"written: {', '.join(str(path) for path in written)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
@@ -264,7 +264,7 @@ def sweep(
     if format == "table":
         show(f"kept in {store}")
     if swept.first_failure is not None:
-        print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
+        say(f"the first that failed: {swept.first_failure}")
     if swept.failed and swept.failed == swept.points:
         raise typer.Exit(2)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import dashed
+from capacity.cli.options import dashed, say
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -129,4 +128,4 @@ def note_command(command: VllmCommand) -> None:
 def note(what: str, names: Iterable[str]) -> None:
     """One line on stderr of what has no effect, if anything has none."""
     if names := list(names):
-        print(f"{what}: {', '.join(names)}", file=sys.stderr)
+        say(f"{what}: {', '.join(names)}")

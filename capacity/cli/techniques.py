@@ -102,7 +102,7 @@ def charts(
 
     (pool,) = _deployment("charts", model, options, (Pool,), {}).pools
     for path in write_charts(resolve(model, pool), output):
-        sys.stdout.write(f"{path}\n")
+        show(str(path))
 
 
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
@@ -121,9 +121,9 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
     if format != "table":
         _show(definition, format)
         return
-    sys.stdout.write(f"{definition.term}: {definition.definition}\n")
+    show(f"{definition.term}: {definition.definition}")
     if definition.yours is not None:
-        sys.stdout.write(f"Yours: {definition.yours}\n")
+        show(f"Yours: {definition.yours}")
 
 
 def _deployment(

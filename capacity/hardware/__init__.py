@@ -1,7 +1,7 @@
-"""Facts of a GPU: datasheet, fitted coefficients, bands earned against served runs, rental prices.
+"""Facts of a GPU: datasheet, fitted coefficients, spreads of served runs about predictions, rental prices.
 
 In: one TOML a GPU (`hardware_profiles/`, or the user's own), in which every value has source, date and basis; tables
-of prices and bands beside the modules. Out: `HardwareProfile` with its `StepCoefficients`; `Price`; error bands.
+of prices and spreads beside the modules. Out: `HardwareProfile` with its `StepCoefficients`; `Price`; error bands.
 Nothing here knows a model or an engine's schedule. Start reading at `profile`, then `coefficients`.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from capacity.base.errors import MalformedFile
+from capacity.base.foreign import printable
 from capacity.base.outside import read_text
 
 Row = Mapping[str, str | None]
@@ -20,7 +21,7 @@ def read_price_rows(
     """Every row of a list that has these columns, read by `price(row, "line N")`. Raises MalformedFile."""
     text = read_text(path, "a list of prices")
     try:
-        lines = csv.DictReader(text.splitlines(), strict=True)
+        lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)
         missing = [column for column in columns if column not in (lines.fieldnames or ())]
         if missing:
             raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")

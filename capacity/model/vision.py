@@ -42,6 +42,8 @@ def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     uncounted = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if tower is None:
         return 0, tuple(uncounted)
+    if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
+        tower.count("hidden_size")
     text = config.section("text_config")
     formula = _FORMULAS.get(config.text("model_type"))
     if formula is None or text is None or not tower.has("hidden_size"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from capacity.base.foreign import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -19,6 +22,7 @@ else:
 
 GIB = 2**30
 WIDTH = 110  # columns where the output is no terminal
+NO_MARK = re.compile(r"(?<!\\)\[(?!/?(bold|dim|red|green|yellow)( (red|green|yellow))?\])")
 BETWEEN_COLUMNS, EDGES = 3, 2  # cells: two of padding and one of rule; one at each side
 
 Row = TypeVar("Row")
@@ -69,12 +73,10 @@ def notes(warnings: Iterable[str]) -> list[Part]:
 
 def printed(parts: Iterable[Part]) -> str:
     """Lines and tables as text, in colour on a terminal."""
-    from rich.console import Console
-
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
     output = io.StringIO()
-    console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False, emoji=False)
+    console = _console(output, width, on_terminal)
     for part in parts:
         if title := _taken_title(part):
             console.print(title)
@@ -86,12 +88,37 @@ def printed(parts: Iterable[Part]) -> str:
 def _taken_title(part: Part) -> Text | None:
     """A table's title, to stand on a line of its own: within the table it would wrap at the table's width."""
     from rich.table import Table
-    from rich.text import Text
 
     if not isinstance(part, Table) or not part.title:
         return None
     title, part.title = str(part.title), None
-    return Text.from_markup(title, emoji=False, style="table.title")
+    return marked(title, style="table.title")
+
+
+def marked(text: str, style: str = "") -> Text:
+    """Text with our own marks read and all other brackets kept: names from outside may hold any."""
+    from rich.errors import MarkupError
+    from rich.text import Text
+
+    text = printable(text)
+    try:
+        return Text.from_markup(NO_MARK.sub(r"\\[", text), emoji=False, style=style)
+    except MarkupError:  # a name with half a mark
+        return Text(text, style=style)
+
+
+def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
+    """A console that reads no marks but ours."""
+    from rich.console import Console
+
+    class Screen(Console):
+        def render_str(self, text: str, *, style: Any = "", **settings: Any) -> Text:
+            shown = marked(text, style)
+            for name in ("justify", "overflow"):
+                setattr(shown, name, settings.get(name))
+            return shown
+
+    return Screen(file=output, width=width, force_terminal=on_terminal, highlight=False, emoji=False)
 
 
 def _keep_words(part: Part, width: int) -> None:
@@ -102,7 +129,7 @@ def _keep_words(part: Part, width: int) -> None:
     if not isinstance(part, Table):
         return
     texts = [
-        [Text.from_markup(str(cell), emoji=False).plain for cell in (column.header, *column.cells)]
+        [marked(str(cell)).plain for cell in (column.header, *column.cells)]
         for column in part.columns
     ]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]

@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import read_text
+from capacity.base.outside import parse_json, read_text
 from capacity.simulator.core import library
 from capacity.simulator.core.logged import logged_run
 from capacity.simulator.engine import Engine
@@ -25,6 +25,7 @@ from capacity.simulator.kv_cache.content import Content, chained
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, engine_loop_named
+from capacity.simulator.scenario_fields import check_scenario, check_segment
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
@@ -60,16 +61,16 @@ def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
 
 def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
     try:
-        yield "line 1", json.loads(text)
+        yield "line 1", parse_json(text, path)
         return
-    except (ValueError, RecursionError):
+    except MalformedFile:
         pass
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                document = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise MalformedFile(path, f"not JSON: {error}", where=f"line {number}") from error
+                document = parse_json(line, path)
+            except MalformedFile as error:
+                raise MalformedFile(path, error.problem, where=f"line {number}") from None
             yield f"line {number}", document
 
 
@@ -84,6 +85,7 @@ def schedule_scenario(
     loop = engine_loop_named(engine_loop)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
+    check_scenario(scenario)
     try:
         if policy == "sglang-radix":
             return {
@@ -214,8 +216,10 @@ class _Schedule:
         for index, row in enumerate(scenario["requests"]):
             prompt = _tokens(row["prompt"])
             outputs = row["max_tokens"]
-            if outputs < 1:
-                raise InvalidInput(f"request {row['id']!r}: max_tokens must be at least 1, not {outputs}")
+            if not 1 <= outputs <= MAX_TOKENS:
+                raise InvalidInput(
+                    f"request {row['id']!r}: max_tokens must be at least 1 and at most {MAX_TOKENS:,}, not {outputs}"
+                )
             if not prompt or (len(prompt) >= max_model_len and not self.v0):
                 rejected.append(row["id"])
                 continue
@@ -304,7 +308,7 @@ def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:
     """Token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
     tokens: list[int] = []
     for segment in segments:
-        count = segment[-1]
+        count = check_segment(segment)
         if count < 0 or len(tokens) + count > MAX_TOKENS:
             raise InvalidInput(f"segment {list(segment)!r}: its length must be from 0 to {MAX_TOKENS:,}")
         if segment[0] == "o":

@@ -54,7 +54,21 @@ def test_a_stated_head_dim_wins(key: str) -> None:
 
 
 def test_a_null_head_dim_is_derived() -> None:
-    assert attention(read(head_dim=None)).head_dim == attention(read(head_dim=0)).head_dim == 8
+    assert attention(read(head_dim=None)).head_dim == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"head_dim": 0}, "head_dim"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 0}}, "group_size"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 0}}, "group_size"),
+        ({"vision_config": {"hidden_size": -1}}, "vision_config.hidden_size"),
+    ],
+)
+def test_dimensions_of_nothing_are_refused(changes: dict[str, object], key: str) -> None:
+    with pytest.raises(MalformedFile, match=key):
+        read(**changes)
 
 
 @pytest.mark.parametrize(

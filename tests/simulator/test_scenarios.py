@@ -64,6 +64,17 @@ def test_unreadable_files_say_where(tmp_path: Path, text: str) -> None:
         {"requests": [{"id": "a"}]},
         {"requests": 7},
         {"step_time": {}},
+        {"step_time": True},
+        {"step_time": {"base": float("nan"), "per_token": 0}},
+        {"num_blocks": float("nan")},
+        {"num_blocks": True},
+        {"pp": 2**63},
+        {"requests": [3]},
+        {"requests": [{"id": "a", "arrival": "x", "prompt": [[1, 3]], "max_tokens": 1}]},
+        {"requests": [{"id": "a", "arrival": 1e40, "prompt": [[1, 3]], "max_tokens": 1}]},
+        {"requests": [{"id": "a", "arrival": 0, "prompt": [[1, 3]], "max_tokens": 2**53}]},
+        {"requests": [{"id": "a", "arrival": 0, "prompt": [[2**63, 3]], "max_tokens": 1}]},
+        {"requests": [{"id": "a", "arrival": 0, "prompt": [["x" * 9]], "max_tokens": 1}]},
     ],
 )
 def test_bad_scenarios_are_refused_in_one_line(changes: dict[str, Any]) -> None:

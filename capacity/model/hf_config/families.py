@@ -74,8 +74,8 @@ def _grouped_query(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def _head_dim(text: Fields, num_heads: int) -> int:
-    stated = text.optional_count("head_dim", "hidden_size_per_head", "kv_channels", minimum=0)
-    if stated:
+    stated = text.optional_count("head_dim", "hidden_size_per_head", "kv_channels")
+    if stated is not None:
         return stated
     hidden = text.count("hidden_size", "n_embd", "d_model")
     if hidden % num_heads:

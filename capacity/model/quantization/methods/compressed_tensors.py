@@ -8,6 +8,7 @@ from capacity.model.quantization.methods.recipe import (
     Recipe,
     float4_format,
     fp8_block_format,
+    group_size_of,
     kv_cache_scheme,
     method_suffix,
     module_names,
@@ -75,8 +76,7 @@ def _compressed_format(group: Fields) -> WeightFormat:
 
 
 def _grouped(weights: Fields) -> bool:
-    size = weights.optional_count("group_size", minimum=-1)
-    return size is not None and size > 0
+    return group_size_of(weights, "group_size", default=-1) > 0
 
 
 def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:

@@ -44,8 +44,12 @@ def patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> M
 
 
 def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
-    """-1: one scale for each output."""
-    return fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
+    """-1: one scale for each output. A group of none is refused."""
+    size = fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
+    if size == 0:
+        key = next(key for key in keys if fields.has(key))
+        raise fields.problem(key, "0 is no group: at least 1, or -1 for one scale for each output")
+    return size
 
 
 def fp8_block_format(fields: Fields, key: str) -> WeightFormat:

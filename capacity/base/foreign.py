@@ -1,0 +1,46 @@
+"""Text from outside, as it may be shown: nothing in it moves a cursor, turns text around or ends a line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and line break
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # directions, line ends, halves of characters
+)
+COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+DEEPEST = 200  # lists in lists; what parsers let through is less
+
+
+def printable(text: str, *, colours: bool = False) -> str:
+    r"""Text with `\x1b` in place of an escape, and so for all that is not shown; `colours` may stay."""
+    if not UNSHOWN.search(text):
+        return text
+    parts = COLOUR.split(text) if colours else [text]
+    return "".join(part if place % 2 else UNSHOWN.sub(_escaped, part) for place, part in enumerate(parts))
+
+
+def one_line(text: str) -> str:
+    """Printable text without line breaks or tabs."""
+    return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
+
+
+def printable_values(value: Any, depth: int = 0) -> Any:
+    """What was parsed, with printable texts and names."""
+    if isinstance(value, str):
+        return printable(value)
+    if depth > DEEPEST:
+        return value
+    if isinstance(value, dict):
+        return {
+            printable(name) if isinstance(name, str) else name: printable_values(each, depth + 1)
+            for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [printable_values(each, depth + 1) for each in value]
+    return value
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")

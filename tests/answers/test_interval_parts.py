@@ -1,0 +1,110 @@
+"""The parts of an interval: independent, weighed by what the figure hangs on, replaced by what own runs found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capacity.answers.interval_parts import (
+    NINETY,
+    Asked,
+    Part,
+    deviation_of,
+    ends_of,
+    interval_parts,
+)
+from capacity.hardware.adjustment import NAMES, Adjustment, prior_covariance
+from capacity.hardware.spreads import Kind, spreads
+from capacity.step.time_classes import TIME_CLASSES, TimeClass
+
+DENSE = Asked(
+    engine="vllm", engine_label="vllm@0.15", gpu="h100-sxm-80gb", model="llama-3.1-8b", is_moe=False
+)
+ALL_MEMORY: dict[TimeClass, float] = {**dict.fromkeys(TIME_CLASSES, 0.0), "memory": 1.0}
+
+
+def named(parts: tuple[Part, ...]) -> dict[str, float]:
+    return {part.name: part.deviation for part in parts}
+
+
+def test_a_class_of_seconds_counts_by_how_much_hangs_on_it() -> None:
+    known = spreads()
+    full = named(interval_parts("tpot", ALL_MEMORY, DENSE, known))
+    half = named(interval_parts("tpot", {**ALL_MEMORY, "memory": 0.5}, DENSE, known))
+    assert full["memory"] == pytest.approx(known.classes["memory"])
+    assert half["memory"] == pytest.approx(full["memory"] / 2)
+    assert set(full) == {"memory", "deployment", "run"}
+
+
+def test_parts_add_in_quadrature_and_come_largest_first() -> None:
+    parts = interval_parts("tpot", ALL_MEMORY, replace(DENSE, transferred=True), spreads())
+    assert deviation_of(parts) == pytest.approx(math.sqrt(sum(part.deviation**2 for part in parts)))
+    assert [part.deviation for part in parts] == sorted((part.deviation for part in parts), reverse=True)
+
+
+def test_ends_are_those_of_left_out_sources_and_a_normals_for_the_rest() -> None:
+    kind = Kind(deployment=0.1, run=0.1, low=-1.0, high=2.0, rows=1)
+    judged = Part(name="memory", what="", deviation=0.1)
+    unsaid = Part(name="--max-num-seqs", what="", deviation=0.2, judged=False)
+    assert ends_of([judged], kind) == (pytest.approx(math.exp(-0.1)), pytest.approx(math.exp(0.2)))
+    low, high = ends_of([judged, unsaid], kind)
+    assert low == pytest.approx(math.exp(-math.hypot(0.1, NINETY * 0.2)))
+    assert high == pytest.approx(math.exp(math.hypot(0.2, NINETY * 0.2)))
+
+
+def test_only_what_was_not_said_has_a_part() -> None:
+    asked = replace(DENSE, engine="tensorrt-llm", unsaid=("max_num_seqs", "engine_version"))
+    parts = named(interval_parts("ttft", ALL_MEMORY, asked, spreads()))
+    assert parts["--max-num-seqs"] == spreads().unsaid["tensorrt-llm"]["max_num_seqs"].ttft
+    assert "--max-num-batched-tokens" not in parts
+    assert "scheduling" in parts  # which no flag says
+    assert not any(
+        name.startswith("--") for name in named(interval_parts("ttft", ALL_MEMORY, DENSE, spreads()))
+    )
+
+
+def test_kernels_known_by_hearsay_take_their_own_factor() -> None:
+    parts = named(interval_parts("tpot", ALL_MEMORY, replace(DENSE, error_factor=2.0), spreads()))
+    assert parts["weight kernels"] == pytest.approx(math.log(2) / NINETY)
+
+
+def test_an_engine_never_seen_has_wider_deployments() -> None:
+    known = spreads()
+    unseen = named(interval_parts("tpot", ALL_MEMORY, replace(DENSE, engine="tgi"), known))
+    assert unseen["deployment"] == pytest.approx(known.dense_tpot.deployment * known.unfamiliar)
+
+
+def test_own_runs_replace_classes_and_what_they_left_open_of_the_deployment() -> None:
+    """A tenth of the prior's deviations; the deployment's own offset is not applied, so it still counts."""
+    covariance = prior_covariance() / 100
+    adjustment = Adjustment(
+        means={"tpot": 0.03} if "tpot" in NAMES else {},
+        covariance=tuple(tuple(map(float, row)) for row in covariance),
+        source="two runs",
+        date="2026-11-22",
+        rows=6,
+        models=(DENSE.model,),
+        engines=(DENSE.engine_label,),
+    )
+    own = replace(DENSE, adjustment=adjustment)
+    parts = named(interval_parts("tpot", ALL_MEMORY, own, spreads()))
+    memory = math.sqrt(covariance[NAMES.index("memory"), NAMES.index("memory")])
+    assert parts["calibrated steps"] == pytest.approx(memory)
+    if "tpot" in NAMES:
+        open_s = math.sqrt(covariance[NAMES.index("tpot"), NAMES.index("tpot")])
+        assert parts["deployment"] == pytest.approx(math.hypot(0.03, open_s))
+    stranger = named(interval_parts("tpot", ALL_MEMORY, replace(own, model="qwen3-32b"), spreads()))
+    assert stranger["deployment"] == named(interval_parts("tpot", ALL_MEMORY, DENSE, spreads()))["deployment"]
+    assert np.all(np.diag(covariance) > 0)
+
+
+def test_end_to_end_weighs_both_phases() -> None:
+    known = spreads()
+    seen = known.familiarity(DENSE.engine, DENSE.gpu, is_moe=False)
+    assert seen is not None
+    parts = named(interval_parts("e2e", ALL_MEMORY, replace(DENSE, ttft_share=0.25), known))
+    expected = math.hypot(0.25 * known.dense_ttft.run * seen.ttft, 0.75 * known.dense_tpot.run * seen.tpot)
+    assert parts["run"] == pytest.approx(expected)

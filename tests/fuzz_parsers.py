@@ -1,0 +1,154 @@
+"""Fuzz every parser, guided by coverage: `python fuzz_parsers.py CORPUS SECONDS [SEED]`, with atheris installed.
+
+CORPUS is a folder that grows; what should not be is printed once by kind and kept beside it in CORPUS.found. An
+input is the name of a parser, a line break, and what it is given. `keep` makes the archive that the tests replay:
+`python fuzz_parsers.py keep CORPUS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+KEPT = Path(__file__).parent / "data" / "fuzzed.zip"
+MOST_KEPT_BYTES = 90_000
+LONGEST = 6000
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 3, 2**31, 2**53, 2**63, 10**40, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x",
+    "\x1b]0;x\x07", "\ud800", "re:((a|.)*)*!$", "\0", "9" * 30, [], {}, [[]], [None], {"a": {}}, [1, 2], "auto", [""],
+)  # fmt: skip
+
+
+def seeds() -> list[bytes]:
+    """Sound examples of every parser, as inputs."""
+    from parsers import PARSERS
+
+    return [
+        f"{name}\n{text}".encode("utf-8", "surrogateescape")
+        for name, p in PARSERS.items()
+        for text in p.sound
+    ]
+
+
+def changed(content: str, rng: random.Random) -> str:
+    """One value, line, word or number of a text exchanged."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return _words_changed(content, rng)
+    return json.dumps(_value_changed(document, rng))
+
+
+def _value_changed(document: Any, rng: random.Random) -> Any:
+    if isinstance(document, dict | list) and document and rng.random() < 0.85:
+        keys = list(document) if isinstance(document, dict) else list(range(len(document)))
+        key = rng.choice(keys)
+        if rng.random() < 0.1:
+            del document[key]
+        else:
+            document[key] = _value_changed(document[key], rng)
+        return document
+    return rng.choice(VALUES)
+
+
+def _words_changed(content: str, rng: random.Random) -> str:
+    lines = content.split("\n")
+    at = rng.randrange(len(lines))
+    how = rng.random()
+    if how < 0.15:
+        lines[at] = rng.choice(lines)
+    elif how < 0.25:
+        del lines[at]
+    else:
+        words = re.split(r'([\s,=:"\[\]{}]+)', lines[at])
+        words[rng.randrange(len(words))] = str(rng.choice(VALUES))
+        lines[at] = "".join(words)
+    return "\n".join(lines)
+
+
+def mutated(raw: bytes, most: int, seed: int) -> bytes:
+    """The next input: its parser stays, its text changes by structure or by bytes."""
+    import atheris
+
+    name, _, content = raw.partition(b"\n")
+    rng = random.Random(seed)
+    if rng.random() < 0.6:
+        text = content.decode("utf-8", "surrogateescape")
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            text = changed(text, rng)
+        content = text.encode("utf-8", "backslashreplace")
+    else:
+        content = atheris.Mutate(content, max(most - len(name) - 1, 1))
+    return (name + b"\n" + content)[:most]
+
+
+def fuzz(corpus: Path, seconds: int, seed: int) -> None:
+    """Run until the time is over; findings are written, not fatal."""
+    import atheris
+
+    with atheris.instrument_imports(include=["capacity", "capacity_validate"]):
+        from parsers import PARSERS, fault
+
+    found = Path(f"{corpus}.found")
+    for folder in (corpus, found):
+        folder.mkdir(parents=True, exist_ok=True)
+    for raw in seeds():
+        (corpus / hashlib.sha1(raw).hexdigest()).write_bytes(raw)
+    known: set[str] = set()
+    file = Path(tempfile.mkdtemp()) / "input.toml"
+    config = file.with_suffix(".json")
+
+    def one(raw: bytes) -> None:
+        name, _, content = raw.partition(b"\n")
+        parser = name.decode("utf-8", "replace")
+        if parser not in PARSERS:
+            return
+        wrong = fault(parser, content, config if parser == "config.json" else file)
+        kind = wrong and f"{parser}: {re.sub(r'[0-9]+ characters.*|(?<=: ).* at ', '', wrong)}"
+        if wrong and kind not in known:
+            known.add(str(kind))
+            (found / hashlib.sha1(raw).hexdigest()).write_bytes(raw)
+            print(f"FOUND {parser}: {wrong}", flush=True)
+
+    options = [f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-seed={seed}", "-timeout=30", "-print_final_stats=1"]
+    options += ["-rss_limit_mb=2048", "-detect_leaks=0", f"-artifact_prefix={found}/"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], one, custom_mutator=mutated)
+    atheris.Fuzz()
+
+
+def keep(corpus: Path) -> None:
+    """The smallest inputs of each parser, in turn, and everything found, as far as the archive may grow."""
+    from parsers import PARSERS
+
+    found = sorted(Path(f"{corpus}.found").glob("*"))
+    of: dict[str, list[Path]] = {name: [] for name in PARSERS}
+    for path in sorted(corpus.iterdir(), key=lambda each: each.stat().st_size):
+        name = path.read_bytes().partition(b"\n")[0].decode("utf-8", "replace")
+        if name in of:
+            of[name].append(path)
+    turns = [path for row in zip(*(_spread(paths, 60) for paths in of.values())) for path in row if path]
+    with zipfile.ZipFile(KEPT, "w", zipfile.ZIP_LZMA) as archive:
+        for path in dict.fromkeys([*found, *turns]):
+            if path.is_file() and path.stat().st_size <= LONGEST and KEPT.stat().st_size < MOST_KEPT_BYTES:
+                archive.writestr(zipfile.ZipInfo(path.name[:16]), path.read_bytes())
+
+
+def _spread(paths: list[Path], count: int) -> list[Path | None]:
+    step = max(len(paths) / count, 1.0)
+    chosen: list[Path | None] = [paths[int(i * step)] for i in range(min(count, len(paths)))]
+    return chosen + [None] * (count - len(chosen))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "keep":
+        keep(Path(sys.argv[2]))
+    else:
+        fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1)

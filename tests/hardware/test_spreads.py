@@ -1,0 +1,66 @@
+"""The spreads of intervals: what was fitted is plausible, judged, and found by engine and GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.hardware.spreads import Spreads, spreads
+from capacity.step.time_classes import TIME_CLASSES
+
+
+@pytest.fixture
+def known() -> Spreads:
+    return spreads()
+
+
+def test_every_class_of_seconds_has_a_deviation_that_can_be(known: Spreads) -> None:
+    """Kernels bound by memory are known best; none is known exactly, none is a guess of more than a factor."""
+    assert set(known.classes) == set(TIME_CLASSES)
+    assert all(0.01 < deviation < 1.0 for deviation in known.classes.values())
+    assert known.classes["memory"] < known.classes["experts"]
+    assert known.fit.basis == "fitted"
+    assert known.fit.rows > 500
+
+
+def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> None:
+    """Nine in ten, as fitted: 85 to 95 % of sources where several were judged, and for each metric."""
+    for metric in ("TTFT", "TPOT", "E2E and throughput"):
+        for kind in ("dense", "experts"):
+            held = known.held[f"{metric}, {kind}"]
+            assert held.sources >= 5
+            assert 0.85 <= (held.held + held.held_by_source) / 2 <= 0.95
+    assert known.held["TPOT, dense"].half_width < 0.2
+    for tail in ("p99 of TTFT", "p99 of TPOT"):
+        assert known.held[tail].held >= 0.85
+
+
+def test_nothing_said_is_wider_and_still_held(known: Spreads) -> None:
+    for metric in ("TTFT", "TPOT"):
+        said, unsaid = (known.held[f"{metric}, dense{more}"] for more in ("", ", client and launch not said"))
+        assert unsaid.half_width > 1.2 * said.half_width
+        assert unsaid.held >= 0.8
+
+
+def test_kinds_are_by_model_metric_and_load(known: Spreads) -> None:
+    assert known.kind("e2e", is_moe=False) == known.dense_tpot
+    assert known.kind("e2e", is_moe=True, saturated=True) == known.moe_saturated
+    assert known.kind("ttft", is_moe=True, saturated=True) == known.moe_ttft
+
+
+def test_the_nearest_deployments_tell(known: Spreads) -> None:
+    """This GPU's, else the engine's on others, else nothing; an engine never seen is started as the worst."""
+    own = known.familiarity("vllm", "h100-sxm-80gb", is_moe=False)
+    other = known.familiarity("vllm", "mi300x-192gb", is_moe=False)
+    assert own is not None
+    assert other is not None
+    assert (own.gpu, other.gpu) == ("h100-sxm-80gb", None)
+    assert other.deployments > own.deployments
+    assert known.familiarity("tgi", "h100-sxm-80gb", is_moe=False) is None
+    worst = known.of_unsaid("tgi", "max_num_seqs")
+    assert worst is not None
+    assert worst.ttft == max(each["max_num_seqs"].ttft for each in known.unsaid.values())
+
+
+def test_tails_are_wider_the_farther_out(known: Spreads) -> None:
+    for tail in known.tails.values():
+        assert 0 < tail.p90 < tail.p95 < tail.p99

@@ -1,0 +1,201 @@
+"""Every parser of outside text in one table: what reads it, sound examples, and what may come of anything else."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark_files import vllm_result
+from capacity_validate.benchmark_results import read_results
+from capacity_validate.campaigns import load_campaign
+from capacity_validate.cases import read_measurements
+from capacity_validate.server_log import read_server_log
+from hf_configs import LATENT, LLAMA, MOE
+from scenario_lines import scenario
+from sweep_files import SPEC
+from trace_texts import AZURE, BURSTGPT, PLAIN, agentic, mooncake
+
+import capacity
+from capacity.base.errors import CapacityError
+from capacity.deployment import read_deployment
+from capacity.base.outside import read_text
+from capacity.hardware.profile import parse_profile
+from capacity.hardware.pricing import read_prices
+from capacity.planning.hosted_prices import read_api_prices
+from capacity.planning.sweeping.spec import read_sweep
+from capacity.simulator.scenarios import read_scenarios, schedule_scenario
+from capacity.workload import read_trace
+from capacity.workload.slo import parse_slos
+
+SMALL = "llama-3.2-1b"
+SHORT = {"gpu": "h100", "input_len": 64, "output_len": 4, "batch_size": 2}
+LOAD = {"gpu": "h100", "input_len": 64, "output_len": 4, "request_rate": 3, "num_prompts": 2}
+LONGEST_LINE = 700  # of an error, in characters
+LONGEST_S = 5.0  # of CPU
+ROOT = Path(__file__).parent.parent
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
+COMPRESSED = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}},
+    "ignore": ["re:.*gate", "lm_head"],
+}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+ROPE = {"rope_scaling": {"factor": 8.0, "rope_type": "llama3", "original_max_position_embeddings": 2048}}
+DEPLOYMENT = """schema = "capacity/deployment/v1"
+model = "llama-3.2-1b"
+[[pools]]
+gpu = "h100"
+max_num_seqs = 9
+[traffic]
+input_len = 40
+output_len = 4
+request_rate = 2.5
+"""
+PRICES = (
+    "gpu,provider,product,tier,usd_per_gpu_hour,gpus_per_instance,date,source\n"
+    "h100-sxm-80gb,A,p5.48xlarge,on-demand,2.5,8,2026-01-01,https://example.com\n"
+)
+LOG = (
+    "INFO [gpu_worker.py:349] Available KV cache memory: 51.53 GiB\n"
+    "INFO [kv_cache_utils.py:1229] GPU KV cache size: 422,112 tokens\n# cuda blocks: 7191, # CPU blocks: 512\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """`read` takes the path of a file, or the text itself where `text`."""
+
+    read: Callable[[str], object]
+    sound: tuple[str, ...]
+    text: bool = False
+
+
+def _model(path: str) -> object:
+    capacity.fit(path, gpu="h100", tensor_parallel_size=2)
+    return capacity.estimate(path, **SHORT)  # type: ignore[arg-type]
+
+
+def _schedules(path: str) -> object:
+    return [schedule_scenario(each) for each in read_scenarios(path)]
+
+
+def _traced(path: str) -> object:
+    return read_trace(path, limit=5000)
+
+
+def _config(**changes: object) -> str:
+    return json.dumps(LLAMA | changes)
+
+
+def _measured(path: str) -> object:
+    return read_measurements(Path(path))
+
+
+PARSERS: Mapping[str, Parser] = {
+    "config.json": Parser(
+        _model,
+        (
+            _config(),
+            _config(model_type="mixtral", num_local_experts=4, num_experts_per_tok=2),
+            _config(model_type="deepseek_v3", first_k_dense_replace=1, **LATENT),
+            _config(model_type="qwen3_moe", **MOE),
+            _config(model_type="gemma3_text", sliding_window=512, sliding_window_pattern=6, head_dim=16),
+            _config(model_type="gpt_oss", layer_types=["sliding_attention", "full_attention"] * 2, **MOE),
+            _config(**ROPE),
+            *(_config(quantization_config=each) for each in (FP8, COMPRESSED, AWQ)),
+        ),
+    ),
+    "hardware profile": Parser(
+        lambda path: parse_profile(read_text(path, "a hardware profile")),
+        ((ROOT / "hardware_profiles/h100-sxm-80gb.toml").read_text(encoding="utf-8"),),
+    ),
+    "deployment": Parser(read_deployment, (DEPLOYMENT,)),
+    "sweep": Parser(read_sweep, (SPEC,)),
+    "GPU prices": Parser(read_prices, (PRICES,)),
+    "API prices": Parser(
+        read_api_prices,
+        ("\n".join((ROOT / "capacity/planning/hosted_prices.csv").read_text("utf-8").splitlines()[:3]),),
+    ),
+    "trace": Parser(
+        _traced,
+        (
+            PLAIN + "0,600,5\n0.5,80,9\n",
+            PLAIN.strip() + ",after_request,think_s\n0,10,2,-1,0\n1,10,2,0,4.5\n",
+            AZURE + "2023-11-16 18:17:03.9799600,374,44\n2023-11-16 18:17:04.0319600,396,109\n",
+            BURSTGPT + "5,,9,ChatGPT,472,18,490,Conversation log\n45,,9,ChatGPT,1087,230,1317,Conversation log\n",
+            mooncake() + mooncake(timestamp=3000, hash_ids=[1, 3]),
+            agentic([[0, 100, 20, -1, 0, 1.5, 0.5, None, "tool"], [3, 200, 10, 0, 1, 1, 1, None, "end"]]),
+        ),
+    ),
+    "scenario": Parser(_schedules, (json.dumps(scenario()), json.dumps({"spec": scenario(), "name": "a"}))),
+    "vLLM command": Parser(
+        lambda text: capacity.from_vllm(text, gpu="h100"),
+        (
+            "vllm serve meta-llama/Llama-3.2-1B -tp 2 --max-model-len 4096 --enforce-eager",
+            "docker run --gpus all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --kv-cache-dtype=fp8",
+            "vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}'",
+        ),
+        text=True,
+    ),
+    "speculative config": Parser(
+        lambda text: capacity.simulate(SMALL, speculative_config=text, **LOAD),  # type: ignore[arg-type]
+        ('{"method": "eagle3", "model": "x/y", "num_speculative_tokens": 3}', '{"method": "ngram"}'),
+        text=True,
+    ),
+    "KV transfer config": Parser(
+        lambda text: capacity.fit(SMALL, gpu="h100", kv_transfer_config=text),
+        ('{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',),
+        text=True,
+    ),
+    "service levels": Parser(
+        parse_slos,
+        ("ttft:p95:500ms", "tpot:50ms"),
+        text=True,
+    ),
+    "benchmark result": Parser(
+        read_results, (json.dumps(vllm_result()),)
+    ),
+    "server log": Parser(read_server_log, (LOG,)),
+    "measurements": Parser(
+        _measured, ('{"schema": "capacity/measurements/v1", "environment": {}, "profile": "h100"}\n'
+            '{"operator": "gemm", "kernel": "bf16", "sizes": {"m": 8, "n": 64, "k": 64}, "status": "ok", "timing": '
+            '{"seconds": 1e-5, "low_s": 9e-6, "high_s": 1e-5, "repetitions": 9, "outliers": 0, "drift": 0.0, '
+            '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n',)
+    ),
+    "campaign": Parser(load_campaign, ((ROOT / "validate/campaigns/quick.toml").read_text(encoding="utf-8"),)),
+}
+
+
+def fault(parser: str, content: bytes, file: Path) -> str | None:
+    """What is wrong with how `content` is received: None for an answer, or for a refusal of one clean line."""
+    entry = PARSERS[parser]
+    begin = time.process_time()
+    try:
+        if entry.text:
+            entry.read(content.decode("utf-8", errors="surrogateescape"))
+        else:
+            file.write_bytes(content)
+            entry.read(str(file))
+    except CapacityError as error:
+        text = str(error)
+        if len(text) > LONGEST_LINE:
+            return f"an error of {len(text)} characters: {text[:90]!r}"
+        if not text.isprintable():
+            return f"not printable: {text[:300]!r}"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]!r} at {_place(error)}"
+    spent = time.process_time() - begin
+    return f"{spent:.0f} s of CPU" if spent > LONGEST_S else None
+
+
+def _place(error: Exception) -> str:
+    """The innermost line of this package."""
+    import traceback
+
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if "capacity" in Path(f.filename).parts[-4:-1]
+            or "capacity" in f.filename and "site-packages" not in f.filename]  # fmt: skip
+    frame = (ours or traceback.extract_tb(error.__traceback__))[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
