@@ -269,7 +269,11 @@ def _report(
     session, results = measured.session, measured.results
     fits, refused = fits_of(session)
     before, after = plain_predictor(session), calibrated_predictor(session, fits)
-    cases = [m for m in measured_cases(session) if session.whole is not None or not m.case.is_step]
+    cases = [
+        m
+        for m in measured_cases(session)
+        if session.whole is not None or not m.case.operator.startswith("model ")
+    ]
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model

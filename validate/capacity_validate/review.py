@@ -76,7 +76,7 @@ def review(
     if fits:
         host = None if evidence is None else evidence.host
         after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
-    judged = [m for m in cases if model is not None or not m.case.is_step]
+    judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
     rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
