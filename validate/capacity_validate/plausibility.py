@@ -76,10 +76,14 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
         if best is not None and fraction is not None:
             done = best.bytes if label == "copy" else best.flops
             shown.append(
-                f"best {label} {done / best.seconds / size:,.0f} {unit} ({fraction:.0%} of {profile.name}'s roof, "
+                f"best {label} {_rounded(done / best.seconds / size)} {unit} ({fraction:.0%} of {profile.name}'s roof, "
                 f"{best.case.id})"
             )
     return (f"reached here: {'; '.join(shown)}",) if shown else ()
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:

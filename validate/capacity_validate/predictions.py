@@ -24,7 +24,16 @@ from capacity_validate.cases import Case
 from capacity_validate.model_shapes import shape_of
 
 FAMILY = "torch"  # the kernels that the harness runs
-_BITS = {"fp32": 32.0, "tf32": 32.0, "fp8": 8.0, "fp8_rowwise": 8.0, "int8": 8.0}
+_BITS = {
+    "fp32": 32.0,
+    "tf32": 32.0,
+    "fp8": 8.0,
+    "fp8_rowwise": 8.0,
+    "fp8_block": 8.0,
+    "int8": 8.0,
+    "nvfp4": 4.5,
+}
+NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 as FP32, and MX in other kernels
 _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 
@@ -44,11 +53,11 @@ class Target:
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
     """What a case can calibrate; None where the step model has no constants for it."""
     if case.operator == "gemm":
-        if case.kernel == "tf32":
-            return None  # engines run FP32 as FP32
+        if case.kernel in NOT_ENGINES:
+            return None
         return Target("gemm", _GEMM_KEYS.get(case.kernel, case.kernel))
-    if case.operator in ("prefill_attention", "decode_attention", "mla_decode"):
-        return Target(case.operator, "16bit")
+    if case.operator in ("prefill_attention", "decode_attention", "mla_decode", "mla_prefill"):
+        return Target(case.operator, "8bit" if case.kernel == "fp8" else "16bit")
     if case.operator == "moe":
         return Target("moe", case.kernel)
     if case.operator == "elementwise":
@@ -81,6 +90,7 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
         "prefill_attention": _prefill,
         "decode_attention": _decode,
         "mla_decode": _latent_decode,
+        "mla_prefill": _latent_prefill,
         "moe": _moe,
         "elementwise": _elementwise,
         "collective": _collective,
@@ -91,7 +101,8 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
 
 def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
     """The roof that a kernel computes under; None where the profile has none of its kind."""
-    dtype = {"fp8_rowwise": "fp8", "w4a16": "bf16"}.get(kernel, kernel)
+    same = {"fp8_rowwise": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "w4a16": "bf16", "nvfp4": "fp4"}
+    dtype = same.get(kernel, kernel)
     return profile.dense_flops_per_s.get(dtype)
 
 
@@ -126,7 +137,8 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
 
 
 def _item(case: Case) -> float:
-    return 4.0 if case.kernel == "fp32" else 2.0
+    """Bytes of a cached value."""
+    return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
 
 
 def _attention(
@@ -170,6 +182,14 @@ def _decode(case: Case, profile: HardwareProfile) -> Formula:
     moved = batch * (context * kv_bytes + 2 * width * ACTIVATION_BYTES)
     rows = batch * case["kv_heads"]
     return _attention(case, profile, 4.0 * width * batch * context, moved, rows, mean_context=context)
+
+
+def _latent_prefill(case: Case, profile: HardwareProfile) -> Formula:
+    batch, heads, tokens = case["batch"], case["heads"], case["tokens"]
+    keys, values = case["nope"] + case["rope"], case["value"]
+    pairs = batch * tokens * (tokens + 1) / 2
+    moved = batch * tokens * heads * (2 * keys + 2 * values) * ACTIVATION_BYTES
+    return _attention(case, profile, 2.0 * heads * (keys + values) * pairs, moved, batch * heads)
 
 
 def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:

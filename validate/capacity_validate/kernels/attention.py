@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
+from capacity_validate.kernels.installed import PACKAGES, paged_decode_call, prefill_call
 from capacity_validate.kernels.prepared import (
     Bench,
     Prepared,
@@ -16,7 +18,7 @@ from capacity_validate.kernels.prepared import (
     relative_error,
 )
 
-ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}
+ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
 # of a result, that a reference in float64 is computed for
 CHECKED_ROWS = 8
 CHECKED_SEQUENCES = 2
@@ -36,7 +38,8 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize
     moved = item * batch * tokens * d * (2 * heads + 2 * kv_heads)
-    backend = _backend(bench, case.variant)
+    installed = case.variant in PACKAGES
+    backend = None if installed else _backend(bench, case.variant)
 
     def inputs() -> tuple[Any, Any, Any]:
         q = bench.random(batch, heads, tokens, d, dtype=dtype)
@@ -44,7 +47,10 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
         return q, k, v
 
     sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
-    calls = [_sdpa_call(bench, backend, *one, causal=True) for one in sets]
+    calls = [
+        prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one, causal=True)
+        for one in sets
+    ]
     attempt(calls[0])
 
     def check() -> float:
@@ -129,7 +135,7 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
 
 def decode_attention(case: Case, bench: Bench) -> Prepared:
     """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
-    if case.variant == "paged":
+    if case.variant in ("paged", "flashinfer"):
         return _paged_decode(case, bench)
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, dtype = case["context"], bench.dtype(case.kernel)
@@ -180,15 +186,17 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
     torch = bench.torch
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, block, dtype = case["context"], case.get("block", 16), bench.dtype(case.kernel)
+    cached = torch.float8_e4m3fn if case.kernel == "fp8" else dtype  # the cache alone; queries stay 16 bit
     blocks_each = -(-context // block)
     total = batch * blocks_each
-    cache_bytes = 2 * total * block * kv_heads * d * dtype.itemsize
+    cache_bytes = 2 * total * block * kv_heads * d * cached.itemsize
     contexts = torch.full((batch,), context, device=bench.device, dtype=torch.int32)
 
     q = bench.random(batch, heads, d, dtype=dtype)
     copies = bench.copies(cache_bytes)
     keys, values = (
-        bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part) for part in range(2)
+        [one.to(cached) for one in bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part)]
+        for part in range(2)
     )
 
     def table() -> Any:
@@ -196,21 +204,54 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
         return order.view(batch, blocks_each)
 
     sets = [(q, k, v, table()) for k, v in zip(keys, values, strict=True)]
-    calls = [
-        partial(paged_decode_attention, *one, contexts, max_context=context, contexts_cpu=[context] * batch)
-        for one in sets
-    ]
+    if case.variant == "flashinfer":
+        calls = [paged_decode_call(bench, *one, context=context) for one in sets]
+        attempt(calls[0])
+    else:
+        ours = partial(paged_decode_attention, max_context=context, contexts_cpu=[context] * batch)
+        calls = [partial(ours, *one, contexts) for one in sets]
 
     def check() -> float:
         q, k, v, table = sets[0]
         rows = sampled(batch, CHECKED_SEQUENCES)
         k, v = (
-            x[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
+            x.to(dtype)[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
             for x in (k, v)
         )
         return sampled_error(torch, q[rows].unsqueeze(2), k, v, calls[0]()[rows].unsqueeze(2))
 
     return _decode_prepared(case, bench, calls, check, cache_bytes)
+
+
+def mla_prefill(case: Case, bench: Bench) -> Prepared:
+    """Causal attention of whole prompts under MLA, keys and values expanded: values are narrower than keys."""
+    from capacity_validate.kernels.causal import causal_attention
+
+    batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
+    keys, width = case["nope"] + case["rope"], case["value"]
+
+    def inputs() -> tuple[Any, Any, Any]:
+        q, k = (bench.random(batch, heads, tokens, keys, dtype=dtype) for _ in range(2))
+        return q, k, bench.random(batch, heads, tokens, width, dtype=dtype)
+
+    sets = [inputs() for _ in range(2)]
+    used: Counter[str] = Counter()
+    calls = [partial(causal_attention, *one, used=used) for one in sets]
+    attempt(calls[0])
+
+    def check() -> float:
+        places = sampled(tokens, CHECKED_ROWS)
+        q, k, v = (x[:1] for x in sets[0])
+        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
+
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
+        bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
+        note=f"ran as {', '.join(used)}" if used else "",
+    )
 
 
 def mla_decode(case: Case, bench: Bench) -> Prepared:

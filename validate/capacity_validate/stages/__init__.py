@@ -29,10 +29,10 @@ class Stage(NamedTuple):
 
 STAGES = (
     Stage("kernels and steps", step_stage),
-    Stage("a second model", unseen_stage),
     Stage("techniques", technique_stage),
     Stage("memory", memory_stage),
     Stage("serving", serving_stage),
     Stage("speculative decoding", speculation_stage),
+    Stage("a second model", unseen_stage),
     Stage("collectives", collective_stage),
 )
