@@ -21,13 +21,14 @@ from zlib import crc32
 
 import numpy as np
 from capacity_validate.posterior import DIFFERENCE, Figure, Matrix, Vector, infer
-from capacity_validate.replay_figures import SCATTER, adjustment_at
+from capacity_validate.replay_figures import adjustment_at, deployed, prior_of
 from served_data import ServedRow, distinct, read_rows, shared_folder
 from served_errors import scored
 from served_rows import Server, server_of, simulated
 
 from capacity.base.errors import CapacityError
-from capacity.hardware.adjustment import NAMES, NONE
+from capacity.hardware.adjustment import NAMES
+from capacity.hardware.priors import figure_deviation
 
 LEAST_ROWS = 6
 LEARNT = (0, 1, 2, 3)
@@ -51,24 +52,23 @@ class Row:
     def predicted(self, theta: Vector) -> Vector:
         return predicted(self.row, self.server, theta)
 
+    def deviation(self, metric: str) -> float:
+        """From one row of such a deployment to the next."""
+        return figure_deviation(metric, *deployed(self.server.resolved), is_moe=not self.row.dense)
+
     @property
     def figures(self) -> list[Figure]:
         values = (self.row.tpot_s, self.row.ttft_s)
         return [
-            Figure(
-                name=metric, value=value, deviation=deviation(self.row, metric), shared=f"{id(self)} {metric}"
-            )
+            Figure(name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}")
             for metric, value in zip(METRICS, values, strict=True)
         ]
-
-
-def deviation(row: ServedRow, metric: str) -> float:
-    return SCATTER[metric][not row.dense]
 
 
 def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
     """Logarithms of TPOT and TTFT; not-a-number where the server does not get that far."""
     adjustment = adjustment_at(theta)
+    beyond = np.array([adjustment.mean(metric) for metric in METRICS])
     front = server.frontend
     there_s, back_s = adjustment.latencies(front.request_latency_s, front.response_latency_s)
     moved = replace(
@@ -79,7 +79,7 @@ def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
     found = simulated(row, moved)
     if found.tpot_s is None or found.ttft_s is None:
         return np.full(2, np.nan)
-    return np.log([found.tpot_s, found.ttft_s])
+    return np.log([found.tpot_s, found.ttft_s]) + beyond
 
 
 def active(row: ServedRow) -> list[int]:
@@ -95,7 +95,7 @@ def prepared(row: ServedRow) -> Row | None:
         server = server_of(row)
     except CapacityError:
         return None
-    steps = DIFFERENCE * np.sqrt(np.diag(NONE.covariance_matrix))
+    steps = DIFFERENCE * np.sqrt(np.diag(prior_of(server.resolved).covariance_matrix))
     origin = np.zeros(len(NAMES))
     at = predicted(row, server, origin)
     slopes = np.zeros((2, len(NAMES)))
@@ -106,15 +106,16 @@ def prepared(row: ServedRow) -> Row | None:
     return Row(row=row, server=server, slopes=slopes) if np.isfinite(slopes).all() else None
 
 
-def learn(rows: Sequence[Row]) -> tuple[Vector, Matrix]:
-    """Mean and covariance of theta from these rows; of none, the prior's."""
+def learn(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Vector, Matrix]:
+    """Mean and covariance of theta from these rows; of none, the prior's of the others' deployment."""
+    known = prior_of(others[0].server.resolved).covariance_matrix
     if not rows:
-        return np.zeros(len(NAMES)), NONE.covariance_matrix
+        return np.zeros(len(NAMES)), known
     posterior = infer(
         lambda theta: np.concatenate([row.predicted(theta) for row in rows]),
         [figure for row in rows for figure in row.figures],
         np.zeros(len(NAMES)),
-        NONE.covariance_matrix,
+        known,
         active=active(rows[0].row),
     )
     return posterior.mean, posterior.covariance
@@ -122,12 +123,16 @@ def learn(rows: Sequence[Row]) -> tuple[Vector, Matrix]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One metric of one row that was not learnt from: predicted over measured - 1, and whether its interval held."""
+    """One metric of one row that was not learnt from: predicted over measured - 1, and whether its interval held.
+
+    `error` is by the constants alone, `error_beyond` with what is learnt of the deployment beyond them.
+    """
 
     group: Group
     metric: str
     learnt: int
     error: float
+    error_beyond: float
     held: bool
     half_width: float
 
@@ -138,19 +143,21 @@ def judged(group: Group, rows: Sequence[Row], *, draws: int) -> Iterator[Judged]
         for draw in range(draws if learnt else 1):
             rng = np.random.default_rng(draw)
             chosen = set(rng.choice(len(rows), learnt, replace=False).tolist())
-            theta, covariance = learn([rows[i] for i in sorted(chosen)])
+            theta, covariance = learn([rows[i] for i in sorted(chosen)], rows)
             for i, row in enumerate(rows):
                 if i in chosen:
                     continue
                 off = row.predicted(theta) - row.measured
+                constants = off - theta[[NAMES.index(metric) for metric in METRICS]]
                 variances = np.diag(row.slopes @ covariance @ row.slopes.T)
-                for metric, error, variance in zip(METRICS, off, variances, strict=True):
-                    half = WITHIN * float(np.hypot(np.sqrt(variance), deviation(row.row, metric)))
+                for metric, error, alone, variance in zip(METRICS, off, constants, variances, strict=True):
+                    half = WITHIN * float(np.hypot(np.sqrt(variance), row.deviation(metric)))
                     yield Judged(
                         group=group,
                         metric=metric,
                         learnt=learnt,
-                        error=float(np.expm1(error)),
+                        error=float(np.expm1(alone)),
+                        error_beyond=float(np.expm1(error)),
                         held=bool(abs(error) <= half),
                         half_width=half,
                     )
@@ -166,18 +173,19 @@ def cell(found: Sequence[Judged], metric: str) -> str:
     own = [judged_row for judged_row in found if judged_row.metric == metric]
     if not own:
         return "-"
-    errors = np.abs([each.error for each in own])
+    errors, beyond = (np.abs([getattr(e, name) for e in own]) for name in ("error", "error_beyond"))
     held = np.mean([each.held for each in own])
     half = np.median([each.half_width for each in own])
     return (
         f"{np.median(errors) * 100:5.1f} /{np.percentile(errors, 90) * 100:4.0f}"
+        f" ({np.median(beyond) * 100:4.1f} /{np.percentile(beyond, 90) * 100:4.0f})"
         f" {held * 100:4.0f} %  +-{np.expm1(half) * 100:3.0f}"
     )
 
 
 def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
     """By class, half and number of rows learnt from; then by group."""
-    print(f"{'median / p90 %, intervals that held, half-width %':52} {'TPOT':>26} {'TTFT':>26}")
+    print(f"{'median / p90 %, intervals that held, half-width %':52} {'TPOT':>40} {'TTFT':>40}")
     for is_dense in (True, False):
         for half in ("judged only", "chosen on", "all"):
             for learnt in LEARNT:
@@ -190,13 +198,13 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
                 ]
                 groups = len({each.group for each in own})
                 name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt} rows"
-                print(f"{name:52} {cell(own, 'tpot'):>26} {cell(own, 'ttft'):>26}")
-    print(f"\n{'group':62} {'rows':>4} {'TPOT':>26} {'TTFT':>26}")
+                print(f"{name:52} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
+    print(f"\n{'group':62} {'rows':>4} {'TPOT':>40} {'TTFT':>40}")
     for group in dense:
         for learnt in (0, 2):
             own = [each for each in found if each.group == group and each.learnt == learnt]
             name = " ".join(group) if not learnt else "  chosen on" if chosen_on(group) else ""
-            print(f"{name:62} {learnt:4d} {cell(own, 'tpot'):>26} {cell(own, 'ttft'):>26}")
+            print(f"{name:62} {learnt:4d} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
 
 
 def main(arguments: list[str] | None = None) -> int:

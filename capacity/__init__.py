@@ -18,8 +18,11 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
     from capacity.answers.fit import fit as fit
+    from capacity.answers.frontier import frontier as frontier
+    from capacity.answers.gpu_comparison import compare_gpus as compare_gpus
     from capacity.answers.listings import gpus as gpus
     from capacity.answers.listings import models as models
+    from capacity.answers.load_sweep import load_sweep as load_sweep
     from capacity.answers.records import Attribution as Attribution
     from capacity.answers.records import Estimate as Estimate
     from capacity.answers.records import Fit as Fit
@@ -47,7 +50,10 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.estimate": ("estimate",),
     "capacity.answers.explain": ("explain",),
     "capacity.answers.fit": ("fit",),
+    "capacity.answers.frontier": ("frontier",),
+    "capacity.answers.gpu_comparison": ("compare_gpus",),
     "capacity.answers.listings": ("gpus", "models"),
+    "capacity.answers.load_sweep": ("load_sweep",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),

@@ -24,6 +24,12 @@ def fit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("fit_spreads")
 
 
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("spread_model")
+
+
 def figures_of(sources: int, seed: int, *, own: dict[str, float] = OWN) -> list[Any]:
     """Three deployments a source, eight runs each, of dense models: drawn from the fit's own model."""
     evidence = importlib.import_module("interval_evidence")
@@ -58,11 +64,11 @@ def figures_of(sources: int, seed: int, *, own: dict[str, float] = OWN) -> list[
     return found
 
 
-def test_known_spreads_are_found_again(fit: ModuleType) -> None:
+def test_known_spreads_are_found_again(model: ModuleType) -> None:
     """Sixty deployments: what figures share within one and what they do not, within a third."""
-    deviations = fit.fit_deviations(fit.deployments(figures_of(20, seed=1)))
-    found = dict(zip(fit.KINDS, deviations[fit.CLASSES : fit.CLASSES + len(fit.KINDS)], strict=True))
-    runs = dict(zip(fit.KINDS, deviations[fit.CLASSES + len(fit.KINDS) :], strict=True))
+    deviations = model.fit_deviations(model.deployments(figures_of(20, seed=1)))
+    found = dict(zip(model.KINDS, deviations[model.CLASSES : model.CLASSES + len(model.KINDS)], strict=True))
+    runs = dict(zip(model.KINDS, deviations[model.CLASSES + len(model.KINDS) :], strict=True))
     for metric in OWN:
         assert found[f"dense_{metric}"] == pytest.approx(OWN[metric], rel=0.4)
         assert runs[f"dense_{metric}"] == pytest.approx(RUN[metric], rel=0.4)
@@ -104,9 +110,9 @@ def test_the_file_is_what_was_fitted(fit: ModuleType, tmp_path: Path) -> None:
     assert Spreads.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))) == spreads()
 
 
-def test_percentiles_of_few_sources_stay_near_what_was_held_before(fit: ModuleType) -> None:
-    tails = fit.fit_tails(figures_of(3, seed=4))
-    assert {metric: (tail.p90, tail.p99) for metric, tail in tails.items()} == fit.TAILS
+def test_percentiles_of_few_sources_stay_near_what_was_held_before(model: ModuleType) -> None:
+    tails = model.fit_tails(figures_of(3, seed=4))
+    assert {metric: (tail.p90, tail.p99) for metric, tail in tails.items()} == model.TAILS
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
 }  # fmt: skip
-ELSEWHERE = {"calibrate", "compare"}  # tests/validate
+ELSEWHERE = {"calibrate", "compare", "suggest_runs"}  # tests/validate
 WRONG: tuple[Any, ...] = (
     "", "x", "\0", "ü" * 400, "nan", -1, 0, 10**29, -(10**29), math.nan, math.inf, -math.inf, 1e308, True, None, 1j,
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
@@ -98,7 +98,7 @@ def faults(name: str, parameter: str, values: tuple[Any, ...] = WRONG) -> list[s
             if len(text) > 600 or "\n" in text:
                 found.append(f"{name}({parameter}={value!r:.40}): {len(text)} characters: {text[:80]!r}")
         except Exception as error:
-            if parameter == "progress" and callable(value):
+            if parameter in ("progress", "observer") and callable(value):
                 continue  # its own error
             found.append(f"{name}({parameter}={value!r:.40}): {type(error).__name__}: {error!s:.90}")
     return found

@@ -12,6 +12,12 @@ from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TO
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
+THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER = (
+    "this load",
+    "over the load",
+    "every GPU",
+    "frontier",
+)  # its views
 MEASURED, SERVED = (
     "a measurement of `capacity validate`",
     "a benchmark of your server",
@@ -37,7 +43,10 @@ class PageEntry:
 
 def _estimate_reads() -> Set[str]:
     load = {TOGETHER: set(), LOOP: {"concurrency", "range"}, RATE: {"rate", "range"}}
-    return QUESTION | LENGTHS | PRICE | {"client", "time"} | load.get(chosen("load", TOGETHER), set())
+    differ = {"range"} if chosen("view", "") == FRONTIER else set()
+    return (
+        differ | QUESTION | LENGTHS | PRICE | {"client", "time"} | load.get(chosen("load", TOGETHER), set())
+    )
 
 
 def _simulate_reads() -> Set[str]:

@@ -65,14 +65,19 @@ def notes(warnings: Sequence[str]) -> None:
         st.caption(f":material/info: {plain(warning)}")
 
 
-def chart(drawn: Chart) -> None:
-    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner."""
+def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
+    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner.
+
+    The `customdata` of the point that was clicked last, where the chart is `clickable`; empty without one.
+    """
     with st.container(border=True):
         st.markdown(f"**{plain(drawn.title)}**")
-        st.plotly_chart(
+        event: Any = st.plotly_chart(
             drawn.figure,
             key=f"chart_{drawn.name}",
             alt=drawn.alt,
+            on_select="rerun" if clickable else "ignore",
+            selection_mode="points",
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
@@ -89,6 +94,8 @@ def chart(drawn: Chart) -> None:
                     download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
                     download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
                 st.caption("PNG: the camera at the chart's upper right.")
+    points = event["selection"]["points"] if clickable else []
+    return tuple(points[0].get("customdata") or ()) if points else ()
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
@@ -115,16 +122,21 @@ def download(label: str, file_name: str, content: Callable[[], str | bytes], *, 
 
 
 def copies(
-    verb: str, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
+    verb: str | None, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
 ) -> None:
-    """The same answer elsewhere: as a command, as Python, as JSON and CSV."""
+    """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
+
+    `function` is the library's, where it is not called as the verb is.
+    """
+    name = function or verb or ""
     with st.container(horizontal=True):
-        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-            st.code(command_line(verb, model, options), language="shell")
+        if verb is not None:
+            with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
+                st.code(command_line(verb, model, options), language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python_call(function or verb, model, options), language="python")
+            st.code(python_call(name, model, options), language="python")
         if answer is not None:
-            _record_files(verb, answer)
+            _record_files(name, answer)
 
 
 def record_downloads(name: str, answer: Any) -> None:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
@@ -35,6 +35,7 @@ NO_PRICE, OWN_PRICE = "none", "my own"
 
 _BOUND, _IDLE = "_bound", "_idle"
 _CONFIG = "config_text"
+SIDES = "_sides"  # what is pinned, packed, as a link has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ def begin(reads: Set[str]) -> None:
     cannot be changed there.
     """
     st.session_state[_BOUND] = {}
+    st.session_state.setdefault(SIDES, st.query_params.get_all("side"))
     st.session_state[_IDLE] = SHARED - reads
 
 
@@ -241,14 +243,14 @@ def _cost(gpu: str) -> dict[str, Any]:
 def _own_model() -> ModelSpec:
     """The model of a pasted or uploaded `config.json`, through the library's reader."""
     if _CONFIG not in st.session_state:
-        st.session_state[_CONFIG] = _unpacked(st.query_params.get("config", ""))
+        st.session_state[_CONFIG] = unpacked_text(st.query_params.get("config", ""))
     st.file_uploader(
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
     text = st.text_area(
         "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_CONFIG_BYTES
     )
-    packed = _packed(text)
+    packed = packed_text(text)
     if packed and st.query_params.get("config") != packed:
         st.query_params["config"] = packed
     if not text.strip():
@@ -290,9 +292,19 @@ def link_query() -> str:
         value = st.session_state.get(key, default)
         if value is not None and value != default:
             parts[key] = _url_value(value)
-    if parts.get("source") == OWN_MODEL and (packed := _packed(st.session_state.get(_CONFIG, ""))):
+    if parts.get("source") == OWN_MODEL and (packed := packed_text(st.session_state.get(_CONFIG, ""))):
         parts["config"] = packed
+    if sides := st.session_state.get(SIDES):
+        parts["side"] = sides
     return urlencode(parts, doseq=True)
+
+
+def link_to(page: str, **changed: Any) -> str:
+    """A link from any page to `page`, with the sidebar as it is; `changed` has other widgets' values by their keys."""
+    kept = parse_qs(link_query())
+    shared = {key: values for key, values in kept.items() if key in SHARED or key in ("config", "side")}
+    others = {key: _url_value(value) for key, value in changed.items()}
+    return f"{page}?{urlencode(shared | others, doseq=True)}"
 
 
 def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
@@ -300,7 +312,7 @@ def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
     bound_keys: Mapping[str, Any] = st.session_state.get(_BOUND, {})
     wrong = []
     for key, values in link.items():
-        if key == "config" or key.startswith("embed"):
+        if key in ("config", "side") or key.startswith("embed"):
             continue
         shown = ", ".join(values)[:60]
         if key not in bound_keys:
@@ -334,16 +346,16 @@ def _url_value(value: Any) -> Any:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _packed(text: str) -> str:
-    """A configuration as part of a URL; empty where it is too long for one."""
+def packed_text(text: str) -> str:
+    """A text as part of a URL; empty where it is too long for one."""
     if not text.strip():
         return ""
     packed = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
     return packed if len(packed) <= MAX_LINK_BYTES else ""
 
 
-def _unpacked(packed: str) -> str:
-    """The configuration in a URL; empty where that is none, or grows beyond what a configuration may be."""
+def unpacked_text(packed: str) -> str:
+    """The text in a part of a URL; empty where that is none, or grows beyond what a configuration may be."""
     try:
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(base64.urlsafe_b64decode(packed[:MAX_LINK_BYTES]), MAX_CONFIG_BYTES)

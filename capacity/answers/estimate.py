@@ -68,7 +68,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
-    requests_per_s = _throughput(traffic, times, latencies)
+    requests_per_s = _throughput(traffic, times, latencies, load)
     output_rate = requests_per_s.scaled(lengths.output_len)
     in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(
@@ -93,7 +93,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         verdict_reason=None if load is None else load.verdict.reason,
         in_step=None if load is None else load.in_step,
         ttft_s=None if latencies is None else latencies.ttft_s,
-        ttft_parts_s=_ttft_parts(resolved, traffic, times, load),
+        ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
         tpot_s=None if latencies is None else latencies.tpot_s,
         e2e_s=None if latencies is None else latencies.e2e_s,
         requests_in_flight=in_flight,
@@ -113,13 +113,16 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     )
 
 
-def _throughput(traffic: Traffic, times: PhaseTimes, latencies: Latencies | None) -> Quantity:
+def _throughput(
+    traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
+) -> Quantity:
     """Requests per second: those that arrive, or of a batch and a closed loop those that E2E lets through."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
         return Quantity(value=traffic.request_rate)
-    return latencies.e2e_s.inverse(times.requests_per_s * latencies.e2e_s.value)
+    own_s = times.e2e_s if load is None or load.steady is None else load.steady.e2e_s
+    return latencies.e2e_s.inverse(times.requests_per_s * own_s)
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
@@ -130,23 +133,20 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
 
 
 def _ttft_parts(
-    resolved: ResolvedPool, traffic: Traffic, times: PhaseTimes, load: Served | None
-) -> Mapping[str, float] | None:
-    """What the time to first token is made of, in the words of `simulate`; None without a steady state."""
+    resolved: ResolvedPool, traffic: Traffic, latencies: Latencies, load: Served | None
+) -> Mapping[str, float]:
+    """What the time to first token is made of, in the words of `simulate`."""
     engine, client_s = resolved.engine, traffic.client_latency_s
     server_s = engine.request_latency_s + engine.response_latency_s
-    if load is None:
-        ttft_s, queue_s = times.ttft_s, 0.0
-    elif load.steady is None:
-        return None
-    else:
+    queue_s = 0.0
+    if load is not None and load.steady is not None:
         way_s = engine.request_latency_s + client_s / 2
-        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way_s, 0.0)
+        queue_s = max(load.steady.waiting_s - way_s, 0.0)
     return {
         "client": client_s,
         "api server": server_s,
         "queue": queue_s,
-        "prefill": ttft_s - client_s - server_s - queue_s,
+        "prefill": latencies.ttft_s.value - client_s - server_s - queue_s,
     }
 
 

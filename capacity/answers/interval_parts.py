@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from capacity.answers.sensitivity import Shares
-from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.adjustment import Adjustment
+from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, Metric, Spreads
 from capacity.step.time_classes import TIME_CLASSES, TimeClass
 
@@ -69,7 +68,7 @@ class Asked:
 
 def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
     """Everything that may be wrong with a figure of `metric`, the largest first."""
-    parts = [*_of_steps(sensitivity, asked, known), *_of_deployment(metric, asked, known)]
+    parts = [*_of_steps(metric, sensitivity, asked, known), *_of_deployment(metric, asked, known)]
     weight = sum(sensitivity.values())
     if asked.transferred:
         what = "kernel constants of another GPU"
@@ -115,12 +114,23 @@ def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
     return known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
 
 
-def _of_steps(sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
-    """Step times, by what they are made of; after a calibration as sure as that is."""
+def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
+    """How a metric hangs on what was learnt of this very deployment beyond its constants; empty if nothing was."""
+    adjustment = asked.adjustment
+    if adjustment is None or not adjustment.is_of(asked.model, asked.engine_label):
+        return {}
+    if metric != "e2e":
+        return {metric: 1.0}
+    share = 0.0 if asked.saturated else asked.ttft_share
+    return {"ttft": share, "tpot": 1.0 - share}
+
+
+def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
+    """Step times, by what they are made of; after a calibration as sure as that is, with the deployment's own."""
     if asked.adjustment is not None and asked.adjustment.covariance:
-        hangs_on: dict[str, float] = {str(name): value for name, value in sensitivity.items()}
-        weights = np.array([hangs_on.get(name, 0.0) for name in NAMES])
-        variance = float(weights @ asked.adjustment.covariance_matrix @ weights)
+        shares: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
+        shares |= beyond_constants(metric, asked)
+        variance = asked.adjustment.variance(shares)
         what = f"step times, after {asked.adjustment.rows} figures of own runs"
         return [
             Part(
@@ -158,7 +168,7 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         Part(
             name="deployment",
             what=f"what deployments of {of} are off by beyond their step times",
-            deviation=_after_runs(metric, deployment, asked),
+            deviation=deployment * (math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0),
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="from one run or load to the next", deviation=run),
@@ -170,27 +180,13 @@ def _in_words(asked: Asked, seen: bool) -> str:
     return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
 
 
-def _after_runs(metric: Metric, deployment: float, asked: Asked) -> float:
-    """A deployment's own deviation; where runs of it were measured, what they left open of it.
-
-    What an adjustment finds beyond all constants (`ttft`, `tpot`) is applied to no prediction: it counts as deviation.
-    """
-    found = asked.adjustment
-    if found is None or asked.model not in found.models or asked.engine_label not in found.engines:
-        return deployment
-    weights = {metric: 1.0} if metric != "e2e" else {"ttft": asked.ttft_share, "tpot": 1 - asked.ttft_share}
-    covariance, squares = found.covariance_matrix, 0.0
-    for name, weight in weights.items():
-        if name not in NAMES:
-            return deployment
-        place = NAMES.index(name)
-        squares += weight**2 * (found.mean(name) ** 2 + float(covariance[place, place]))
-    return math.sqrt(squares)
-
-
 def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said."""
+    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said.
+
+    Where runs of this deployment were learnt from, whatever its settings are is in them, but for other loads.
+    """
     found = []
+    left = math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0
     for name in (*asked.unsaid, SCHEDULING):
         spread = known.of_unsaid(asked.engine, name)
         if spread is None or (name == SCHEDULING and not asked.unsaid):
@@ -198,6 +194,7 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         deviation = spread.ttft if metric == "ttft" else spread.tpot
         if metric == "e2e":
             deviation = math.hypot(asked.ttft_share * spread.ttft, (1 - asked.ttft_share) * spread.tpot)
+        deviation *= left
         flag = "--" + name.replace("_", "-")
         what, narrowed = (
             f"not said, so the default is taken; servers of {asked.engine} often have another",

@@ -17,6 +17,7 @@ from capacity.answers.interval_parts import (
     VERSION,
     Asked,
     Part,
+    beyond_constants,
     ends_of,
     interval_parts,
     kind_of,
@@ -140,9 +141,18 @@ class LoadBands:
         """The 90 % interval of measured over predicted."""
         return ends_of(self.parts(metric, statistic), self.kind(metric))
 
+    def beyond(self, metric: Metric) -> float:
+        """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
+        adjustment = self.resolved.profile.adjustment
+        if adjustment is None:
+            return 1.0
+        shares = beyond_constants(metric, self._asked("mean"))
+        return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
+
     def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
-        """A value of the metric with its interval."""
+        """A value of the metric, as own runs corrected it, with its interval."""
         low, high = self.ends(metric, statistic)
+        value *= self.beyond(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
     def _asked(self, statistic: str) -> Asked:

@@ -32,7 +32,10 @@ def table_html(
 
 def _row(tag: str, scope: str, cells: Sequence[object], columns: Sequence[str]) -> str:
     attributes = (f"{scope}{own}" for own in columns or repeat(""))
-    line = (f"<{tag}{own}>{escape(printable(str(cell)))}</{tag}>" for cell, own in zip(cells, attributes, strict=False))
+    line = (
+        f"<{tag}{own}>{escape(printable(str(cell)))}</{tag}>"
+        for cell, own in zip(cells, attributes, strict=False)
+    )
     return f"<tr>{''.join(line)}</tr>"
 
 

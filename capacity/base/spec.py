@@ -17,7 +17,11 @@ class Spec(BaseModel):
     @classmethod
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """`input_len = true` is a slip of the pen, not one token."""
-        if _holds_a_boolean(value) and info.field_name is not None and not _takes_booleans(cls, info.field_name):
+        if (
+            _holds_a_boolean(value)
+            and info.field_name is not None
+            and not _takes_booleans(cls, info.field_name)
+        ):
             raise ValueError("true and false are no number and no text")
         return value
 

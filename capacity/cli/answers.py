@@ -48,9 +48,31 @@ def fit(question: Question) -> None:
         raise typer.Exit(1)
 
 
-def estimate(question: Question) -> None:
-    """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate."""
-    answer = capacity.estimate(request_of(question), profiles=question.profiles, download=question.download)
+def estimate(
+    question: Question,
+    *,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
+        ),
+    ] = None,
+) -> None:
+    """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
+
+    --gpu all asks it of every GPU, each at its smallest pool that takes the load.
+    """
+    from capacity.answers.gpu_comparison import EVERY_GPU
+
+    request = request_of(question)
+    if request.pools[0].gpu == EVERY_GPU:
+        compared = capacity.compare_gpus(request, order=order, profiles=question.profiles)
+        _show(compared, question.format)
+        return
+    if order is not None:
+        raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
+    answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
     _show(answer, question.format, detail=question.detail)
 
 

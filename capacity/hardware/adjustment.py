@@ -7,7 +7,9 @@ is in seconds, one in bytes. `capacity calibrate` finds their posterior from mea
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
-faster than the roof is not believed (`Lookup.capped` tells).
+faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are no constants: they take
+up what the figures of a deployment have in common that no constant explains, so that the constants do not; predictions
+of that model on that engine are corrected by them as they get their interval.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from capacity.base.spec import Spec
 
+if TYPE_CHECKING:  # quick answers load no numpy
+    import numpy as np
+
+    FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
 Constants = TypeVar("Constants", bound=Spec)
-FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Unit = Literal["", "s", "bytes"]
 
 MOST_LOG = 3.0  # a factor of 20 either way is another machine
@@ -53,6 +58,8 @@ PARAMETERS = (
     Parameter(name="host", title="the host's work per step and sequence", deviation=0.50),
     Parameter(name="eager", title="launching steps outside of CUDA graphs", deviation=0.50),
     Parameter(name="front_end", title="client, network and API server", deviation=0.010, unit="s"),
+    Parameter(name="ttft", title="TTFT of this deployment beyond all of these", deviation=0.15),
+    Parameter(name="tpot", title="TPOT of this deployment beyond all of these", deviation=0.06),
     Parameter(
         name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
     ),
@@ -88,6 +95,8 @@ _OF_OTHERS: Mapping[str, Mapping[str, int]] = {"memory": _BY_MEMORY, "compute": 
 
 def prior_covariance() -> FloatMatrix:
     """What is known of theta before any run: nothing of one parameter tells of another."""
+    import numpy as np
+
     return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
 
 
@@ -129,17 +138,30 @@ class Adjustment(Spec):
 
     @property
     def mean_vector(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        import numpy as np
+
         return np.array([self.mean(name) for name in NAMES])
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
         """Of theta, in the order of `PARAMETERS`: the posterior's, or what is known without any run."""
+        import numpy as np
+
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
+
+    def variance(self, weights: Mapping[str, float]) -> float:
+        """Of the sum of parameters, each times its weight."""
+        places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
+        return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
     def shifted(self, shift: Mapping[str, float]) -> Adjustment:
         """The same with other means: `shift` is added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
+
+    def is_of(self, model: str, engine: str) -> bool:
+        """Whether runs of this model on this engine, of this version, were learnt from."""
+        return model in self.models and engine in self.engines
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
         """What to say with answers for a model on an engine: what was learnt, and whether of them."""
@@ -196,6 +218,8 @@ def _parameter(name: str) -> Parameter:
 
 
 def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
+    import numpy as np
+
     size = len(NAMES)
     if len(rows) != size or any(len(row) != size for row in rows):
         raise ValueError(

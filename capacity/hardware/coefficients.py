@@ -286,20 +286,24 @@ class Lookup:
 
     Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
     wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
-    `on_this_card` turns another card's constants into this one's, as for a lower power limit; None: as they are.
+    `on_this_card` turns another card's constants into this one's, as for a lower power limit; `in_steps` those of a
+    table's short runs into those of whole steps; None: as they are.
     """
 
     def __init__(
         self,
         coefficients: tuple[StepCoefficients, ...],
         family: str,
-        adjustment: Adjustment | None = None,
         on_this_card: Callable[[Coefficients], Coefficients] | None = None,
+        in_steps: Callable[[Coefficients], Coefficients] | None = None,
+        *,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family
         self._adjustment = adjustment or NONE
         self._on_this_card = on_this_card
+        self._in_steps = in_steps
         self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
@@ -344,6 +348,8 @@ class Lookup:
                     constants = self._by_marlin(constants, key)
                 if transferred and self._on_this_card is not None:
                     constants = self._on_this_card(constants)
+                if self._in_steps is not None and family is not UNIVERSAL_FAMILY:
+                    constants = self._in_steps(constants)
                 return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
         raise InvalidInput(

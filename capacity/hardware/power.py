@@ -12,7 +12,7 @@ the static part. Under loads that mix prefill with decode the mean power counts;
 
 from __future__ import annotations
 
-from capacity.hardware.coefficients import Coefficients
+from capacity.hardware.coefficients import Coefficients, Found
 from capacity.hardware.profile import HardwareProfile
 
 SUSTAINED_CLOCK = 0.92
@@ -26,6 +26,15 @@ and on MLPerf Inference v4.1 GPT-J offline (H100 NVL and PCIe against SXM); judg
 servers (H100 PCIe)."""
 SATURATED = 0.8
 """Share of peak FLOP/s of products that keep tensor cores busy all the time."""
+SUSTAINED_SHARES = {"hopper": 0.92, "blackwell": 0.85, "blackwell-ultra": 0.85}
+"""Of the rate that fits to kernel tables give kernels bound by compute, what steps keep, by architecture.
+
+Tables are of nine runs in a row at locked clocks, most of them over before the power limit is reached: of products that
+last a millisecond and more, the fits to all of them take 2 to 9 % too little on Hopper, 8 to 13 % on Blackwell, nothing
+on Ampere (aiconfigurator-core 0.12.0). B200: 1,965 MHz fall to 1,580 after 5 ms of work, FP16 attention from 1,450
+to 1,237 TFLOP/s (flashinfer PR 2899, 2026-03): 0.85. Hopper: 0.92, of 0.85, 0.92 and 1 chosen on half of the groups
+of served rows, every other by name; 1,980 MHz fall to 1,575 under work and messages at once (DeepGEMM issue 120,
+2025-06)."""
 NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
 
 
@@ -88,3 +97,12 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     note = NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
     fit = constants.fit.model_copy(update={"basis": "assumed", "source": f"{constants.fit.source}; {note}"})
     return constants.model_copy(update={"compute_fraction": fraction * share, "fit": fit})
+
+
+def sustained(constants: Found, card: HardwareProfile) -> Found:
+    """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did."""
+    fraction: float | None = getattr(constants, "compute_fraction", None)
+    share = SUSTAINED_SHARES.get(card.architecture, 1.0)
+    if fraction is None or share == 1.0:
+        return constants
+    return constants.model_copy(update={"compute_fraction": fraction * share})

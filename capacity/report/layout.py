@@ -124,14 +124,10 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 def _keep_words(part: Part, width: int) -> None:
     """Give a table that must wrap such columns that no word is broken, where there are any: the widest give way."""
     from rich.table import Table
-    from rich.text import Text
 
     if not isinstance(part, Table):
         return
-    texts = [
-        [marked(str(cell)).plain for cell in (column.header, *column.cells)]
-        for column in part.columns
-    ]
+    texts = [[marked(str(cell)).plain for cell in (column.header, *column.cells)] for column in part.columns]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [

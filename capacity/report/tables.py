@@ -19,6 +19,7 @@ TABLES = {
     "fit": "capacity.report.answers:fit_tables",
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
+    "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
     "cost": "capacity.report.cost:bill_tables",

@@ -9,7 +9,6 @@ from typing import Any
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
 
-
 MOST = 1 << 40  # of any count or seed: sums of them stay within 64 bits
 WHOLE = (
     "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "long_prefill_token_threshold",

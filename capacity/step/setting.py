@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
-from capacity.hardware.power import under_limit
+from capacity.hardware.power import sustained, under_limit
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -111,7 +111,11 @@ class StepSetting:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
         family = self.kernel_family or family_of(self.engine)
         return Lookup(
-            coefficient_sources(self.profile), family, self.profile.adjustment, self._on_this_card()
+            coefficient_sources(self.profile),
+            family,
+            self._on_this_card(),
+            partial(sustained, card=self.profile),
+            adjustment=self.profile.adjustment,
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
@@ -126,9 +130,9 @@ class StepSetting:
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
-        names = ("step_s", "per_sequence_s", "serial_s")
-        times = {name: getattr(host, name) * adjustment.factor("host") for name in names}
-        return replace(host, eager_s=host.eager_s * adjustment.factor("eager"), **times)
+        seconds = [field.name for field in fields(HostTime) if field.name.endswith("_s")]
+        factors = {name: adjustment.factor("eager" if name == "eager_s" else "host") for name in seconds}
+        return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
         """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from capacity.answers.interval_parts import (
@@ -17,6 +16,7 @@ from capacity.answers.interval_parts import (
     interval_parts,
 )
 from capacity.hardware.adjustment import NAMES, Adjustment, prior_covariance
+from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, spreads
 from capacity.step.time_classes import TIME_CLASSES, TimeClass
 
@@ -78,10 +78,10 @@ def test_an_engine_never_seen_has_wider_deployments() -> None:
 
 
 def test_own_runs_replace_classes_and_what_they_left_open_of_the_deployment() -> None:
-    """A tenth of the prior's deviations; the deployment's own offset is not applied, so it still counts."""
+    """A tenth of the prior's deviations; half of a deployment's own variance comes anew with another load."""
     covariance = prior_covariance() / 100
     adjustment = Adjustment(
-        means={"tpot": 0.03} if "tpot" in NAMES else {},
+        means={"tpot": 0.03},
         covariance=tuple(tuple(map(float, row)) for row in covariance),
         source="two runs",
         date="2026-11-22",
@@ -91,14 +91,13 @@ def test_own_runs_replace_classes_and_what_they_left_open_of_the_deployment() ->
     )
     own = replace(DENSE, adjustment=adjustment)
     parts = named(interval_parts("tpot", ALL_MEMORY, own, spreads()))
-    memory = math.sqrt(covariance[NAMES.index("memory"), NAMES.index("memory")])
-    assert parts["calibrated steps"] == pytest.approx(memory)
-    if "tpot" in NAMES:
-        open_s = math.sqrt(covariance[NAMES.index("tpot"), NAMES.index("tpot")])
-        assert parts["deployment"] == pytest.approx(math.hypot(0.03, open_s))
+    before = named(interval_parts("tpot", ALL_MEMORY, DENSE, spreads()))
+    memory, beyond = (math.sqrt(covariance[place, place]) for place in map(NAMES.index, ("memory", "tpot")))
+    assert parts["calibrated steps"] == pytest.approx(math.hypot(memory, beyond))
+    assert parts["deployment"] == pytest.approx(before["deployment"] * math.sqrt(ANEW))
     stranger = named(interval_parts("tpot", ALL_MEMORY, replace(own, model="qwen3-32b"), spreads()))
-    assert stranger["deployment"] == named(interval_parts("tpot", ALL_MEMORY, DENSE, spreads()))["deployment"]
-    assert np.all(np.diag(covariance) > 0)
+    assert stranger["calibrated steps"] == pytest.approx(memory)
+    assert stranger["deployment"] == before["deployment"]
 
 
 def test_end_to_end_weighs_both_phases() -> None:

@@ -60,6 +60,31 @@ def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, str]
     assert per_request == pytest.approx(2.5 / 3600 / answer["requests_per_s"]["value"])
 
 
+def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
+    asked = ("llama-3.1-70b", "--gpu", "all", *LENGTHS, "--request-rate", "2", "--price-tier", "on-demand")
+    ran = run("estimate", *asked, "--order", "ttft", "--format", "json")
+    assert ran.code == 0
+    jsonschema.validate(ran.json, json_schema("gpu-comparison"))
+    direct = capacity.compare_gpus(
+        "llama-3.1-70b",
+        order="ttft",
+        input_len=512,
+        output_len=64,
+        request_rate=2.0,
+        price_tier="on-demand",
+    )
+    assert ran.json == json.loads(json.dumps(direct.to_dict()))
+    table = run("estimate", *asked).out
+    assert all(row.gpu in table for row in direct.rows)
+    best = direct.rows[0]
+    assert best.ttft_s is not None
+    assert f"{best.ttft_s.value * 1e3:,.1f} ms" in table
+    assert len(run("estimate", *asked, "--format", "csv").out.splitlines()) == len(direct.rows) + 1
+    alone = run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--order", "ttft")
+    assert (alone.code, alone.err.count("\n")) == (2, 1)
+    assert "--gpu all" in alone.err
+
+
 def test_without_a_price_there_is_no_cost(run: Any) -> None:
     assert run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--format", "json").json["cost"] is None
 

@@ -83,14 +83,19 @@ def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
 
 
 def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
-    lookup = Lookup((), "vllm", NONE.shifted({"memory": -0.5}))
+    lookup = Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.5}))
     own = UNIVERSAL_FAMILY.gemm["bf16"]
     found = lookup.kernel("gemm", "bf16")
     assert found.bandwidth_fraction == 1.0
     assert found.compute_fraction == own.compute_fraction
     assert found.fixed_s == pytest.approx(own.fixed_s * math.exp(-0.5))
     assert lookup.capped == [("memory", "gemm")]
-    assert Lookup((), "vllm", NONE.shifted({"memory": -0.01})).kernel("gemm", "bf16").bandwidth_fraction < 1
+    assert (
+        Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.01}))
+        .kernel("gemm", "bf16")
+        .bandwidth_fraction
+        < 1
+    )
 
 
 def test_without_a_posterior_the_covariance_is_the_prior() -> None:
@@ -103,11 +108,11 @@ def test_without_a_posterior_the_covariance_is_the_prior() -> None:
     [
         ("means = { tensor = 0.1 }", "'tensor' is none of memory, compute"),
         ("means = { memory = 9.0 }", "memory is 9, the logarithm of a factor"),
-        ("covariance = [[1.0]]", "covariance is not 8 rows of 8 numbers"),
-        (f"covariance = {[[0.0] * 8] * 8}", "a variance of 0"),
-        (f"covariance = {[[1.0] * 7 + [2.0 + 5 * i] for i in range(8)]}", "not symmetric"),
+        ("covariance = [[1.0]]", "covariance is not 10 rows of 10 numbers"),
+        (f"covariance = {[[0.0] * 10] * 10}", "a variance of 0"),
+        (f"covariance = {[[1.0] * 9 + [2.0 + 5 * i] for i in range(10)]}", "not symmetric"),
         (
-            f"covariance = {[[1.0 if i == j else -0.9 for j in range(8)] for i in range(8)]}",
+            f"covariance = {[[1.0 if i == j else -0.9 for j in range(10)] for i in range(10)]}",
             "negative variance",
         ),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from capacity.hardware import load_profile
 from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
-from capacity.hardware.power import SATURATED, same_chip, sustained_share, under_limit
+from capacity.hardware.power import SATURATED, same_chip, sustained, sustained_share, under_limit
 
 A100, A100_PCIE = load_profile("a100-sxm-80gb"), load_profile("a100-pcie-80gb")
 H100, H100_PCIE = load_profile("h100-sxm-80gb"), load_profile("h100-pcie-80gb")
@@ -60,3 +60,13 @@ def test_scaled_constants_say_so() -> None:
     assert under_limit(gemm(0.2), A100_PCIE, A100) == gemm(0.2)
     norms = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=FIT)
     assert under_limit(norms, A100_PCIE, A100) is norms
+
+
+def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_falls() -> None:
+    assert sustained(gemm(0.8), A100) == gemm(0.8)
+    hopper, blackwell = (sustained(gemm(0.8), card) for card in (H100, load_profile("b200-sxm-180gb")))
+    assert blackwell.compute_fraction < hopper.compute_fraction < 0.8
+    assert blackwell.compute_fraction / 0.8 == pytest.approx(1237 / 1450, abs=0.01)  # flashinfer PR 2899
+    assert (hopper.bandwidth_fraction, hopper.fixed_s) == (0.8, 5e-6)
+    kernels = ElementwiseCoefficients(bandwidth_fraction=0.7, fixed_s=2e-6, fit=FIT)
+    assert sustained(kernels, H100) == kernels

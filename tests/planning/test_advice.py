@@ -25,7 +25,7 @@ def test_the_most_beneficial_comes_first(answer: AdviceList) -> None:
     ("text", "asked"),
     [
         ("quantize the weights to fp8", {"quantization": "fp8"}),
-        ("speculative decoding by EAGLE-3", {"speculator": "eagle3", "num_speculative_tokens": 5}),
+        ("speculative decoding by EAGLE-3", {"speculator": "eagle3", "num_speculative_tokens": 4}),
         ("right-size to 1 replicas", {"replicas": 1}),
         ("give up the prefix cache", {"enable_prefix_caching": False}),
     ],

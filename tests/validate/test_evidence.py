@@ -97,6 +97,7 @@ def test_addresses_that_are_not_read(address: str, monkeypatch: pytest.MonkeyPat
         ("[]", "no known benchmark result|is empty|not laid out"),
         ("[" * 100_000, "not JSON"),
         ('{"a": 1}', "no known benchmark result"),
+        ('{"a": ' + "9" * 10_000 + "}", "not JSON"),
         ("\x00\x01", "neither"),
     ],
 )

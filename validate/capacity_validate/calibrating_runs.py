@@ -15,7 +15,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.hardware import HardwareProfile, user_profiles_directory
-from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment
+from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.pool.resolve import resolve
 from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
@@ -147,7 +147,7 @@ def calibrate_runs(
     """
     replay = replay_of(evidence, model=model, profiles=profiles, download=download, options=options)
     profile = replay.resolved.profile
-    known = profile.adjustment or NONE
+    known = replay.prior
     posterior = infer(
         replay.predict,
         replay.figures,

@@ -22,11 +22,11 @@ _VLLM = re.compile(
     r"(?:Swapped: \d+ reqs, )?(?:Waiting|Pending): (?P<waiting>\d+) reqs, GPU KV cache usage: (?P<usage>[\d.]+)%"
 )
 _SGLANG = re.compile(
-    r"(?P<rank>\b[DT]P\d+[^\]]*)?\] Decode batch(?: \[\d+\])?[.,] #running-req: (?P<running>\d+), "
+    r"(?P<rank>\b[DT]P\d[^\]\n]{0,40})?\] Decode batch(?: \[\d+\])?[.,] #running-req: (?P<running>\d+), "
     r"#token: (?P<tokens>\d+),(?P<rest>[^\n]*?)gen throughput \(token/s\): (?P<generated>[\d.]+), "
     r"#queue-req: (?P<waiting>\d+)"
 )
-_SGLANG_PREFILL = re.compile(r"(?P<rank>\b[DT]P\d+[^\]]*)?\] Prefill batch")
+_SGLANG_PREFILL = re.compile(r"(?P<rank>\b[DT]P\d[^\]\n]{0,40})?\] Prefill batch")
 _DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=SpeculativeConfig")
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.outside import read_bytes
 from capacity_validate.benchmark_results import MeasuredRun, read_results
 from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
-from capacity_validate.benchmark_results.values import text_of
 from capacity_validate.cases import SCHEMA
 from capacity_validate.engine_log import DecodeSteps, decode_steps
 from capacity_validate.server_log import ServerLog, server_log_of
@@ -58,11 +58,11 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
         if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source):
             runs.append(read_metrics(source, fetched(source)))
             continue
-        text = text_of(Path(source))
+        text = str(read_bytes(source, "a benchmark result"), "utf-8-sig", errors="replace")
         if _JSON.match(text) and f'"{SCHEMA}"' in text[:2000]:
             measurements.append(source)
         elif _JSON.match(text) or is_metrics(text):
-            runs += read_results(source)
+            runs += read_results(source, text)
         else:
             found, log = decode_steps(text), server_log_of(source, text)
             if not found and log is None:

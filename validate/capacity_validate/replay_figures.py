@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.priors import figure_deviation, prior
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.shape import decode_shape
 from capacity.workload import Workload
@@ -18,18 +19,6 @@ from capacity_validate.engine_log import DecodeSteps
 from capacity_validate.posterior import Figure, Vector
 from capacity_validate.replaying import frontend_of, replayed
 
-# How far a figure lies from what the right constants would predict (standard deviation of its logarithm), of dense
-# models and of mixtures of experts: the scatter that is left within groups of served rows after two of them have been
-# learnt from, on those groups that `benchmarks/calibration.py` calls chosen on; a block or two of KV tokens.
-SCATTER = {
-    "ttft": (0.13, 0.40),
-    "tpot": (0.05, 0.11),
-    "itl": (0.05, 0.11),
-    "e2el": (0.06, 0.13),
-    "throughput": (0.05, 0.11),
-    "step": (0.05, 0.11),
-    "kv_tokens": (0.003, 0.003),
-}
 TAILS = 1.5  # as much more for percentiles from 90 on
 DRAWN_ANEW = 0.05  # on top, where arrivals or lengths are not the ones that were sent
 PERCENTILES = ("p90", "p99")
@@ -44,11 +33,19 @@ class ReplayedRun:
     exact: bool
     names: tuple[str, ...]
 
-    def predicted(self, resolved: ResolvedPool) -> list[float]:
-        """Of each name, in its own unit; not-a-number where the simulated server could not serve it."""
+    def predicted(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
+        """Of each name, in its own unit; not-a-number where the simulated server could not serve it.
+
+        `beyond`: factors on TTFT and TPOT that no step explains.
+        """
         result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
-        complete = result["status"] == "complete"
-        return [float(result.get(name) or math.nan) if complete else math.nan for name in self.names]
+        if result["status"] != "complete":
+            return [math.nan for _ in self.names]
+        ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))
+        share = ttft / e2e if e2e else 0.0
+        whole = share * beyond["ttft"] + (1 - share) * beyond["tpot"]
+        factors = {**beyond, "itl": beyond["tpot"], "e2el": whole, "throughput": 1 / whole}
+        return [float(result.get(name) or math.nan) * factors[_parts(name)[0]] for name in self.names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +101,9 @@ class Replay:
         """Logarithms of the figures, in order."""
         adjustment = adjustment_at(theta)
         resolved = self.resolved.adjusted_by(adjustment)
-        values = [value for found in self.runs for value in found.predicted(resolved)]
-        values += [_step_seconds(resolved, steps) for steps in self.steps]
+        beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
+        values = [value for found in self.runs for value in found.predicted(resolved, beyond)]
+        values += [_step_seconds(resolved, steps) * beyond["tpot"] for steps in self.steps]
         if self.kv_tokens is not None:
             values.append(float(self.planned.adjusted_by(adjustment).memory.kv_capacity_tokens))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -123,7 +121,38 @@ class Replay:
             )
 
     def _scatter(self, metric: str) -> float:
-        return SCATTER[metric][self.resolved.model.is_moe]
+        """From one run of such a deployment to the next."""
+        return figure_deviation(metric, *deployed(self.resolved), is_moe=self.resolved.model.is_moe)
+
+    @property
+    def prior(self) -> Adjustment:
+        """What the profile has learnt before, or else what is known of such deployments."""
+        return prior_of(self.resolved)
+
+
+def deployed(resolved: ResolvedPool) -> tuple[str, str]:
+    """Engine and GPU, by which spreads tell deployments apart."""
+    return resolved.engine.name, resolved.profile.name.partition("@")[0]
+
+
+def prior_of(resolved: ResolvedPool) -> Adjustment:
+    """What the profile has learnt before, or else what is known of such deployments.
+
+    What another model or engine showed beyond all constants says nothing of this one.
+    """
+    engine, gpu = deployed(resolved)
+    fresh = prior(engine, gpu, is_moe=resolved.model.is_moe)
+    known = resolved.profile.adjustment
+    if known is None or not known.covariance:
+        return fresh if known is None else fresh.model_copy(update={"means": known.means, "rows": known.rows})
+    if known.is_of(resolved.model.name, resolved.engine.label):
+        return known
+    own = [NAMES.index(name) for name in ("ttft", "tpot")]
+    covariance = known.covariance_matrix
+    covariance[own, :] = covariance[:, own] = 0.0
+    covariance[own, own] = np.diag(fresh.covariance_matrix)[own]
+    means = {name: value for name, value in known.means.items() if name not in ("ttft", "tpot")}
+    return known.model_copy(update={"means": means, "covariance": tuple(map(tuple, covariance.tolist()))})
 
 
 def _short(path: str) -> str:

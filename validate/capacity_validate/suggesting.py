@@ -23,12 +23,11 @@ from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.deployment.launch import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
-from capacity.hardware.adjustment import NONE
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.posterior import DIFFERENCE, Matrix, Vector, learnt_covariance, noise_covariance
-from capacity_validate.replay_figures import Replay, replayed_run
+from capacity_validate.replay_figures import Replay, prior_of, replayed_run
 from capacity_validate.replaying import replayed
 
 MOST_RUNS = 3
@@ -135,7 +134,7 @@ def suggest_runs(
         )
     resolved = resolve(model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    known = resolved.profile.adjustment or NONE
+    known = prior_of(resolved)
     design = _Design(resolved=resolved, mean=known.mean_vector, covariance=known.covariance_matrix)
     asked = design.candidate(traffic, ASKED)
     if asked is None:

@@ -20,13 +20,20 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.techniques.glossary import define
-from capacity_app import parts, state
+from capacity_app import frontier_view, load_views, parts, sides, state
+from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
-from capacity_app.pages import LOOP, RATE, TOGETHER
+from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER)
+VIEWS_HELP = (
+    "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
+    "GPU: who else serves this load, how fast and how dear. Frontier: several GPUs, formats and engines, speed for a "
+    "user against use of a GPU."
+)
 
 inputs = current_inputs()
 units = inputs.units
@@ -83,16 +90,21 @@ def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
     return figures
 
 
-def show(answer: Estimate, why: Attribution | None) -> None:
-    """Everything below the inputs."""
+def summary(answer: Estimate, first: Estimate | None) -> None:
+    """What every view begins with; `first` is what is pinned as A."""
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
-    parts.kpis(figures_of_merit(answer))
+    figures = figures_of_merit(answer)
+    parts.kpis(figures if first is None else sides.against(figures, first, answer))
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if answer.in_step:
         st.badge("Requests march in step", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
+
+
+def this_load(answer: Estimate, why: Attribution | None) -> None:
+    """What this one load is made of."""
     if answer.ttft_parts_s is not None:
         parts.chart(ttft_chart(answer.ttft_parts_s, units))
     parts.chart(roofline_chart(answer))
@@ -113,11 +125,28 @@ def show(answer: Estimate, why: Attribution | None) -> None:
 
 
 asked = {"options": options, "cost": inputs.cost}
-if load == TOGETHER:
-    found = estimated(inputs.model, **asked)
-else:
-    task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
-    found = parts.background("estimate", task, doing="Serving the load").value
-parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, None if found is None else found[0])
-if found is not None:
-    show(*found)
+found: tuple[Estimate, Attribution | None] | None = None
+with boundary():
+    if load == TOGETHER:
+        found = estimated(inputs.model, **asked)
+    else:
+        task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
+        found = parts.background("estimate", task, doing="Serving the load").value
+    parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
+    current = sides.Side(model=inputs.model_name, options=options, cost=dict(inputs.cost))
+    pinned = sides.pinned()
+    beside_it = sides.answers(pinned)
+    if found is not None:
+        summary(found[0], beside_it.get("A"))
+        sides.buttons(current, pinned)
+        sides.beside(current, found[0], pinned, beside_it, units)
+view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
+with boundary():
+    if view == OVER_LOADS:
+        load_views.over_loads(inputs, loads[load])
+    elif view == EVERY_GPU:
+        load_views.every_gpu(inputs, loads[load])
+    elif view == FRONTIER:
+        frontier_view.show(inputs)
+    elif found is not None:
+        this_load(*found)

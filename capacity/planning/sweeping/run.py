@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
@@ -28,6 +29,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
 AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
 ATTEMPTS = 2  # of a point that is alone with a worker when it dies
+OTHERS_S = 0.25  # between looks at what other processes have done
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
 
 
@@ -46,7 +48,7 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept(AnswerRecord):
-    """How a sweep ended: `skipped` were done before.
+    """How a sweep ended: `skipped` were done before, or meanwhile by another that runs on the same store.
 
     `rows` are of all its points: options, status, and the answer's numbers by dotted names.
     """
@@ -106,7 +108,8 @@ def run_sweep(
     """
     everything = points(spec)
     known = store.known(failed=not retry_failed)
-    todo = [point for point in everything if point.key not in known]
+    left = [point for point in everything if point.key not in known]
+    before = len(everything) - len(left)  # done by others, earlier or meanwhile
     ended = {"done": 0, "does not fit": 0, "failed": 0}
     failures: list[str] = []
 
@@ -118,30 +121,55 @@ def run_sweep(
             if status == "failed":
                 failures.append(str(answer.reason))
         if progress is not None:
-            progress(len(everything) - len(todo) + sum(ended.values()), len(everything))
+            progress(before + sum(ended.values()), len(everything))
 
-    chunks = deque(_chunks(todo, CHUNK[spec.question]))
-    if executors is None:
-        for chunk in chunks:
-            keep(chunk, answer_points(chunk))
-    else:
-        _spread(chunks, executors, keep)
+    while left:
+        todo = _Todo(left, CHUNK[spec.question], lambda chunk: store.claim(chunk, failed=not retry_failed))
+        if executors is None:
+            while chunk := todo.take():
+                keep(chunk, answer_points(chunk))
+        else:
+            _spread(todo, executors, keep)
+        known = store.known(failed=not retry_failed) if todo.others else set()
+        left = [point for point in todo.others if point.key not in known]
+        before = len(everything) - len(left) - sum(ended.values())
+        if left and len(left) == len(todo.others):
+            time.sleep(OTHERS_S)
     return Swept(
         points=len(everything),
         done=ended["done"],
         does_not_fit=ended["does not fit"],
         failed=ended["failed"],
-        skipped=len(everything) - len(todo),
+        skipped=len(everything) - sum(ended.values()),
         first_failure=failures[0] if failures else None,
     )
 
 
-def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
-    for start in range(0, len(todo), size):
-        yield tuple(todo[start : start + size])
+class _Todo:
+    """Points by the chunk, each claimed as it is taken; `others` are those that somebody else is at."""
+
+    def __init__(
+        self, points: Sequence[Point], size: int, claim: Callable[[Sequence[Point]], list[Point]]
+    ) -> None:
+        self._chunks = deque(points[start : start + size] for start in range(0, len(points), size))
+        self._claim = claim
+        self.others: list[Point] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def take(self) -> tuple[Point, ...]:
+        """The next chunk, without what is others'; empty where no more is left."""
+        while self._chunks:
+            chunk = self._chunks.popleft()
+            ours = self._claim(chunk)
+            self.others += [point for point in chunk if point not in ours]
+            if ours:
+                return tuple(ours)
+        return ()
 
 
-def _spread(chunks: deque[tuple[Point, ...]], executors: Executors, keep: Keep) -> None:
+def _spread(chunks: _Todo, executors: Executors, keep: Keep) -> None:
     """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
@@ -176,18 +204,18 @@ def _given_up(point: Point, reason: str) -> Answer:
     return Answer(key=point.key, answer=None, reason=reason)
 
 
-def _abreast(crew: Crew, chunks: deque[tuple[Point, ...]], keep: Keep) -> list[Point]:
+def _abreast(crew: Crew, chunks: _Todo, keep: Keep) -> list[Point]:
     """Chunks side by side, a bounded number ahead, kept as they end; the points of those that no worker survived."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
     broken = False
     while flying or (chunks and not broken):
-        while chunks and not broken and len(flying) < AHEAD * crew.workers:
+        while not broken and len(flying) < AHEAD * crew.workers and (chunk := chunks.take()):
             try:
-                flying[crew.executor.submit(answer_points, chunks[0])] = chunks[0]
-                chunks.popleft()
+                flying[crew.executor.submit(answer_points, chunk)] = chunk
             except BrokenExecutor:
                 broken = True
+                lost += chunk
         if not flying:
             break
         for future in wait(flying, return_when=FIRST_COMPLETED).done:

@@ -1,19 +1,25 @@
-"""Points as they end, in SQLite: kill the program at any time and only the points in flight are lost."""
+"""Points as they end, in SQLite: kill the program at any time and only the points in flight are lost.
+
+Sweeps that run side by side on one store share the work: each claims points before it begins them, and the claims of a
+process that has ended are free again.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import outside_path
+from capacity.planning.sweeping.owners import is_alive, this_process
 from capacity.planning.sweeping.spec import Options, Point
 
-SCHEMA = """
+POINTS = """
 CREATE TABLE IF NOT EXISTS points (
     key TEXT PRIMARY KEY,
     options TEXT NOT NULL,
@@ -22,6 +28,10 @@ CREATE TABLE IF NOT EXISTS points (
     reason TEXT
 ) WITHOUT ROWID
 """
+CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID"
+
+
+_OPENED = count()  # several sweeps of one process are different owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +65,42 @@ class Store:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._owner = this_process() + f"|{next(_OPENED)}"
+        self._claimed = False
 
     def known(self, *, failed: bool = True) -> set[str]:
         """Keys of the points that are done; with `failed`, also of those that failed."""
         statuses = ("done", "failed") if failed else ("done", "done")
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
         return {key for (key,) in rows}
+
+    def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
+        """Those of `points` that are neither known (as `known` says) nor another living process's: ours from now on."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        with self._connection:
+            ours = []
+            for point in points:
+                if not self._is_known(point.key, failed=failed) and not self._is_others(point.key):
+                    self._connection.execute(
+                        "INSERT OR REPLACE INTO claims VALUES (?, ?)", (point.key, self._owner)
+                    )
+                    ours.append(point)
+        self._claimed = self._claimed or bool(ours)
+        return ours
+
+    def release(self) -> None:
+        """Leave what was claimed and not kept to others."""
+        if self._claimed:
+            with suppress(sqlite3.Error), self._connection:  # a disk that is full: the claims end with this process
+                self._connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
+
+    def _is_known(self, key: str, *, failed: bool) -> bool:
+        row = self._connection.execute("SELECT status FROM points WHERE key = ?", (key,)).fetchone()
+        return row is not None and (failed or row[0] == "done")
+
+    def _is_others(self, key: str) -> bool:
+        row = self._connection.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()
+        return row is not None and row[0] != self._owner and is_alive(row[0].rpartition("|")[0])
 
     def keep(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
         """Write points that ended together; they stay, whatever happens next."""
@@ -76,6 +116,7 @@ class Store:
         ]
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
+            self._connection.executemany("DELETE FROM claims WHERE key = ?", [(row[0],) for row in rows])
 
     def rows(self, points: Iterable[Point]) -> Iterator[Row]:
         """The points that are there, in the sweep's order."""
@@ -102,9 +143,14 @@ def open_store(path: str | Path) -> Iterator[Store]:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute(SCHEMA)
+            for table in (POINTS, CLAIMS):
+                connection.execute(table)
             connection.commit()
-            yield Store(connection)
+            store = Store(connection)
+            try:
+                yield store
+            finally:
+                store.release()
         finally:
             connection.close()
     except sqlite3.OperationalError as error:  # disk full, read-only, locked

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from step_models import steps
 
-from capacity.step import decode_shape
+from capacity.step import decode_shape, prefill_shape
+from capacity.step.layers.feed_forward import UNEVEN_LOADS
 
 
 def test_expert_parallel_ranks_hold_whole_experts() -> None:
@@ -46,3 +47,19 @@ def test_a_balanced_router_touches_more_experts() -> None:
     )
     assert skewed.evenness < balanced.evenness
     assert skewed.work(64.0)[1] < replace(skewed, evenness=balanced.evenness).work(64.0)[1]
+
+
+def test_uneven_loads_slow_large_batches_down_and_leave_small_ones_alone() -> None:
+    own = steps("deepseek-v3", tp=8)
+    experts = next(op for op in own._operators.per_token if op.name == "experts")
+    even = {
+        name: getattr(experts.constants, name) / UNEVEN_LOADS
+        for name in ("compute_fraction", "routed_fraction")
+    }
+    balanced = replace(experts, constants=experts.constants.model_copy(update=even))
+    lost = [
+        experts.seconds(shape) / balanced.seconds(shape)
+        for shape in (decode_shape(8, 1000), prefill_shape(1, 16_000))
+    ]
+    assert lost[0] == pytest.approx(1.0, abs=0.01)
+    assert 1.05 < lost[1] < 1 / UNEVEN_LOADS

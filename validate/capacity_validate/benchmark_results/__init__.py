@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from capacity.base.errors import MalformedFile
+from capacity.base.outside import read_text
 from capacity_validate.benchmark_results import (
     aiperf,
     guidellm,
@@ -26,7 +27,7 @@ from capacity_validate.benchmark_results import (
 )
 from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
 from capacity_validate.benchmark_results.run import METRICS, STATISTICS, MeasuredRun, ResultFormat
-from capacity_validate.benchmark_results.values import MAX_NUMBER, documents, text_of
+from capacity_validate.benchmark_results.values import MAX_NUMBER, documents
 
 __all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
 
@@ -45,10 +46,13 @@ _FORMATS = (
 )
 
 
-def read_results(path: str | Path) -> list[MeasuredRun]:
-    """Every run in a result file, whichever of the known tools wrote it. Raises MalformedFile."""
+def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
+    """Every run in a result file, whichever of the known tools wrote it; `text`, where it was read before.
+
+    Raises MalformedFile.
+    """
     path = Path(path)
-    text = text_of(path)
+    text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):
         return [read_metrics(path, text)]
     values = list(documents(path, text))

@@ -11,20 +11,9 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 
-MAX_FILE_BYTES = 512 * 2**20
 MAX_NUMBER = 1e15  # of anything measured
 
 Document = Mapping[str, Any]
-
-
-def text_of(path: Path) -> str:
-    """A file's text. Raises MalformedFile for what is too large, or no text."""
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
-        return path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MalformedFile(path, f"cannot be read: {error}") from None
 
 
 def documents(path: Path, text: str) -> Iterator[Any]:
@@ -33,7 +22,7 @@ def documents(path: Path, text: str) -> Iterator[Any]:
     while position < len(text):
         try:
             value, position = decoder.raw_decode(text, position)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also an integer of more digits than Python converts
             line = text.count("\n", 0, position) + 1
             raise MalformedFile(path, f"not JSON: {error}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):

@@ -1,0 +1,104 @@
+"""The frontier on the Estimate page: several deployments at once, and the way to open any of them."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from capacity.answers.frontier import Frontier, FrontierLine
+from capacity.answers.load_point import LoadPoint
+from capacity.deployment.engines import engine_names
+from capacity.hardware import profile_names
+from capacity.model.quantization import known_quantizations
+from capacity.report.figures.frontiers import frontier_chart, line_name
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.pages import LOOP, THIS_LOAD
+from capacity_app.state import AS_PUBLISHED, Inputs
+
+USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
+USUAL_FORMATS = [AS_PUBLISHED, "fp8"]
+
+
+def show(inputs: Inputs) -> None:
+    """Choices, the chart, the point that was clicked, and the best of each within the limit."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        gpus = _several("GPUs", "front_gpus", profile_names(), USUAL_GPUS)
+        formats = _several("Weights", "front_weights", (AS_PUBLISHED, *known_quantizations()), USUAL_FORMATS)
+        engines = _several("Engines", "front_engines", engine_names(), ["vllm"])
+        tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
+    left_out = ("gpu", "tensor_parallel_size", "quantization", "engine")
+    options: dict[str, Any] = {
+        "gpus": tuple(gpus),
+        "quantizations": tuple(None if name == AS_PUBLISHED else name for name in formats),
+        "engines": tuple(engines),
+        **{name: value for name, value in inputs.pool.items() if name not in left_out},
+        **inputs.lengths,
+        **inputs.spread,
+        **inputs.client,
+        **inputs.cost,
+    }
+    task = Task(function="capacity:frontier", arguments={"model": inputs.model, **options}, reports=True)
+    answer = parts.background("frontier", task, doing="Asking each deployment")
+    found: Frontier | None = answer.value
+    if found is not None:
+        _drawn(found, tpot_ms / 1e3)
+    parts.copies(None, inputs.model_name, options, found, function="frontier")
+
+
+def _several(label: str, key: str, options: tuple[str, ...], usual: list[str]) -> list[str]:
+    """A bound choice of several."""
+    chosen = st.multiselect(label, options, usual, **state.bound(key, usual), width=300)
+    return [name for name in chosen if name in options]
+
+
+def _drawn(found: Frontier, tpot_s: float) -> None:
+    st.caption(
+        "Each deployment at the fewest GPUs that hold the model by tensor parallelism, from 1 request in flight to as "
+        "many as it runs at once, in a closed loop. Bands go from the slow to the fast end of both 90 % intervals."
+    )
+    clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
+    if len(clicked) == 2:
+        line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
+        if line is not None and int(clicked[1]) < len(line.points):
+            st.html(_anchor(line, line.points[int(clicked[1])], "Open"))
+    else:
+        st.caption(":material/ads_click: Click a point to open its deployment.")
+    best = [(line, point) for line in found.lines if (point := line.best(tpot_s)) is not None]
+    if best:
+        st.markdown(f"**The most of each GPU within a TPOT of {1e3 * tpot_s:g} ms**")
+        st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in sorted(best, key=_order)))
+    for line in found.lines:
+        if line.reason is not None:
+            st.caption(f":material/block: {plain(f'{line_name(line)}: {line.reason}')}")
+
+
+def _order(best: tuple[FrontierLine, LoadPoint]) -> float:
+    rate = best[1].output_tokens_per_s_per_gpu
+    return 0.0 if rate is None else -rate.value
+
+
+def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
+    """A link that opens the deployment at this load: streamlit's own do not reach widgets bound to the URL."""
+    href = state.link_to(
+        "estimate",
+        gpu=line.gpu,
+        tp=line.tensor_parallel_size,
+        weights=line.quantization or AS_PUBLISHED,
+        engine=line.engine,
+        load=LOOP,
+        concurrency=int(point.load),
+        view=THIS_LOAD,
+    )
+    rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
+    words = [
+        f"{verb} {line_name(line)}, {point.load:,.0f} in flight".strip(),
+        *([] if rate is None else [f"{rate.value:,.0f} tokens/s per GPU"]),
+        *([] if price is None else [f"${price.value:,.3f} per 1M output tokens"]),
+    ]
+    return f'<a style="color: inherit" href="{escape(href)}">{escape(": ".join(words[:2]))}</a>' + escape(
+        "".join(f", {word}" for word in words[2:])
+    )

@@ -1,0 +1,88 @@
+"""Views of the Estimate page beside the one load: the deployment over rising load, and every GPU at this load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from capacity.report.figures import loads as figures
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.state import Inputs
+
+SORTS = {
+    "$ per 1M output": "price",
+    "$ a month": "month",
+    "TTFT": "ttft",
+    "TPOT": "tpot",
+    "output tokens/s": "throughput",
+    "tokens/s per GPU": "throughput-per-gpu",
+    "fewest GPUs": "gpus",
+}
+UNPRICED = "tokens/s per GPU"  # what to sort by where no price is asked for
+
+
+def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
+    """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
+    over, chosen = next(iter(load.items()))
+    beside = {name: value for name, value in load.items() if name != over}
+    options = {
+        "over": over,
+        **inputs.pool,
+        **inputs.lengths,
+        **beside,
+        **inputs.client,
+        **inputs.cost,
+    }
+    task = Task(function="capacity:load_sweep", arguments={"model": inputs.model, **options})
+    sweep = parts.background("load_sweep", task, doing="Trying loads").value
+    if sweep is not None:
+        st.caption(plain(figures.full_sentence(sweep)))
+        shown = [name for name in figures.FIGURES if name != "price" or inputs.cost]
+        columns = st.columns(2)
+        for index, name in enumerate(shown):
+            with columns[index % 2]:
+                parts.chart(figures.sweep_chart(sweep, name, inputs.units, chosen=chosen))
+    parts.copies(None, inputs.model_name, options, sweep, function="load_sweep")
+
+
+def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
+    """Every GPU at this load, each at its smallest pool, sorted by what the user picks."""
+    usual = next(iter(SORTS)) if inputs.cost else UNPRICED
+    order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
+    pool = {n: v for n, v in inputs.pool.items() if n not in ("gpu", "tensor_parallel_size")}
+    options = {
+        "gpu": "all",
+        "order": order,
+        **pool,
+        **inputs.lengths,
+        **load,
+        **inputs.client,
+        **inputs.cost,
+    }
+    task = Task(function="capacity:compare_gpus", arguments={"model": inputs.model, **options})
+    compared = parts.background("compare_gpus", task, doing="Asking every GPU").value
+    if compared is not None:
+        st.caption(
+            "Each GPU at the fewest that take this load by tensor parallelism, all else as in the sidebar; whiskers "
+            "are 90 % intervals. Loads without a steady state come after the others, then what does not fit."
+        )
+        parts.chart(figures.comparison_chart(compared, inputs.units))
+        money = st.column_config.NumberColumn
+        parts.table(
+            "gpu_comparison",
+            figures.comparison_rows(compared, inputs.units),
+            alt="For each GPU whether it serves the load, how fast and how dear, or why not.",
+            column_config={
+                "GPU": st.column_config.Column(pinned=True),
+                "$ per 1M output": money(format="$%.3f"),
+                "$ a month": money(format="$%,.0f"),
+                f"TTFT, {inputs.units.time}": money(format="%.4g"),
+                f"TPOT, {inputs.units.time}": money(format="%.4g"),
+                "output tokens/s": money(format="%.4g"),
+            },
+        )
+    parts.copies("estimate", inputs.model_name, options, compared, function="compare_gpus")

@@ -1,0 +1,216 @@
+"""One load on one pool, as a line of a table or a point of a chart: speed, price, or why it is not served."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from capacity.answers.estimate import estimate_of
+from capacity.answers.records import Estimate, Quantity
+from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
+from capacity.deployment import Cost, Pool, Traffic
+from capacity.hardware import load_profile
+from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec
+from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
+from capacity.pool.resolve import ResolvedPool, resolve
+
+LoadField = Literal["batch_size", "concurrency", "request_rate"]
+LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
+Profiles = str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """One load on one pool: the figures of `estimate`, whose units they have.
+
+    `reason` says why nothing is served, and all figures are then None. A load without a steady state has a
+    throughput, what is served at most, and no latency: `verdict` says why. `kv_requests` and `seats` are how many
+    such requests the KV cache holds, and the engine runs, at once. Without a price, `price_note` says why where one
+    was asked for.
+    """
+
+    gpu: str
+    num_gpus: int | None = None
+    tensor_parallel_size: int | None = None
+    engine: str | None = None
+    weight_format: str | None = None
+    kv_cache_dtype: str | None = None
+    load: float
+    reason: str | None = None
+    verdict: str | None = None
+    verdict_reason: str | None = None
+    kv_requests: int | None = None
+    seats: int | None = None
+    requests_in_flight: float | None = None
+    ttft_s: Quantity | None = None
+    tpot_s: Quantity | None = None
+    e2e_s: Quantity | None = None
+    requests_per_s: Quantity | None = None
+    output_tokens_per_s: Quantity | None = None
+    output_tokens_per_s_per_gpu: Quantity | None = None
+    output_tokens_per_s_per_user: Quantity | None = None
+    usd_per_million_output_tokens: Quantity | None = None
+    usd_per_hour: float | None = None
+    usd_per_month: float | None = None
+    price_note: str | None = None
+    basis: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pool takes the load at all."""
+        return self.reason is None
+
+    @property
+    def steady(self) -> bool:
+        """Whether there is a latency to speak of."""
+        return self.ttft_s is not None
+
+
+def load_of(traffic: Traffic) -> tuple[LoadField, float]:
+    """The load's field and value. Raises InvalidInput unless there is one alone."""
+    given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
+    if len(given) != 1:
+        raise InvalidInput(
+            "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
+        )
+    return given[0]
+
+
+def load_point(
+    resolved: ResolvedPool, traffic: Traffic, price: Price | None, *, price_note: str | None = None
+) -> LoadPoint:
+    """One load on one pool; what does not fit is a point with its reason.
+
+    Raises InvalidInput for what cannot be asked.
+    """
+    _, load = load_of(traffic)
+    tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
+    ranks, pool = resolved.pool.data_parallel_size, resolved.pool
+    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
+    place: dict[str, Any] = {
+        "gpu": resolved.profile.name,
+        "num_gpus": pool.num_gpus,
+        "tensor_parallel_size": pool.tensor_parallel_size,
+        "engine": resolved.engine.label,
+        "load": float(load),
+        "kv_requests": held,
+        "seats": seats,
+        "price_note": price_note,
+    }
+    if traffic.batch_size is not None and traffic.batch_size > seats:
+        return LoadPoint(**place, reason=f"a batch of {traffic.batch_size:,} exceeds max_num_seqs {seats:,}")
+    try:
+        return _answered(place, estimate_of(resolved, traffic, price))
+    except DoesNotFit as error:
+        return LoadPoint(**place, reason=str(error))
+
+
+def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
+    bill = answer.cost
+    return LoadPoint(
+        **place,
+        weight_format=answer.weight_format,
+        kv_cache_dtype=answer.kv_cache_dtype,
+        verdict=answer.verdict,
+        verdict_reason=answer.verdict_reason,
+        requests_in_flight=answer.requests_in_flight,
+        ttft_s=answer.ttft_s,
+        tpot_s=answer.tpot_s,
+        e2e_s=answer.e2e_s,
+        requests_per_s=answer.requests_per_s,
+        output_tokens_per_s=answer.output_tokens_per_s,
+        output_tokens_per_s_per_gpu=answer.output_tokens_per_s_per_gpu,
+        output_tokens_per_s_per_user=answer.output_tokens_per_s_per_user,
+        usd_per_million_output_tokens=answer.usd_per_million_output_tokens,
+        usd_per_hour=None if bill is None else bill.usd_per_hour,
+        usd_per_month=None if bill is None else bill.usd_per_month,
+        basis=answer.basis,
+    )
+
+
+def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
+    """The price that is asked for; where the table has none of this GPU, what it says instead."""
+    try:
+        return price_of(gpu, cost), None
+    except CapacityError as error:
+        return None, str(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none does."""
+
+    pool: ResolvedPool | None
+    point: LoadPoint
+    refused: InvalidInput | None = None  # where not even the question can be put to this pool
+
+
+def smallest_pool(
+    model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
+) -> Sized:
+    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load; at its own size
+    where it says one."""
+    _, load = load_of(traffic)
+    profile = load_profile(pool.gpu, [profiles] if profiles else [])
+    own = "tensor_parallel_size" in pool.model_fields_set
+    most = largest_tensor_parallel_size(profile)
+    sizes: Iterable[int] = (pool.tensor_parallel_size,) if own else tensor_parallel_sizes(model, most)
+    price, price_note = price_or_why_not(profile.name, cost)
+    tried: LoadPoint | None = None
+    refused: InvalidInput | None = None
+    for size in sizes:
+        sized = pool.model_copy(update={"tensor_parallel_size": size})
+        try:
+            resolved = resolve(model, sized, profiles=profiles)
+            tried = load_point(resolved, traffic, price, price_note=price_note)
+        except InvalidInput as error:
+            refused = refused or error
+            continue
+        if tried.fits:
+            return Sized(pool=resolved, point=tried)
+    if tried is not None:
+        return Sized(pool=None, point=tried)
+    reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
+    point = LoadPoint(gpu=profile.name, load=float(load), reason=reason)
+    return Sized(pool=None, point=point, refused=refused)
+
+
+Worth = Callable[[LoadPoint], float | None]
+ORDERS: dict[
+    str, tuple[str, Worth]
+] = {  # how points are put in order, the best first: name, and what is least
+    "price": ("$ per 1M output tokens", lambda p: _middle(p.usd_per_million_output_tokens)),
+    "month": ("$ a month", lambda p: p.usd_per_month),
+    "ttft": ("TTFT", lambda p: _middle(p.ttft_s)),
+    "tpot": ("TPOT", lambda p: _middle(p.tpot_s)),
+    "throughput": ("output tokens/s", lambda p: _most(p.output_tokens_per_s)),
+    "throughput-per-gpu": ("output tokens/s per GPU", lambda p: _most(p.output_tokens_per_s_per_gpu)),
+    "gpus": ("GPUs", lambda p: p.num_gpus),
+}
+
+
+def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
+    """The best first, those without the figure behind, then loads that grow for ever, at the end what does not fit.
+
+    Raises InvalidInput.
+    """
+    if order not in ORDERS:
+        raise InvalidInput(f"no order {order!r}: {', '.join(ORDERS)}")
+    worth = ORDERS[order][1]
+
+    def key(point: LoadPoint) -> tuple[bool, bool, float, str]:
+        value = worth(point) if point.fits else None
+        return not point.fits, not point.steady, math.inf if value is None else value, point.gpu
+
+    return tuple(sorted(points, key=key))
+
+
+def _middle(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else quantity.value
+
+
+def _most(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else -quantity.value

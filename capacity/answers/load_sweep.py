@@ -1,0 +1,154 @@
+"""How one pool answers to its load: `estimate` at many loads, and where its KV cache is full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.estimate import estimate_of
+from capacity.answers.load_point import LOAD_FIELDS, LoadField, LoadPoint, load_point, price_or_why_not
+from capacity.answers.phases import estimate_fields
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
+
+REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+FULL = ("saturated", "overloaded")  # verdicts of a load under which queues do not empty
+SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # of what a full engine serves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSweep(AnswerRecord):
+    """One pool at many loads, each a point.
+
+    `kv_requests` and `seats` are how many such requests the KV cache holds, and the engine runs, at once: requests
+    beyond the lesser of the two wait. `full_requests_per_s` is what the engine then serves.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/load-sweep/v1"
+    ROWS: ClassVar[str] = "points"
+
+    model: str
+    gpu: str
+    num_gpus: int
+    engine: str
+    over: LoadField
+    input_len: int
+    output_len: int
+    kv_requests: int
+    seats: int
+    full_requests_per_s: float
+    points: tuple[LoadPoint, ...]
+    price_note: str | None
+
+    @property
+    def at_once(self) -> int:
+        """Requests that run at once at most."""
+        return min(self.kv_requests, self.seats)
+
+    @property
+    def limit(self) -> str:
+        """What is full then."""
+        return "KV cache" if self.kv_requests <= self.seats else "max_num_seqs"
+
+    @property
+    def full_from(self) -> float | None:
+        """The load from which requests wait for others to end; of rates the first tried one, None where none was."""
+        if self.over != "request_rate":
+            return float(self.at_once)
+        full = (p.load for p in self.points if p.verdict in FULL)
+        return next(full, None)
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def load_sweep(
+    model: str | Path | ModelSpec,
+    *,
+    over: str = "concurrency",
+    loads: Sequence[float] | None = None,
+    profiles: str | Path | None = None,
+    **options: Any,
+) -> LoadSweep:
+    """`estimate` over the loads of one field: batch_size, concurrency or request_rate (requests/s).
+
+    `loads` None: 1 to 1,024 requests, or rates up to a little more than a full engine serves. Raises DoesNotFit where
+    not one request fits, InvalidInput for what cannot be asked.
+    """
+    field = _field(over)
+    pool, fields, prices = split(options, Pool, Traffic, Cost)
+    if given := [name for name in LOAD_FIELDS if name in fields]:
+        raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
+    deployment = deployment_of(
+        model,
+        pool=pool,
+        traffic={**estimate_fields(fields), field: 1},
+        cost=prices,
+        question="estimate",
+    )
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
+    return sweep_of(resolved, deployment.traffic, deployment.cost, over=field, loads=loads)
+
+
+def sweep_of(
+    resolved: ResolvedPool,
+    traffic: Traffic,
+    cost: Cost,
+    *,
+    over: LoadField,
+    loads: Sequence[float] | None = None,
+) -> LoadSweep:
+    """`load_sweep` of what was looked up before. Raises as that."""
+    resolved.memory.require_fit()
+    first = estimate_of(resolved, _at(traffic, over, 1), None)  # raises for what cannot be asked
+    price, note = price_or_why_not(resolved.profile.name, cost)
+    tokens, ranks = first.input_len + first.output_len, resolved.pool.data_parallel_size
+    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
+    together: LoadField = "batch_size" if over == "batch_size" else "concurrency"
+    full = estimate_of(resolved, _at(traffic, together, min(held, seats)), None)
+    full_rate = full.requests_per_s.value
+    if loads is None:
+        loads = [_round(share * full_rate) for share in SHARES] if over == "request_rate" else REQUESTS
+    if not loads or not all(0 < load < float("inf") for load in loads):
+        raise InvalidInput("loads must be finite numbers above 0, at least one")
+    points = tuple(
+        load_point(resolved, _at(traffic, over, load), price, price_note=note) for load in sorted(loads)
+    )
+    return LoadSweep(
+        model=resolved.model.name,
+        gpu=resolved.profile.name,
+        num_gpus=resolved.pool.num_gpus,
+        engine=resolved.engine.label,
+        over=over,
+        input_len=first.input_len,
+        output_len=first.output_len,
+        kv_requests=held,
+        seats=seats,
+        full_requests_per_s=full_rate,
+        points=points,
+        price_note=note,
+    )
+
+
+def _field(name: str) -> LoadField:
+    for field in LOAD_FIELDS:
+        if name == field:
+            return field
+    raise InvalidInput(f"no load {name!r}: {', '.join(LOAD_FIELDS)}")
+
+
+def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
+    """The traffic at another load of this field, the other loads left out."""
+    said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in LOAD_FIELDS}
+    return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})
+
+
+def _round(rate: float) -> float:
+    """To three digits."""
+    return float(f"{rate:.3g}")

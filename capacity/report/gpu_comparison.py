@@ -1,0 +1,55 @@
+"""Every GPU at one load as a table."""
+
+from __future__ import annotations
+
+from capacity.answers.gpu_comparison import GpuComparison
+from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.report.display import STANDARD, rate_and_interval, usd_text
+from capacity.report.layout import Part, grid, notes
+
+LOADS = {
+    "batch_size": "{:,.0f} requests together",
+    "concurrency": "{:,.0f} requests in flight, closed loop",
+    "request_rate": "{:g} requests/s arrive",
+}
+
+
+def gpu_comparison_tables(answer: GpuComparison) -> list[Part]:
+    """What serves the load, the best first; then what does not, and why."""
+    load = LOADS[answer.load_field].format(answer.load)
+    served = [point for point in answer.rows if point.fits]
+    refused = [point for point in answer.rows if not point.fits]
+    headline = (
+        f"[bold]{answer.model}[/bold], {load}, {answer.input_len:,} tokens in, {answer.output_len:,} out: each GPU at "
+        f"its smallest pool, by {ORDERS[answer.order][0]}"
+    )
+    table = [_served(served)] if served else []
+    whys = [f"[red]{point.gpu}[/red]: {point.reason}" for point in refused]
+    prices = [point.price_note for point in served if point.price_note is not None]
+    return [headline, *table, *whys, *notes(prices)]
+
+
+def _served(points: list[LoadPoint]) -> Part:
+    table = grid(
+        "",
+        ("GPUs", "left"),
+        ("TTFT", "right"),
+        ("TPOT", "right"),
+        ("tokens/s", "right"),
+        ("$/1M out", "right"),
+        ("$/month", "right"),
+        ("", "left"),
+    )
+    table.title = None
+    table.columns[0].no_wrap = True
+    for point in points:
+        rate = point.output_tokens_per_s
+        table.add_row(
+            f"{point.num_gpus} x {point.gpu}",
+            *("-" if q is None else STANDARD.time_text(q.value) for q in (point.ttft_s, point.tpot_s)),
+            "-" if rate is None else rate_and_interval(rate)[0],
+            usd_text(point.usd_per_million_output_tokens),
+            "-" if point.usd_per_month is None else f"${point.usd_per_month:,.0f}",
+            "" if point.verdict in (None, "stable") else str(point.verdict),
+        )
+    return table

@@ -1,0 +1,139 @@
+"""A | B on the Estimate page: what is pinned stays, figures say how far they are from A, the link restores it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from capacity_app.sides import Side, read_side
+from capacity_app.state import packed_text
+
+import capacity
+
+Open = Callable[..., Any]
+LOOP = {"load": "arrivals at a rate", "rate": "4"}
+ASKED = {"input_len": 1024, "output_len": 256, "price_tier": "on-demand"}
+FIRST = {"gpu": "h100-sxm-80gb", "tensor_parallel_size": 4, "request_rate": 4.0}
+SECOND = {
+    "gpu": "b200-sxm-180gb",
+    "tensor_parallel_size": 2,
+    "quantization": "fp8",
+    "request_rate": 8.0,
+}
+
+
+def pinned(dashboard: Open) -> Any:
+    opened = dashboard("estimate", model="llama-3.1-70b", tp="4", **LOOP).settled()
+    opened.at.button(key="pin").click().run()
+    return opened.settled()
+
+
+def table(opened: Any) -> dict[str, Any]:
+    """The sides' table by its figures."""
+    shown = next(frame.value for frame in opened.at.dataframe if "A" in frame.value)
+    return {row[""].strip(): row for row in shown.to_dict("records")}
+
+
+def test_a_question_of_a_meeting(dashboard: Open) -> None:
+    opened = pinned(dashboard)
+    for key, value in (("gpu", "b200-sxm-180gb"), ("tp", 2), ("weights", "fp8"), ("rate", 8.0)):
+        opened.inputs()[key].set_value(value)
+    opened.at.run()
+    opened.settled()
+    assert opened.refusals == []
+    first = capacity.estimate("llama-3.1-70b", **FIRST, **ASKED)
+    second = capacity.estimate("llama-3.1-70b", **SECOND, **ASKED)
+    rows = table(opened)
+    for figure, field in (("TPOT", "tpot_s"), ("TTFT", "ttft_s")):
+        before, after = getattr(first, field), getattr(second, field)
+        assert rows[figure]["A"].startswith(f"{1e3 * before.value:,.1f} ms")
+        assert rows[figure]["B"].startswith(f"{1e3 * after.value:,.1f} ms")
+        apart = after.high < before.low or before.high < after.low
+        expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
+        assert rows[figure]["B against A"] == expected
+        shown = next(metric for metric in opened.at.metric if metric.label == figure)
+        assert shown.delta.endswith(f"; {expected} of A")
+    assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
+    assert not any(button.key == "run_diff" for button in opened.at.button)  # another traffic
+
+    link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
+    again = dashboard("estimate", **{key: values[0] for key, values in link.items()}).settled()
+    assert again.kpis == opened.kpis
+    assert table(again) == rows
+    again.at.button(key="unpin_A").click().run()
+    assert not any("A" in frame.value for frame in again.settled().at.dataframe)
+
+
+def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
+    opened = pinned(dashboard)
+    opened.inputs()["kv"].set_value("fp8")
+    opened.at.run()
+    opened.settled()
+    opened.at.button(key="run_diff").click().run()
+    opened.settled()
+    assert opened.refusals == []
+    sides = [
+        Side(
+            model="llama-3.1-70b",
+            options={**FIRST, **more, "input_len": 1024, "output_len": 256},
+            cost={"price_tier": "on-demand"},
+        ).deployment
+        for more in ({}, {"kv_cache_dtype": "fp8"})
+    ]
+    direct = capacity.diff(*sides)
+    shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
+    assert list(shown["B less A, mean"]) == [f"{1e3 * d.mean_s:,.1f} ms" for d in direct.differences]
+    assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
+
+
+def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
+    opened = dashboard("estimate", batch="1")
+    for batch in (2, 4, 8):
+        opened.at.button(key="pin").click().run()
+        opened.settled()
+        opened.at.select_slider(key="batch").set_value(batch).run()
+        opened.settled()
+    row = table(opened)["TPOT"]
+    assert {"A", "B", "C", "D", "D against A"} <= set(row)
+    assert opened.at.button(key="pin").disabled
+
+
+GOOD: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "options": {"gpu": "h100-sxm-80gb", "input_len": 1, "output_len": 1, "batch_size": 1},
+    "cost": {},
+}
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        "nonsense",
+        packed_text("[]"),
+        packed_text(json.dumps({**GOOD, "options": {}})),
+        packed_text(json.dumps({**GOOD, "model": "/etc/passwd"})),
+        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "gpu": "/tmp/x.toml"}})),
+        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "trace": "/etc/passwd"}})),
+        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "concurrency": 1e12}})),
+        packed_text(json.dumps({**GOOD, "options": {**GOOD["options"], "draft": "x"}})),
+        packed_text(json.dumps({**GOOD, "cost": {"price_file": "/etc/passwd"}})),
+        packed_text(json.dumps({**GOOD, "cost": {"price": "/etc/passwd"}})),
+    ],
+)
+def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: str) -> None:
+    with pytest.raises(capacity.InvalidInput):
+        read_side(side)
+    opened = dashboard("estimate", side=side)
+    assert not opened.at.exception
+    assert len(opened.refusals) == 1
+    assert "\n" not in opened.refusals[0]
+    assert opened.kpis
+    assert opened.at.run().error == [] or len(opened.refusals) == 0
+
+
+def test_a_side_is_read_as_it_was_pinned() -> None:
+    side = Side(model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
+    assert read_side(side.text) == side
