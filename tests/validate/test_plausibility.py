@@ -16,6 +16,7 @@ from capacity_validate.fitting import fit_families  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared  # noqa: E402
 from capacity_validate.plausibility import (  # noqa: E402
     all_alike,
+    bound_remarks,
     drift,
     odd_shapes,
     reach_remarks,
@@ -153,3 +154,19 @@ def test_samples_that_agree_are_enough_and_scattered_ones_are_not() -> None:
     watch = CudaStopwatch(fake.torch, "cuda:0")
     taken = watch.sample([fake.kernel(1e-5)], budget_s=1.0, at_least=5, at_most=200, capturable=False)
     assert len(taken.seconds) == 32
+
+
+def test_a_roof_that_is_too_low_shows_as_a_constant_on_its_bound() -> None:
+    """Products that take 90 % of what the roof allows: no fraction up to 1 explains them."""
+    fits, _ = fit_families(
+        [timed(case, TRUE_GEMM) for case in gemm_cases()], H200, source="test", on_gpu=True
+    )
+    assert bound_remarks(fits) == ()
+    low = {"dense_flops_per_s": {**H200.dense_flops_per_s, "bf16": 0.5 * H200.dense_flops_per_s["bf16"]}}
+    fits, _ = fit_families(
+        [timed(case, TRUE_GEMM) for case in gemm_cases()],
+        H200.model_copy(update=low),
+        source="test",
+        on_gpu=True,
+    )
+    assert any("gemm bf16: compute_fraction ended at its bound" in remark for remark in bound_remarks(fits))

@@ -36,6 +36,7 @@ ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
 LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for quantized weights
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
+AT_BOUND = 0.999
 CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
 _KINDS: Mapping[str, type[Coefficients]] = {
     "gemm": GemmCoefficients,
@@ -85,6 +86,11 @@ class FamilyFit:
     def moved(self) -> dict[str, tuple[float, float]]:
         """Constants before and after."""
         return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
+
+    @property
+    def at_bounds(self) -> tuple[str, ...]:
+        """Fractions of a roof that ended at 1: the roof is too low, or the times are not the kernel's."""
+        return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from capacity_validate.judging import (
     serving_comparison,
     step_cases_of,
 )
-from capacity_validate.plausibility import odd_shapes, reach_remarks
+from capacity_validate.plausibility import bound_remarks, odd_shapes, reach_remarks
 from capacity_validate.real_engine import measure_engine, require_engine
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, not_timed
 from capacity_validate.review import case_rows, roles_of
@@ -319,7 +319,13 @@ def _report(
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,
         broken=results.broken,
-        remarks=(*reach_remarks(cases, session.profile), *results.remarks, *odd, *_noise(rows)),
+        remarks=(
+            *reach_remarks(cases, session.profile),
+            *results.remarks,
+            *odd,
+            *bound_remarks(fits),
+            *_noise(rows),
+        ),
     )
 
 

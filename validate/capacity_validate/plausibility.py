@@ -129,6 +129,15 @@ def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dic
     return found
 
 
+def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
+    """Constants that a fit would have liked beyond the profile's roof."""
+    return tuple(
+        f"{fit.target.label}: {name} ended at its bound, 100 % of the profile's roof: that roof is likely too low"
+        for fit in fits
+        for name in fit.at_bounds
+    )
+
+
 def odd_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:

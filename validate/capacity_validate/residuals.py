@@ -98,7 +98,9 @@ def earned_residuals(
                 f"{len(pairs)} held-out steps are too few, {FEWEST_HELD_OUT} are needed"
             )
             continue
-        bands[regime] = _residuals(pairs, base.get(regime), source=source)
+        bands[regime] = _residuals(
+            pairs, base.get(regime), source=f"{source}, {model.name} in the harness's own loop"
+        )
     return bands, refused
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from capacity_validate.calibrating import base_profile, combined, model_of, unseen_of
 from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
-from capacity_validate.plausibility import odd_shapes, roof_fraction
+from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
@@ -91,7 +91,11 @@ def review(
             for name, (old, new) in fit.moved.items()
         ),
         refused={entry.target.label: entry.reason for entry in refused},
-        remarks=(*timing_remarks(cases), *odd_shapes(cases, fits, profile, on_gpu=on_gpu)),
+        remarks=(
+            *timing_remarks(cases),
+            *odd_shapes(cases, fits, profile, on_gpu=on_gpu),
+            *bound_remarks(fits),
+        ),
     )
 
 

@@ -14,7 +14,7 @@ def paged_decode(
     query_row, query_head, cache_block, cache_token, cache_head, table_row,
     scale, window_tokens,
     GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    TILE: tl.constexpr, SPLITS: tl.constexpr, HEADS: tl.constexpr, CHUNKED: tl.constexpr,
+    TILE: tl.constexpr, CHUNKED: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
     """One slice of one sequence and KV head: online softmax over tiles of tokens, found through the block table.
 
@@ -80,10 +80,10 @@ def combine_slices(
     sinks,
     D: tl.constexpr,
     WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
     SPLITS_PADDED: tl.constexpr,
-    HEADS: tl.constexpr,
     SINKS: tl.constexpr,
+    SPLITS,
+    HEADS,
 ):
     """Slices joined by their maxima and sums; empty slices weigh nothing, a sink weighs and adds nothing."""
     row = tl.program_id(0)
