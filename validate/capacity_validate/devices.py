@@ -64,6 +64,11 @@ class DeviceFacts:
     remarks: tuple[str, ...] = ()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether others held memory of this device before we began, beyond what a context takes."""
+        return self.memory_total_bytes - self.memory_free_bytes > CONTEXT_BYTES
+
+    @property
     def torch_name(self) -> str:
         return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
 
@@ -311,9 +316,7 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     """Whether somebody else is on the card: what they hold, or how busy it was before we began."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
-    if (
-        used > CONTEXT_BYTES
-    ):  # a container's process numbers are not the driver's: memory tells ours from others'
+    if facts.is_shared:  # a container's process numbers are not the driver's: memory tells ours from others'
         others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
         remarks.append(
             f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them; measure when it is idle, "

@@ -198,7 +198,7 @@ def _serving_tables(report: ValidationReport) -> str:
             (
                 "speculative decoding",
                 "accepted length / formula",
-                "speed-up measured / predicted",
+                "speed-up measured, launched kernel by kernel / predicted",
                 "greedy tokens equal",
             ),
             speculation,

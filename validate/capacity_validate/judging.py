@@ -73,6 +73,7 @@ def fitted_profile(session: Session) -> FittedProfile:
         source=session.source,
         on_gpu=session.on_gpu,
         model=None if session.whole is None else session.whole.spec,
+        unseen=unseen_of(session),
     )
 
 
