@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -122,7 +121,7 @@ def test_one_that_will_not_end_is_killed_with_its_workers(
 def test_ctrl_c_ends_it_too(tmp_path: Path, pids: Path) -> None:
     def interrupt(stage: str) -> None:
         if "in flight" in stage:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         measured(tmp_path, announce=interrupt)

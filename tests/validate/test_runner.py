@@ -310,7 +310,7 @@ def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: P
     (found,) = run.log.done.values()
     assert found.seconds == pytest.approx(2e-3)
     assert timing_remarks([found])[-1] == (
-        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's"
+        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's, no fit takes them"
     )
 
 
