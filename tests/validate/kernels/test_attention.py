@@ -9,9 +9,17 @@ torch = pytest.importorskip("torch")
 from capacity_validate.cases import make_case  # noqa: E402
 from capacity_validate.kernels import Bench, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
-from capacity_validate.predictions import Predictor, Target, target_of  # noqa: E402
+from capacity_validate.predictions import (  # noqa: E402
+    Predictor,
+    Target,
+    constants_of,
+    formula,
+    lookup_of,
+    target_of,
+)
 from invented_kernels import H200  # noqa: E402
 
+from capacity.hardware.power import sustained  # noqa: E402
 from capacity.model import load_model  # noqa: E402
 from capacity.step import prefill_shape  # noqa: E402
 
@@ -70,10 +78,12 @@ def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> 
     assert built.check is not None
     assert built.check() < built.tolerance
     case = make_case("mla_prefill", "bf16", batch=1, tokens=1024, heads=16, nope=128, rope=64, value=128)
-    predicted = Predictor(H200, on_gpu=True).seconds(case)
+    function = formula(case, H200)
+    assert function is not None
+    constants = sustained(constants_of(case, lookup_of(H200), on_gpu=True), H200)  # steps hold lower clocks
     model = load_model("deepseek-v2-lite")
     steps = Predictor(H200, on_gpu=True, model=model).step_model()
     (operator,) = (
         op for op in steps.step_cost(prefill_shape(1, 1024)).operators if op.name == "attention prefill"
     )
-    assert predicted == pytest.approx(operator.seconds / model.num_layers, rel=1e-6)
+    assert function(constants) == pytest.approx(operator.seconds / model.num_layers, rel=1e-6)
