@@ -15,6 +15,7 @@ from capacity_validate.cases import Case, MeasuredCase
 
 FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
 FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
+ENOUGH_HELD_OUT = 0.3  # of the cases, so that no two neighbours by size need be held out
 FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
 _LOADS = {  # sizes of a case that are the load on a shape, not the shape
     "gemm": ("m",),
@@ -33,10 +34,11 @@ _LOADS = {  # sizes of a case that are the load on a shape, not the shape
 
 
 def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Cases to fit and cases held out, operator by operator, in the order of a digest that knows nothing of times.
+    """Cases to fit and cases held out, operator by operator, chosen by size and by digest: never by times.
 
-    Whole shapes are held out, up to half of the cases; the smallest and the largest shape are always fitted, for a fit
-    is asked to interpolate. Where shapes are too few for that, half of the cases are held out, the two ends aside.
+    Whole shapes are held out, every other one by size and up to half of the cases; the smallest and the largest are
+    always fitted, for a fit is asked to interpolate. Where shapes are too few for that, half of the cases are held out,
+    the two ends aside.
     """
     fitted: list[MeasuredCase] = []
     held_out: list[MeasuredCase] = []
@@ -53,7 +55,7 @@ def how_split(measured: Sequence[MeasuredCase]) -> str:
     held = {shape_key(m.case) for m in split(measured)[1]}
     seen = {shape_key(m.case) for m in split(measured)[0]}
     if held and not held & seen:
-        return f"whole shapes: {len(held)} of {len(shapes)}, by digest"
+        return f"whole shapes: {len(held)} of {len(shapes)}, every other by size"
     return f"half of the cases of {len(shapes)} shape(s), by digest"
 
 
@@ -87,11 +89,14 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     if len(shapes) < FEWEST_SHAPES:
         return set()
     ordered = sorted(shapes, key=lambda key: (_shape_size(key), str(key)))
-    inner = sorted(ordered[1:-1], key=lambda key: digest(str(key)))
+    inner = ordered[1:-1]
     chosen: set[str] = set()
-    for key in inner:
-        if len(chosen) + len(shapes[key]) <= len(members) // 2:
-            chosen |= {m.case.id for m in shapes[key]}
+    for turn in (inner[::2], inner[1::2]):
+        if len(chosen) >= ENOUGH_HELD_OUT * len(members):
+            break
+        for key in turn:
+            if len(chosen) + len(shapes[key]) <= len(members) // 2:
+                chosen |= {m.case.id for m in shapes[key]}
     chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
     return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
 
