@@ -142,7 +142,7 @@ def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *
         "source": text,
         "date": date.today().isoformat(),
         "rows": len(pairs),
-        "held_out_by": "every other prompt length and decode batch, by size; kernels and host time fitted to the others",
+        "held_out_by": "every other prompt length and decode batch; kernels and host time fitted to the others",
         "median_error": round(errors[len(errors) // 2], 4),
         "p90_error": round(float(np.quantile(errors, 0.9)), 4),
     }

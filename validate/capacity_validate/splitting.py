@@ -16,6 +16,7 @@ from capacity_validate.cases import Case, MeasuredCase
 FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
 FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
 ENOUGH_HELD_OUT = 0.3  # of the cases, so that no two neighbours by size need be held out
+FEWEST_JUDGES = 3  # cases, that a verdict rests on
 FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
 _LOADS = {  # sizes of a case that are the load on a shape, not the shape
     "gemm": ("m",),
@@ -92,7 +93,7 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     inner = ordered[1:-1]
     chosen: set[str] = set()
     for turn in (inner[::2], inner[1::2]):
-        if len(chosen) >= ENOUGH_HELD_OUT * len(members):
+        if len(chosen) >= max(FEWEST_JUDGES, ENOUGH_HELD_OUT * len(members)):
             break
         for key in turn:
             if len(chosen) + len(shapes[key]) <= len(members) // 2:
