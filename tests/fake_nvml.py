@@ -21,6 +21,7 @@ OldNVMLError.__module__ = "pynvml.nvml"
 class FakeNvml(ModuleType):
     """`lacking` functions are not in the package; those without an answer raise NVMLError, as "Not Supported" does.
 
+    `answers` take the place of what it says by itself, `asked` holds what it was asked.
     `old`: pynvml 11, whose errors come from `pynvml.nvml` and which takes bytes where new packages take text.
     """
 
@@ -38,10 +39,13 @@ class FakeNvml(ModuleType):
         old: bool = False,
         lacking: tuple[str, ...] = (),
         handles: dict[str, str] | None = None,
+        answers: dict[str, Any] | None = None,
     ) -> None:
         super().__init__("pynvml")
         self.NVMLError = OldNVMLError if old else NVMLError
         self.old, self.lacking, self.handles = old, lacking, handles or {}
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self.own_answers = answers or {}
         self.mig, self.throttled, self.limit_w, self.others = mig, throttled, limit_w, others
         self.sm_clock_mhz, self.temperature_c, self.milliwatts = 1500, 35, 90_000
 
@@ -80,9 +84,11 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetTemperature": self.temperature_c,
             "nvmlDeviceGetCurrentClocksThrottleReasons": self.throttled,
             "nvmlDeviceGetNvLinkState": 1,
+            **self.own_answers,
         }
 
-        def answer(*_: Any) -> Any:
+        def answer(*arguments: Any) -> Any:
+            self.asked.append((name, arguments))
             if name not in answers:
                 raise self.NVMLError("Not Supported")
             return answers[name]

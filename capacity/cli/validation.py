@@ -63,6 +63,13 @@ def validate(
     ] = None,
     threads: Annotated[int, typer.Option("--threads", help="CPU threads of --device cpu.", min=1)] = 1,
     seed: Annotated[int, typer.Option("--seed")] = 0,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Then serve with a real one, vllm or sglang, where it is installed."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", help="What --engine serves: a Hugging Face name or a folder.")
+    ] = "meta-llama/Llama-3.1-8B-Instruct",
     format: ReportFormat = "table",
     profiles: ProfilesOption = None,
 ) -> None:
@@ -85,6 +92,8 @@ def validate(
             tolerance_tpot=tolerance_tpot,
             threads=threads,
             seed=seed,
+            engine=engine,
+            model=model,
             progress=lambda done, total, _: progress(done, total) if total else None,
         )
     show(

@@ -12,11 +12,8 @@ from capacity_validate.cases import (
     by_family,
     make_case,
     read_measurements,
-    split,
 )
 from capacity_validate.timing import Timing, summarise_samples
-from hypothesis import given
-from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
 
@@ -95,23 +92,6 @@ def test_cases_survive_the_file(tmp_path: Path) -> None:
     MeasurementLog(path, HEADER).add(case)
     assert read_measurements(path).cases == (case,)
     assert json.loads(path.read_text().splitlines()[0])["schema"] == "capacity/measurements/v1"
-
-
-@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=40, unique=True))
-def test_a_split_halves_each_family_and_overlaps_in_nothing(sizes: list[int]) -> None:
-    cases = [measured(m=m) for m in sizes]
-    fitted, held_out = split(cases)
-    assert sorted(m.case.id for m in (*fitted, *held_out)) == sorted(m.case.id for m in cases)
-    assert len(held_out) == len(cases) // 2
-    if len(cases) > 3:
-        ends = {min(sizes), max(sizes)}
-        assert ends <= {m.case["m"] for m in fitted}
-
-
-def test_a_split_is_the_same_whatever_the_order_and_the_times() -> None:
-    cases = [measured(m=m, seconds=m * 1e-6) for m in range(1, 20)]
-    shuffled = [measured(m=m, seconds=1e-3) for m in reversed(range(1, 20))]
-    assert {m.case.id for m in split(cases)[1]} == {m.case.id for m in split(shuffled)[1]}
 
 
 def test_families_keep_variants_apart() -> None:

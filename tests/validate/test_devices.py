@@ -11,6 +11,7 @@ from typing import Any
 
 import capacity_validate.devices as devices
 import pytest
+from capacity_validate import nvml_handles
 from capacity_validate.devices import (
     DeviceFacts,
     busy_remarks,
@@ -179,14 +180,68 @@ def card(name: str, memory_gib: float, sms: int = 100) -> DeviceFacts:
     )  # fmt: skip
 
 
-def test_an_unknown_card_is_refused_with_a_way_out() -> None:
+def test_a_card_that_even_the_driver_says_little_of_is_refused_with_a_way_out() -> None:
     with pytest.raises(InvalidInput, match=r"no hardware profile for 'NVIDIA X900'.*--gpu"):
         match_profile(card("NVIDIA X900", 100))
-    with pytest.raises(InvalidInput, match="no hardware profile"):
-        match_profile(card("NVIDIA H200", 18))  # a slice of one
     profile, remarks = match_profile(card("NVIDIA X900", 100), gpu="h100")
     assert profile.name == "h100-sxm-80gb"
     assert remarks
+
+
+def test_a_profile_of_another_kind_of_card_is_refused() -> None:
+    """A 4090 "calibrated" as an H200 would be a profile of neither."""
+    game = replace(card("NVIDIA GeForce RTX 4090", 23.6), compute_capability="8.9")
+    with pytest.raises(InvalidInput, match=r"--gpu h200-sxm-141gb is of compute capability 9.0.*of 8.9"):
+        match_profile(game, gpu="h200")
+
+
+SLICE = "NVIDIA H100 80GB HBM3 MIG 7g.80gb"
+
+
+def test_a_slice_of_a_whole_card_is_not_taken_for_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own UUID: its card's clocks, not those of whatever card is number 0 of the host."""
+    uuid = "11111111-2222-3333-4444-555555555555"
+    torch = fake_torch(SLICE, memory_gib=79.0, free_gib=78.5)
+    torch.cuda.get_device_properties(0).uuid = uuid
+    answers = {
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": "card 5",
+        "nvmlDeviceGetMemoryBusWidth": 5120,
+        "nvmlDeviceIsMigDeviceHandle": 1,
+    }
+    nvml = FakeNvml(mig=1, handles={f"MIG-{uuid}": "slice"}, answers=answers)
+    place(monkeypatch, torch=torch, nvml=nvml)
+    facts = find_device("cuda:0")
+    assert facts.mig is True
+    assert any("MIG slice" in remark for remark in facts.remarks)
+    assert ("nvmlDeviceGetPowerUsage", ("card 5",)) in nvml.asked
+    assert "nvmlDeviceGetHandleByIndex" not in [name for name, _ in nvml.asked]
+    profile, (remark,) = match_profile(facts, copied_bytes_per_s=lambda: 1.5e12)
+    assert profile.name == "h100-mig-7g.80gb-85gb"
+    assert "provisional" in remark
+    whole, _ = match_profile(card("NVIDIA H100 80GB HBM3", 79.0))
+    assert whole.name == "h100-sxm-80gb"
+
+
+def test_a_slice_that_nvml_cannot_find_gets_no_other_cards_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake_torch("NVIDIA H100 80GB HBM3 MIG 1g.10gb", memory_gib=9.8, free_gib=9.5, sms=16)
+    place(monkeypatch, torch=torch, nvml=FakeNvml())
+    facts = find_device("cuda:0")
+    assert (facts.mig, facts.sm_clock_hz, facts.power_limit_watts) == (True, None, None)
+    assert any("does not know which card" in remark for remark in facts.remarks)
+
+
+def test_where_devices_are_renumbered_the_index_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    nvml = FakeNvml()
+    place(monkeypatch, torch=fake_torch(), nvml=nvml)
+    assert find_device("cuda:0").sm_clock_hz is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaa")
+    place(monkeypatch, torch=fake_torch(), nvml=FakeNvml(handles={"GPU-aaaa": "third"}))
+    assert find_device("cuda:0").sm_clock_hz == 1.5e9
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    other = FakeNvml(answers={"nvmlDeviceGetName": b"NVIDIA A40"})
+    place(monkeypatch, torch=fake_torch(), nvml=other)
+    assert find_device("cuda:0").sm_clock_hz is None
 
 
 def without_gpu(*, cuda: str | None) -> Any:
@@ -223,7 +278,9 @@ def test_no_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_name_asked_of_nvml_is_one_that_it_has() -> None:
     nvml = pytest.importorskip("pynvml")
-    source = Path(devices.__file__).read_text(encoding="utf-8")
+    source = "".join(
+        Path(module.__file__ or "").read_text(encoding="utf-8") for module in (devices, nvml_handles)
+    )
     names = {*re.findall(r"\b(nvml[A-Z]\w+|NVML_\w+)", source)} - {"nvmlInit"}
     assert len(names) > 20
     assert [name for name in sorted(names) if not hasattr(nvml, name)] == []

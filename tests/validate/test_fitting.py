@@ -12,6 +12,7 @@ from capacity_validate.predictions import (
 from capacity_validate.small_models import (
     small_model,
 )
+from capacity_validate.splitting import split
 from capacity_validate.timing import How, summarise_samples
 from capacity_validate.timing_remarks import timing_remarks
 from invented_kernels import H200, evidence
@@ -42,7 +43,6 @@ def test_the_fit_never_sees_the_cases_it_is_scored_on() -> None:
     """Held-out times made ten times longer must not move the constants."""
     cases = evidence()
     before, _ = fit_families(cases, H200, source="test", on_gpu=True)
-    from capacity_validate.cases import split
 
     held_out = {m.case.id for m in split([c for c in cases if c.case.operator == "gemm"])[1]}
     spoiled = [

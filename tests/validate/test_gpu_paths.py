@@ -14,6 +14,7 @@ from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
 from capacity_validate.graphs import DecodeGraph  # noqa: E402
 from capacity_validate.kernels import Bench, Unsupported, causal, prepare  # noqa: E402
+from capacity_validate.kernels.installed import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -39,6 +40,10 @@ def test_every_builder_runs_in_shapes_of_a_gpu(case: Case, monkeypatch: pytest.M
         bench = Bench(torch, "cuda:0", 50 * 2**20, None, 4e9)
         if case.kernel == "int8" and case["m"] <= 16:
             with pytest.raises(Unsupported, match="more than 16 rows"):
+                prepare(case, bench)
+            return
+        if case.variant in PACKAGES:
+            with pytest.raises(Unsupported, match="is not installed here"):
                 prepare(case, bench)
             return
         prepared = prepare(case, bench)

@@ -10,11 +10,13 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.memory_check import (  # noqa: E402
     activation_findings,
+    gpu_memory,
     peak_activation_bytes,
     pool_bytes,
 )
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
+from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,3 +43,11 @@ def test_graphs_are_charged_what_their_own_pool_holds() -> None:
     fake = SimpleNamespace(cuda=SimpleNamespace(memory_snapshot=lambda: segments))
     assert pool_bytes(fake, (0, 7)) == 4 * 2**20
     assert pool_bytes(fake, (0, 8)) == 0
+
+
+def test_what_others_hold_of_a_card_is_not_called_a_context() -> None:
+    fake = FakeCuda(devices=(FakeDevice(total_bytes=80 * GIB, used_bytes=30 * GIB),))
+    fake.torch.cuda.memory_reserved = lambda _: 4 * GIB
+    fake.torch.cuda.memory_allocated = lambda _: 3 * GIB
+    assert gpu_memory(fake.torch, "cuda:0")["nontorch_bytes"] == 26 * GIB
+    assert "nontorch_bytes" not in gpu_memory(fake.torch, "cuda:0", alone=False)

@@ -6,8 +6,6 @@ kernels in bf16, graphs against eager steps.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,27 +14,30 @@ from capacity_validate import layers  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.capture import Captures  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.graphs import GraphedTransformer  # noqa: E402
+from capacity_validate.device_techniques import (  # noqa: E402
+    GRAPH_DOUBT,
+    GRAPHED,
+    MODEL_TOLERANCES,
+    WINDOWS,
+    graphs_against_eager,
+    model_on,
+    paged_error,
+    served_dtype,
+)
 from capacity_validate.kernels import (  # noqa: E402
     Bench,
     Unsupported,
     fused,
     prepare,
 )
-from capacity_validate.kernels.attention import reference_attention  # noqa: E402
-from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
-from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
-from capacity_validate.step_inputs import Row  # noqa: E402
+from capacity_validate.small_models import small_model_names  # noqa: E402
 from capacity_validate.techniques import cached_against_uncached  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
-
-from capacity.model import ModelSpec  # noqa: E402
-from capacity.model.quantization import find_format, uniform_scheme  # noqa: E402
 
 ON_GPU = bool(torch.cuda.is_available())
 DEVICE = "cuda:0" if ON_GPU else "cpu"
 NEEDS_GPU = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
-MODEL_TOLERANCE = 6e-2 if ON_GPU else 1e-4  # bf16 through six layers; fp32
+MODEL_TOLERANCE = MODEL_TOLERANCES[served_dtype(DEVICE)]
 
 
 def some_of_each_kind() -> list[Case]:
@@ -67,43 +68,16 @@ def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None
         assert prepared.extra_bytes() >= 0
 
 
-def model_here(name: str) -> ModelSpec:
-    """A small model in what this device computes in."""
-    spec = small_model(name)
-    if not ON_GPU:
-        return spec
-    half = find_format("bf16")
-    return replace(spec, dtype="bf16", checkpoint=uniform_scheme("bf16", half, base=half))
-
-
 @pytest.mark.parametrize("name", small_model_names())
 def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
-    model = Transformer(model_here(name), device=DEVICE, num_blocks=32)
+    model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=32)
     assert cached_against_uncached(model) < MODEL_TOLERANCE
 
 
 @NEEDS_GPU
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "d", "window"), [(32, 8, 128, 0), (8, 8, 64, 0), (28, 4, 128, 300)]
-)
-def test_paged_attention_in_bf16(heads: int, kv_heads: int, d: int, window: int) -> None:
-    generator = torch.Generator(device=DEVICE).manual_seed(1)
-
-    def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, device=DEVICE).bfloat16()
-
-    keys, values, query = random(512, 16, kv_heads, d), random(512, 16, kv_heads, d), random(3, heads, d)
-    table = torch.randperm(512, generator=generator, device=DEVICE)[:384].view(3, 128)
-    contexts = [1, 777, 2048]
-    out = paged_decode_attention(
-        query, keys, values, table, torch.tensor(contexts, device=DEVICE), max_context=2048,
-        window_tokens=window or None,
-    )  # fmt: skip
-    for row, context in enumerate(contexts):
-        first = max(0, context - window) if window else 0
-        k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
-        expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
-        assert float((out[row].double().cpu() - expected).norm() / expected.norm()) < 2e-2
+@pytest.mark.parametrize(("heads", "kv_heads", "width", "window"), WINDOWS)
+def test_paged_attention_in_bf16(heads: int, kv_heads: int, width: int, window: int | None) -> None:
+    assert paged_error(DEVICE, heads=heads, kv_heads=kv_heads, width=width, window=window) < 2e-2
 
 
 @NEEDS_GPU
@@ -136,21 +110,9 @@ def test_fused_kernels_in_bf16() -> None:
 
 
 @NEEDS_GPU
-@pytest.mark.parametrize("name", ["tiny", "tiny-moe", "tiny-mla", "tiny-sinks"])
+@pytest.mark.parametrize("name", GRAPHED)
 def test_graphs_give_the_eager_tokens(name: str) -> None:
-    model = Transformer(model_here(name), device=DEVICE, num_blocks=64)
-    generator = torch.Generator().manual_seed(9)
-    rows = []
-    for index, context in enumerate((30, 90, 17)):
-        tokens = torch.randint(4096, (context,), generator=generator).tolist()
-        blocks = list(range(index * 8, index * 8 + 8))
-        model.logits(model.inputs([Row(tokens=tokens[:-1], computed=0, blocks=blocks)]))
-        rows.append(Row(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
+    model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=64)
     if not model.capturable:
         pytest.skip("no CUDA graph can hold these experts on this GPU")
-    graphed = GraphedTransformer(model, Captures(torch, DEVICE), sizes=(2, 4), max_context=128)
-    eager = model.logits(model.inputs(rows)).float()
-    for count in (3, 2, 1):
-        chosen = graphed.next_tokens(graphed.inputs(rows[:count]))
-        for row, token in enumerate(chosen):  # the likeliest, or as likely as bf16 can tell
-            assert float(eager[row].max() - eager[row, token]) < 0.05 * float(eager[row].abs().max())
+    assert graphs_against_eager(model, Captures(torch, DEVICE)) < GRAPH_DOUBT

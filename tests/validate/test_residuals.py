@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile, write_profile
-from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case, split
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
 from capacity_validate.fitting import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
 from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
+from capacity_validate.splitting import split
 from capacity_validate.timing import summarise_samples
 
 import capacity
@@ -214,3 +215,40 @@ def test_collectives_are_fitted_from_a_dozen_sizes() -> None:
     assert fitted.bandwidth_fraction == pytest.approx(0.4, rel=0.05)
     assert fitted.fixed_s + 3 * fitted.per_rank_s == pytest.approx(3e-5 + 3 * true.per_rank_s, rel=0.1)
     assert calibrated_profile(H200, found.fits, family=FAMILY).step_time.nccl["all_reduce"] == fitted  # type: ignore[union-attr]
+
+
+MOE = load_model("qwen3-30b-a3b")
+
+
+def unseen_steps(*, slower: float) -> list[MeasuredCase]:
+    """Steps of a second model that take `slower` times what the profile and 2 ms of host time say."""
+    true = Predictor(H200, on_gpu=True, unseen=MOE, host=HostTime(step_s=2e-3, overlapped=False))
+    cases = [make_case("unseen prefill", "bf16", tokens=n, layers=48) for n in (512, 1024, 2048)]
+    cases += [make_case("unseen decode", "bf16", batch=b, context=1024, layers=48) for b in (1, 8, 32, 64)]
+    return [measured(c, slower * (true.seconds(c) or 0.0)) for c in cases]
+
+
+def test_a_second_model_widens_the_band_and_earns_one_of_its_own_kind() -> None:
+    """Where its experts were fitted: without that, what it says is of constants that nobody measured."""
+    bare = H200.model_copy(update={"step_time": None})
+    experts = []
+    for experts_each, width in ((8, 14336), (128, 768), (64, 1408)):
+        for tokens in (1, 8, 32, 128, 512, 2048):
+            case = make_case(
+                "moe", "bf16", variant="grouped", tokens=tokens, experts=experts_each, top_k=4, hidden=2048,
+                intermediate=width,
+            )  # fmt: skip
+            function = formula(case, bare)
+            assert function is not None
+            experts.append(measured(case, function(constants_of(case, lookup_of(bare), on_gpu=True))))
+    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
+    cases = [*gemms(H200, slower=1.0), *steps(H200, noise=0.02)]
+    alone = fit_profile(cases, bare, **options).residuals
+    unfitted = fit_profile([*cases, *unseen_steps(slower=1.3)], bare, unseen=MOE, **options).residuals
+    assert set(alone) == set(unfitted) == {"prefill", "decode"}
+    assert unfitted["prefill"].high == alone["prefill"].high
+    both = fit_profile([*cases, *experts, *unseen_steps(slower=1.3)], bare, unseen=MOE, **options).residuals
+    assert set(both) == {"prefill", "decode", "decode_moe"}
+    assert both["prefill"].high > alone["prefill"].high + 0.05
+    assert f"{MODEL.name} and {MOE.name} in the harness's own loop" in both["decode_moe"].fit.source
+    assert both["decode_moe"].fit.rows == 4

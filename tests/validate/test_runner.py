@@ -310,7 +310,7 @@ def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: P
     (found,) = run.log.done.values()
     assert found.seconds == pytest.approx(2e-3)
     assert timing_remarks([found])[-1] == (
-        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's"
+        "clocks were held down throughout gemm/fp32/m=1: their times are the slow card's, no fit takes them"
     )
 
 
@@ -379,3 +379,26 @@ def test_passes_pool_their_samples(tmp_path: Path) -> None:
     assert once is not None
     assert thrice is not None
     assert thrice.repetitions >= 3 * 5
+
+
+def test_a_case_with_one_of_two_passes_done_gets_its_second(tmp_path: Path) -> None:
+    """A process that ended between passes: the next takes what there is and adds what lacks."""
+    taken: list[int] = []
+
+    def counted(case: Case) -> Prepared:
+        taken.append(case["m"])
+        return simple(lambda: None)
+
+    path = tmp_path / "m.jsonl"
+    runner(path, counted).run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    before = MeasurementLog(path, HEADER).done[cases(1)[0].id]
+    assert before.timing is not None
+    run = runner(path, counted)
+    run.run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    assert taken == [1, 2, 3, 1, 2, 3]
+    after = run.log.done[cases(1)[0].id]
+    assert after.timing is not None
+    assert (before.passes, after.passes) == (1, 2)
+    assert after.timing.repetitions > before.timing.repetitions
+    runner(path, counted).run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    assert len(taken) == 6

@@ -161,7 +161,13 @@ def calibrate_kernels(
     variant = f"{profile.name.partition('@')[0]}@{name}"
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
     calibrated = fit_profile(
-        cases, profile, name=variant, source=source, on_gpu=on_gpu, model=model_of(files)
+        cases,
+        profile,
+        name=variant,
+        source=source,
+        on_gpu=on_gpu,
+        model=model_of(files),
+        unseen=unseen_of(files),
     )
     fits = calibrated.fits
     if not fits:
@@ -208,17 +214,23 @@ def fit_profile(
     source: str,
     on_gpu: bool,
     model: ModelSpec | None,
+    unseen: ModelSpec | None = None,
 ) -> FittedProfile:
-    """`profile` as measured, called `name`. `model` is the one whose steps are among the cases."""
+    """`profile` as measured, called `name`. `model` is the one whose steps are among the cases, `unseen` another.
+
+    A mixture of experts judges nothing where no expert was fitted.
+    """
     half, _ = fit_families(cases, profile, source=source, on_gpu=on_gpu)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
     evidence = None
     if model is not None:
         judged = calibrated_profile(profile, half, family=FAMILY)
-        evidence = step_evidence(cases, model, judged, on_gpu=on_gpu)
+        if unseen is not None and unseen.is_moe and not any(f.target.operator == "moe" for f in half):
+            unseen = None
+        evidence = step_evidence(cases, model, judged, on_gpu=on_gpu, unseen=unseen)
     base = profile.step_time
     residuals, missing = earned_residuals(
-        evidence, model, {} if base is None else base.residuals, source=source
+        evidence, model, {} if base is None else base.residuals, source=source, unseen=unseen
     )
     return FittedProfile(
         profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
@@ -231,6 +243,13 @@ def fit_profile(
 def model_of(files: Sequence[Measurements]) -> ModelSpec | None:
     """The model whose steps the files hold; None where they name none, or not the same."""
     names = {file.model for file in files}
+    name = names.pop() if len(names) == 1 else None
+    return None if name is None else find_model(name)
+
+
+def unseen_of(files: Sequence[Measurements]) -> ModelSpec | None:
+    """The second model, whose steps no fit sees."""
+    names = {file.unseen for file in files}
     name = names.pop() if len(names) == 1 else None
     return None if name is None else find_model(name)
 

@@ -91,6 +91,7 @@ class DevicePlan(Spec):
     case_s: Annotated[float, Field(gt=0)] = 0.05  # timed seconds of one case in one pass
     kernels: tuple[KernelGroup, ...] = ()
     transformer: TransformerStage | None = None
+    unseen: TransformerStage | None = None  # a second model, whose steps are predicted and never fitted
     serving: ServingStage | None = None
     speculation: SpeculationStage | None = None
     collectives: CollectiveStage | None = None

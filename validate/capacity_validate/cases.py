@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from hashlib import md5
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import parse_json, read_text
+from capacity_validate.resuming import require_same_conditions
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
@@ -22,7 +22,7 @@ HOST_BOUND = (
 )  # timed as they are issued, never inside a graph of the stopwatch
 DIED = "the process ended in it"
 MOST_ATTEMPTS = 2  # of a case that ran out of memory or failed, over all runs of a file
-Status = Literal["ok", "wrong", "unsupported", "out of memory", "failed"]
+Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 
@@ -44,6 +44,11 @@ class Case:
     def family(self) -> str:
         """What is fitted and scored together."""
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of a whole model: of the one that is fitted to, or of one that no fit sees."""
+        return self.operator.startswith(("model ", "unseen "))
 
     def __getitem__(self, name: str) -> int:
         return dict(self.sizes)[name]
@@ -70,6 +75,7 @@ class MeasuredCase:
     burst_s: float | None = None  # of a sustained case: its first calls
     conditions: Mapping[str, Any] | None = None  # clocks, power and heat while it was timed
     attempts: int = 1
+    passes: int = 0  # that its samples are of; 0: nobody counted
     note: str = ""
 
     @property
@@ -79,10 +85,15 @@ class MeasuredCase:
         return self.timing.seconds
 
     @property
+    def slowed(self) -> bool:
+        """Whether heat or a brake held the clocks down nearly all the time: the time is another card's."""
+        return self.timing is not None and self.timing.slowed
+
+    @property
     def has_launch_gaps(self) -> bool:
         """Whether a kernel so short that launches count was timed outside a graph."""
         timing, operator = self.timing, self.case.operator
-        if timing is None or operator.startswith("model ") or operator in HOST_BOUND:
+        if timing is None or self.case.is_step or operator in HOST_BOUND:
             return False
         return timing.how == "events" and timing.seconds < GRAPH_BELOW_S
 
@@ -103,6 +114,8 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
             record[name] = value
     if measured.attempts > 1:
         record["attempts"] = measured.attempts
+    if measured.passes:
+        record["passes"] = measured.passes
     return record
 
 
@@ -124,6 +137,7 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
         burst_s=record.get("burst_s"),
         conditions=record.get("conditions"),
         attempts=int(record.get("attempts", 1)),
+        passes=int(record.get("passes", 0)),
         note=str(record.get("note", "")),
     )
 
@@ -138,6 +152,8 @@ class Measurements:
     cases: tuple[MeasuredCase, ...]
     profile_toml: str | None = None  # of a device that no bundled profile describes
     model: str | None = None  # whose steps are among the cases
+    unseen: str | None = None  # another one, whose steps no fit sees
+    conditions: Mapping[str, Any] = field(default_factory=dict)  # that a continued run must share
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:
@@ -161,13 +177,14 @@ class MeasurementLog:
 
     def _resume(self, header: Mapping[str, Any]) -> None:
         earlier = read_measurements(self.path)
-        for key in ("device", "torch"):
-            was, now = earlier.environment.get(key), header["environment"].get(key)
-            if was != now:
-                raise InvalidInput(
-                    f"{self.path} was measured with {key} {was!r}, this is {now!r}; choose another --out, "
-                    "evidence of two machines is not mixed in one file"
-                )
+        was, now = (
+            {key: whole["environment"].get(key) for key in ("device", "torch")} | dict(whole["conditions"])
+            for whole in (
+                {"environment": earlier.environment, "conditions": earlier.conditions},
+                {"environment": header["environment"], "conditions": header.get("conditions", {})},
+            )
+        )
+        require_same_conditions(self.path, was, now)
         self.done = {measured.case.id: measured for measured in earlier.cases}
         if (died := self._underway()) is not None:
             self.add(
@@ -206,9 +223,15 @@ class MeasurementLog:
         earlier = self.done.get(case.id)
         return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
 
-    def settled(self, case: Case) -> bool:
-        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance."""
-        return case.id in self.done and not 0 < self.attempts(case) < MOST_ATTEMPTS
+    def settled(self, case: Case, *, passes: int = 1) -> bool:
+        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance.
+
+        So does what has been timed in fewer than `passes`.
+        """
+        earlier = self.done.get(case.id)
+        if earlier is None or (earlier.status == "ok" and 0 < earlier.passes < passes):
+            return False
+        return not 0 < self.attempts(case) < MOST_ATTEMPTS
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured
@@ -256,6 +279,8 @@ def read_measurements(path: Path | str) -> Measurements:
         profile=str(header.get("profile", "")),
         profile_toml=header.get("profile_toml"),
         model=header.get("model"),
+        unseen=header.get("unseen"),
+        conditions=header.get("conditions", {}),
         cases=tuple(cases.values()),
     )
 
@@ -270,32 +295,8 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
     return value
 
 
-def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Half to fit, half held out, family by family, in the order of a digest that knows nothing of times.
-
-    The largest and the smallest case of a family are always fitted: a fit is asked to interpolate.
-    """
-    fitted: list[MeasuredCase] = []
-    held_out: list[MeasuredCase] = []
-    for members in by_family(measured).values():
-        ends = {_extent(members, max), _extent(members, min)} if len(members) > 3 else set()
-        inner = sorted((m for m in members if m.case.id not in ends), key=lambda m: digest(m.case.id))
-        half = len(members) // 2
-        held_out += inner[:half]
-        fitted += [*(m for m in members if m.case.id in ends), *inner[half:]]
-    return fitted, held_out
-
-
-def _extent(members: Iterable[MeasuredCase], choose: Any) -> str:
-    return str(choose(members, key=lambda m: (m.flops + m.bytes, m.case.id)).case.id)
-
-
 def by_family(measured: Iterable[MeasuredCase]) -> dict[str, list[MeasuredCase]]:
     families: dict[str, list[MeasuredCase]] = {}
     for case in measured:
         families.setdefault(case.case.family, []).append(case)
     return families
-
-
-def digest(text: str) -> str:
-    return md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity_validate.host_facts import cpu_cache_bytes, cpu_name, host_memory_bytes
+from capacity_validate.nvml_handles import find_handle, named_as_slice
 from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
@@ -40,10 +40,14 @@ class DeviceFacts:
     compute_units: int  # streaming multiprocessors, or threads used
     cache_bytes: int  # the last level that is the device's own: L2
     compute_capability: str | None = None
+    uuid: str | None = None  # kept here; files hold a digest of it
     sm_clock_hz: float | None = None
     sm_clock_max_hz: float | None = None
     memory_clock_hz: float | None = None
     memory_clock_max_hz: float | None = None
+    memory_bus_bits: int | None = None
+    pcie_generation: int | None = None
+    pcie_lanes: int | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_c: float | None = None
@@ -60,11 +64,17 @@ class DeviceFacts:
     remarks: tuple[str, ...] = ()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether others held memory of this device before we began, beyond what a context takes."""
+        return self.memory_total_bytes - self.memory_free_bytes > CONTEXT_BYTES
+
+    @property
     def torch_name(self) -> str:
         return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """All but what tells this very card from others of its kind."""
+        return {name: value for name, value in asdict(self).items() if name != "uuid"}
 
 
 def require_torch() -> Any:
@@ -125,7 +135,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     """The CPU, measured with `threads` threads: one by default, so that a busy neighbour costs less."""
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
-    total, free = _memory_bytes()
+    total, free = host_memory_bytes()
     remarks = ["a CPU is not a GPU: these figures test the harness and this machine, nothing else"]
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
@@ -134,40 +144,14 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     return DeviceFacts(
         kind="cpu",
         index=0,
-        name=_cpu_name(),
+        name=cpu_name(),
         memory_total_bytes=total,
         memory_free_bytes=free,
         compute_units=threads,
-        cache_bytes=_cpu_cache_bytes(level=2),
+        cache_bytes=cpu_cache_bytes(level=2),
         torch_version=str(torch.__version__),
         remarks=tuple(remarks),
     )
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _memory_bytes() -> tuple[int, int]:
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") * page
-    return os.sysconf("SC_PHYS_PAGES") * page, free
-
-
-def _cpu_cache_bytes(*, level: int) -> int:
-    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            if int((entry / "level").read_text()) == level:
-                size = (entry / "size").read_text().strip()
-                return int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
-        except (OSError, ValueError):
-            continue
-    return 2**20
 
 
 # GPU
@@ -202,20 +186,19 @@ def _text(value: Any) -> str | None:
 
 
 def gpu_facts(torch: Any, index: int) -> DeviceFacts:
-    """One GPU as torch and NVML see it. Raises InvalidInput for MIG slices, which share a card's bandwidth."""
+    """One GPU, or a MIG slice of one, as torch and NVML see it. Raises InvalidInput for a card in MIG mode itself."""
     properties = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     nvml = _nvml()
-    facts: dict[str, Any] = {}
-    if nvml is not None:
-        handle = _handle(nvml, torch, index)
-        if handle is not None:
-            facts = _nvml_facts(nvml, handle)
-    if facts.get("mig"):
+    handle = None if nvml is None else find_handle(nvml, _ask, properties, index)
+    facts = {} if handle is None else _nvml_facts(nvml, handle.card)
+    is_slice = named_as_slice(str(properties.name)) or (handle is not None and handle.is_slice)
+    if facts.get("mig") and not is_slice:
         raise InvalidInput(
-            f"cuda:{index} is in MIG mode: slices share a card's bandwidth and power, so no profile describes one; "
-            f"use a whole GPU; {WITHOUT_A_GPU}"
+            f"cuda:{index} is in MIG mode and is no slice itself: name a slice in CUDA_VISIBLE_DEVICES, or use a whole "
+            f"GPU; {WITHOUT_A_GPU}"
         )
+    facts["mig"] = is_slice or facts.get("mig")
     device = DeviceFacts(
         kind="cuda",
         index=index,
@@ -225,29 +208,26 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
         compute_units=int(properties.multi_processor_count),
         cache_bytes=int(getattr(properties, "L2_cache_size", 0) or 50 * 2**20),
         compute_capability=f"{properties.major}.{properties.minor}",
+        uuid=None if getattr(properties, "uuid", None) is None else str(properties.uuid),
         devices_in_node=int(torch.cuda.device_count()),
         cuda_version=str(torch.version.cuda),
         torch_version=str(torch.__version__),
         **facts,
     )
     remarks = busy_remarks(device)
+    if is_slice:
+        remarks = (
+            *remarks,
+            "a MIG slice: clocks and power are the whole card's, whatever its other slices do",
+        )
+    if nvml is not None and handle is None:
+        remarks = (*remarks, "NVML does not know which card this is: clocks, power and tenants are not known")
     if nvml is None:
         remarks = (
             *remarks,
             "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
         )
     return _with_remarks(device, remarks)
-
-
-def _handle(nvml: Any, torch: Any, index: int) -> Any:
-    """NVML's handle of torch's device: by UUID, for CUDA_VISIBLE_DEVICES renumbers."""
-    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-    if uuid is not None:
-        for text in (f"GPU-{uuid}", f"GPU-{uuid}".encode()):
-            handle = _ask(nvml, "nvmlDeviceGetHandleByUUID", text)
-            if handle is not None:
-                return handle
-    return _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -270,6 +250,9 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         "power_limit_watts": None if limit is None else limit / 1e3,
         "temperature_c": _ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": _throttle_reasons(nvml, handle),
+        "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
+        "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
         "nvlink_links": _nvlinks(nvml, handle),
         "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
@@ -292,9 +275,12 @@ def _nvlinks(nvml: Any, handle: Any) -> int | None:
 def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
     """What a telemetry thread asks the driver of this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
-    handle = None if nvml is None else _handle(nvml, require_torch(), facts.index)
-    if nvml is None or handle is None:
+    if nvml is None:
         return None
+    found = find_handle(nvml, _ask, require_torch().cuda.get_device_properties(facts.index), facts.index)
+    if found is None:
+        return None
+    handle = found.card
 
     def read() -> Reading:
         mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
@@ -330,9 +316,7 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     """Whether somebody else is on the card: what they hold, or how busy it was before we began."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
-    if (
-        used > CONTEXT_BYTES
-    ):  # a container's process numbers are not the driver's: memory tells ours from others'
+    if facts.is_shared:  # a container's process numbers are not the driver's: memory tells ours from others'
         others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
         remarks.append(
             f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them; measure when it is idle, "

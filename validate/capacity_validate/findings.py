@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ON_HOST = "host"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -14,6 +16,7 @@ class Finding:
     limit: float
     detail: str
     exact: bool = False
+    device: str = ""  # that it was checked on: the measured one, or ON_HOST for what only the CPU has shown
 
     @property
     def passed(self) -> bool:

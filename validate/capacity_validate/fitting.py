@@ -27,20 +27,23 @@ from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import norm
 from capacity.step.setting import HostTime, graph_sizes
-from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.cases import MeasuredCase
 from capacity_validate.model_shapes import shape_of
 from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.splitting import how_split, split
 
 ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
 LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for quantized weights
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
+AT_BOUND = 0.999
 CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
 _KINDS: Mapping[str, type[Coefficients]] = {
     "gemm": GemmCoefficients,
     "prefill_attention": AttentionCoefficients,
     "decode_attention": AttentionCoefficients,
     "mla_decode": AttentionCoefficients,
+    "mla_prefill": AttentionCoefficients,
     "moe": MoeCoefficients,
     "elementwise": ElementwiseCoefficients,
     "nccl": CollectiveCoefficients,
@@ -59,6 +62,7 @@ _ORDER = {  # the constants that matter most first
     "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness"),
     "prefill_attention": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
     "decode_attention": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
+    "mla_prefill": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
     "mla_decode": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
     "moe": ("fixed_s", "bandwidth_fraction", "compute_fraction", "routed_fraction"),
     "elementwise": ("fixed_s", "bandwidth_fraction"),
@@ -82,6 +86,11 @@ class FamilyFit:
     def moved(self) -> dict[str, tuple[float, float]]:
         """Constants before and after."""
         return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
+
+    @property
+    def at_bounds(self) -> tuple[str, ...]:
+        """Fractions of a roof that ended at 1: the roof is too low, or the times are not the kernel's."""
+        return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +131,13 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
     """The timed cases that speak about each family, as engines run them.
 
     Where a family's short kernels were timed in graphs, those that could not be are left out: launch gaps are in them.
+    So are cases throughout which the clocks were held down.
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
         target = target_of(case.case, on_gpu=on_gpu)
-        if target is not None and case.status == "ok" and calibrates(case.case, on_gpu=on_gpu):
+        usable = case.status == "ok" and not case.slowed
+        if target is not None and usable and calibrates(case.case, on_gpu=on_gpu):
             groups.setdefault(target, []).append(case)
     return {target: _of_one_kind(rows) for target, rows in groups.items()}
 
@@ -165,7 +176,7 @@ def _fit_family(
         source=source,
         date=date.today().isoformat(),
         rows=len(rows) if final else len(fitted_rows),
-        held_out_by="half of the cases, by digest",
+        held_out_by=how_split(rows),
         median_error=round(error.median, 4),
         p90_error=round(error.p90, 4),
     )

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,8 @@ from capacity_validate.judging import (
     serving_comparison,
     step_cases_of,
 )
+from capacity_validate.plausibility import bound_remarks, odd_shapes, reach_remarks
+from capacity_validate.real_engine import measure_engine, require_engine
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, not_timed
 from capacity_validate.review import case_rows, roles_of
 from capacity_validate.runner import Progress
@@ -42,6 +44,7 @@ __all__ = ["MEASUREMENTS", "validate"]
 TOLERANCE_TTFT = 0.25
 TOLERANCE_TPOT = 0.15
 TOLERANCE_TPOT_CPU = 0.25  # a shared machine's noise
+ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 DEFAULT_OUT = "capacity-validation"
 NOISY = 0.5
 INTERRUPTED = "interrupted: this report is of what had been measured by then"
@@ -59,12 +62,16 @@ def validate(
     tolerance_tpot: float | None = None,
     threads: int = 1,
     seed: int = 0,
+    engine: str | None = None,
+    model: str = ENGINE_MODEL,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Run a campaign on a device and judge the step model by it.
 
     Writes `out`/measurements.jsonl as it goes (a second run continues it), then report.json, report.html and the
     calibrated profile. `gpu` names the profile where the card's name does not; `budget_s` overrides the campaign's.
+    `engine` (vllm or sglang, where installed) then serves `model` on the same device, and its own client's results are
+    compared with the simulation; that takes minutes more than the budget.
     Raises InvalidInput in one line where there is no such device, driver, torch or profile.
     """
     start = time.monotonic()
@@ -82,12 +89,40 @@ def validate(
         "threads": threads,
         "seed": seed,
     }
+    if engine is not None:
+        require_engine(engine)
     budget_s = budget_s or load_campaign(campaign).budget_s
     if device.strip().lower() == "cpu" or os.name == "nt":  # there a pipe cannot be handed on
-        return run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
-    report: ValidationReport = run_in_fresh_processes(
-        "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
-    )
+        report = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
+    else:
+        report = run_in_fresh_processes(
+            "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
+        )
+    return report if engine is None else _with_engine(report, engine, model, Path(out), progress)
+
+
+def _with_engine(
+    report: ValidationReport, engine: str, model: str, folder: Path, progress: Progress | None
+) -> ValidationReport:
+    """The report with a real engine's runs against the profile just calibrated; a failure is told in it."""
+    from capacity_validate.html_report import write_html
+
+    calibrated = f"{report.profile.partition('@')[0]}@mine"
+    gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
+    try:
+        answer = measure_engine(
+            engine,
+            model,
+            gpu=gpu,
+            folder=folder / "engine",
+            profiles=folder,
+            announce=lambda stage: None if progress is None else progress(0, 0, stage),
+        )
+        report = replace(report, engine=answer)
+    except CapacityError as error:
+        report = replace(report, broken=(*report.broken, f"engine {engine}: {error}"))
+    report.write_json(folder / "report.json")
+    write_html(report, folder / "report.html")
     return report
 
 
@@ -189,6 +224,9 @@ def measure(
                     session = session.with_model(result.whole, result.slowdown)
             if any(result.outcome is not None and result.outcome.interrupted for result in results):
                 raise KeyboardInterrupt
+            if stopped := next((r.outcome.stopped for r in results if r.outcome and r.outcome.stopped), ""):
+                results.append(StageResult(broken=(f"the run was stopped: {stopped}",)))
+                break
     except KeyboardInterrupt:
         interrupted = True
         results.append(StageResult(remarks=(INTERRUPTED,)))
@@ -237,6 +275,7 @@ def _report(
         if session.whole is not None or not m.case.operator.startswith("model ")
     ]
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
+    odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
     serving = (
@@ -275,11 +314,18 @@ def _report(
         extrapolation=extrapolation(session, after),
         tolerance_ttft=tolerance_ttft,
         tolerance_tpot=tolerance_tpot,
+        unseen=None if session.plan.unseen is None else session.plan.unseen.model,
         ttft_error=median_error(rows, "model prefill"),
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,
         broken=results.broken,
-        remarks=(*results.remarks, *_noise(rows)),
+        remarks=(
+            *reach_remarks(cases, session.profile),
+            *results.remarks,
+            *odd,
+            *bound_remarks(fits),
+            *_noise(rows),
+        ),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from capacity.base.html import list_html, page_html, table_html
+from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
+from capacity_validate.report_figures import figures_html
 
 _STYLE = """
 body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1c2733;line-height:1.45}
@@ -38,8 +38,9 @@ def to_html(report: ValidationReport) -> str:
             ("class", "cases", "held out", "before: median", "p90", "after: median", "p90"),
             _class_rows(report),
         ),
-        _figures(report),
+        figures_html(report),
         _section("Whole model and serving", _serving_tables(report)),
+        _section("A real engine on the same device", _engine(report)),
         _section("Techniques", _findings(report)),
         _section("What calibration moved", _constants(report)),
         _section("Error bands of the calibrated profile", _bands(report)),
@@ -47,7 +48,20 @@ def to_html(report: ValidationReport) -> str:
         _section("Not timed", _not_timed(report)),
         "<h2>Every case</h2><details><summary>show</summary>",
         _table(
-            ("case", "role", "measured", "spread", "predicted before", "error", "predicted after", "error"),
+            (
+                "case",
+                "role",
+                "measured",
+                "by",
+                "spread",
+                "TFLOP/s",
+                "GB/s",
+                "of roof",
+                "predicted before",
+                "error",
+                "predicted after",
+                "error",
+            ),
             _case_rows(report),
         ),
         "</details>",
@@ -128,7 +142,11 @@ def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:
             r.id,
             r.role,
             duration(r.measured_s),
+            r.how,
             percent(r.spread),
+            f"{r.flops_per_s / 1e12:.4g}" if r.flops else "",
+            f"{r.bytes_per_s / 1e9:.4g}" if r.bytes else "",
+            percent(r.roof_fraction),
             predicted(r.before_s),
             signed(r.error_before),
             predicted(r.after_s),
@@ -180,7 +198,7 @@ def _serving_tables(report: ValidationReport) -> str:
             (
                 "speculative decoding",
                 "accepted length / formula",
-                "speed-up measured / predicted",
+                "speed-up measured, launched kernel by kernel / predicted",
                 "greedy tokens equal",
             ),
             speculation,
@@ -189,12 +207,32 @@ def _serving_tables(report: ValidationReport) -> str:
     )
 
 
+def _engine(report: ValidationReport) -> str:
+    if report.engine is None:
+        return ""
+    rows = [
+        (Path(run.path).name, row.name, number(row.measured), "" if row.predicted is None else number(row.predicted),
+         signed(row.error))
+        for run in report.engine.runs
+        for row in run.metrics
+    ]  # fmt: skip
+    note = f"<p>{escape(report.engine.model)}, {escape(report.engine.engine)}. {escape(report.engine.verdict)}</p>"
+    return note + _table(("run", "metric", "measured", "predicted", "error"), rows)
+
+
 def _findings(report: ValidationReport) -> str:
     rows = [
-        ("holds" if f.passed else "FAILS", f.name, number(f.value), number(f.limit), f.detail)
+        (
+            "holds" if f.passed else "FAILS",
+            f.name,
+            f.device or "measured device",
+            number(f.value),
+            number(f.limit),
+            f.detail,
+        )
         for f in report.findings
     ]
-    return _table(("", "what", "value", "limit", "detail"), rows)
+    return _table(("", "what", "on", "value", "limit", "detail"), rows)
 
 
 def _constants(report: ValidationReport) -> str:
@@ -229,73 +267,6 @@ def _not_timed(report: ValidationReport) -> str:
     return _table(("case", "status", "why"), rows)
 
 
-def _figures(report: ValidationReport) -> str:
-    """Roofline and parity; plotly's script is in the page, once."""
-    try:
-        import plotly.io
-    except ImportError:
-        return "<p>No figures: plotly is not installed.</p>"
-    figures = [figure for figure in (_roofline(report), _parity(report)) if figure is not None]
-    return "".join(
-        plotly.io.to_html(figure, full_html=False, include_plotlyjs=position == 0)
-        for position, figure in enumerate(figures)
-    )
-
-
-def _roofline(report: ValidationReport) -> Any:
-    """Achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
-    from plotly.graph_objects import Figure, Scatter
-
-    rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]
-    if not rows:
-        return None
-    figure = Figure()
-    kernels = {row.family.split("/")[1] for row in rows}
-    intensities = [row.flops / row.bytes for row in rows]
-    low, high = math.log10(min(intensities)) - 0.5, math.log10(max(intensities)) + 1.0
-    span = [10 ** (low + (high - low) * i / 50) for i in range(51)]
-    for name in sorted(kernels & set(report.roofs)):
-        roof = [min(report.roofs[name], x * report.roofs["hbm_bytes_per_s"]) for x in span]
-        figure.add_trace(Scatter(x=span, y=roof, mode="lines", name=f"roof {name}"))
-    for family in dict.fromkeys(row.family for row in rows):
-        own = [row for row in rows if row.family == family]
-        figure.add_trace(
-            Scatter(
-                x=[r.flops / r.bytes for r in own],
-                y=[r.flops / r.measured_s for r in own],
-                mode="markers",
-                name=family,
-                text=[r.id for r in own],
-            )
-        )
-    figure.update_xaxes(type="log", title="FLOP per byte")
-    figure.update_yaxes(type="log", title="FLOP/s")
-    figure.update_layout(title="Roofline: measured kernels under the profile's roofs", height=520)
-    return figure
-
-
-def _parity(report: ValidationReport) -> Any:
-    """Predicted against measured, held-out cases, before and after."""
-    from plotly.graph_objects import Figure, Scatter
-
-    rows = [r for r in report.cases if r.role == "held out"]
-    if not rows:
-        return None
-    figure = Figure()
-    for label, values in (
-        ("before", [(r.measured_s, r.before_s, r.id) for r in rows if r.before_s]),
-        ("after", [(r.measured_s, r.after_s, r.id) for r in rows if r.after_s]),
-    ):
-        x, y, text = zip(*values, strict=True) if values else ((), (), ())
-        figure.add_trace(Scatter(x=x, y=y, text=text, mode="markers", name=label))
-    ends = [min(r.measured_s for r in rows), max(r.measured_s for r in rows)]
-    figure.add_trace(Scatter(x=ends, y=ends, mode="lines", name="exact", line={"color": "#889"}))
-    figure.update_xaxes(type="log", title="measured, s")
-    figure.update_yaxes(type="log", title="predicted, s")
-    figure.update_layout(title="Held-out cases: predicted against measured", height=520)
-    return figure
-
-
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
     """What a terminal shows: errors by class, the runs, and one sentence at the end."""
     lines = [f"{'class':<44}{'cases':>6}{'before':>10}{'after':>10}   (median error of held-out cases)"]
@@ -317,8 +288,16 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines.append(
             f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
+    if report.engine is not None:
+        lines += report.engine.lines()
     held = sum(f.passed for f in report.findings)
-    lines.append(f"techniques: {held} of {len(report.findings)} hold")
+    on_host = sum(f.device == ON_HOST for f in report.findings)
+    where = (
+        ""
+        if report.environment.get("kind") == "cpu"
+        else f", {on_host} of them checked on the host's CPU only"
+    )
+    lines.append(f"techniques: {held} of {len(report.findings)} hold{where}")
     lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:
         lines.append(f"left out for want of time: {len(report.left_out)} cases")

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from capacity.model import ModelSpec
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, fit_profile
 from capacity_validate.cases import Case, MeasuredCase
@@ -20,7 +21,7 @@ from capacity_validate.report_data import (
 )
 from capacity_validate.residuals import step_evidence
 from capacity_validate.session import Session
-from capacity_validate.small_models import extrapolated_s
+from capacity_validate.small_models import extrapolated_s, find_model
 
 Fits = tuple[list[FamilyFit], list[Refused]]
 
@@ -37,10 +38,16 @@ def fits_of(session: Session) -> Fits:
     )
 
 
+def unseen_of(session: Session) -> ModelSpec | None:
+    """The campaign's second model."""
+    stage = session.plan.unseen
+    return None if stage is None else find_model(stage.model)
+
+
 def plain_predictor(session: Session) -> Predictor:
     """The step model with the profile as it is."""
     model = None if session.whole is None else session.whole.spec
-    return Predictor(session.profile, on_gpu=session.on_gpu, model=model)
+    return Predictor(session.profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
 
 
 def calibrated_predictor(session: Session, fits: Sequence[FamilyFit] | None = None) -> Predictor:
@@ -51,10 +58,10 @@ def calibrated_predictor(session: Session, fits: Sequence[FamilyFit] | None = No
         return Predictor(profile, on_gpu=session.on_gpu, model=None)
     model = session.whole.spec
     if session.transformer is None:
-        return Predictor(profile, on_gpu=session.on_gpu, model=model)
+        return Predictor(profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
     evidence = step_evidence(measured_cases(session), model, profile, on_gpu=session.on_gpu)
     host = None if evidence is None else evidence.host
-    return Predictor(profile, on_gpu=session.on_gpu, model=model, host=host)
+    return Predictor(profile, on_gpu=session.on_gpu, model=model, host=host, unseen=unseen_of(session))
 
 
 def fitted_profile(session: Session) -> FittedProfile:
@@ -66,6 +73,7 @@ def fitted_profile(session: Session) -> FittedProfile:
         source=session.source,
         on_gpu=session.on_gpu,
         model=None if session.whole is None else session.whole.spec,
+        unseen=unseen_of(session),
     )
 
 

@@ -98,15 +98,19 @@ def _widest_dense(model: ModelSpec) -> int | None:
     return max(widths)
 
 
-def gpu_memory(torch: Any, device: str) -> dict[str, float]:
-    """Where a GPU's memory went: torch's allocator, and what the driver counts besides (context, libraries, others)."""
+def gpu_memory(torch: Any, device: str, *, alone: bool = True) -> dict[str, float]:
+    """Where a GPU's memory went: torch's allocator, and what the driver counts besides (context, libraries).
+
+    The latter only where nobody else is on the card: theirs would be in it.
+    """
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
+    besides = {"nontorch_bytes": float(max(0, total - free - reserved))} if alone else {}
     return {
         "total_bytes": float(total),
         "reserved_bytes": float(reserved),
         "allocated_bytes": float(torch.cuda.memory_allocated(device)),
-        "nontorch_bytes": float(max(0, total - free - reserved)),
+        **besides,
         "nontorch_bytes_of_an_engine": float(find_engine("vllm").nontorch_bytes_tp1),
     }
 

@@ -22,14 +22,19 @@ BLOCK = 16
 EAGER = "eager"  # decode steps on a GPU that are launched kernel by kernel, for no graph can hold them
 
 
-def step_cases(stage: TransformerStage, model: ModelSpec, *, eager: bool = False) -> list[Case]:
-    """Every prefill and decode point of a stage; `eager`: no CUDA graph can hold this model's decode steps."""
+def step_cases(
+    stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
+) -> list[Case]:
+    """Every prefill and decode point of a stage; `eager`: no CUDA graph can hold this model's decode steps.
+
+    `of`: "model", whose steps are fitted to, or "unseen", whose steps are only predicted.
+    """
     layers = model.num_layers
     variant = EAGER if eager else ""
-    prefills = [make_case("model prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
+    prefills = [make_case(f"{of} prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
     decodes = [
         make_case(
-            "model decode", model.dtype, variant=variant, batch=p.batch, context=p.context, layers=layers
+            f"{of} decode", model.dtype, variant=variant, batch=p.batch, context=p.context, layers=layers
         )
         for p in stage.decode
     ]
@@ -57,7 +62,7 @@ class StepRunner:
     captures: Captures | None = None
 
     def call(self, case: Case) -> Callable[[], object]:
-        if case.operator == "model prefill":
+        if case.operator.endswith(" prefill"):
             prompt = [self._row(case["tokens"], 0, self._blocks(1, case["tokens"])[0])]
             return lambda: self.model.next_tokens(self.model.inputs(prompt))
         batch, context = case["batch"], case["context"]

@@ -24,7 +24,16 @@ from capacity_validate.cases import Case
 from capacity_validate.model_shapes import shape_of
 
 FAMILY = "torch"  # the kernels that the harness runs
-_BITS = {"fp32": 32.0, "tf32": 32.0, "fp8": 8.0, "fp8_rowwise": 8.0, "int8": 8.0}
+_BITS = {
+    "fp32": 32.0,
+    "tf32": 32.0,
+    "fp8": 8.0,
+    "fp8_rowwise": 8.0,
+    "fp8_block": 8.0,
+    "int8": 8.0,
+    "nvfp4": 4.5,
+}
+NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 as FP32, and MX in other kernels
 _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 
@@ -44,11 +53,11 @@ class Target:
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
     """What a case can calibrate; None where the step model has no constants for it."""
     if case.operator == "gemm":
-        if case.kernel == "tf32":
-            return None  # engines run FP32 as FP32
+        if case.kernel in NOT_ENGINES:
+            return None
         return Target("gemm", _GEMM_KEYS.get(case.kernel, case.kernel))
-    if case.operator in ("prefill_attention", "decode_attention", "mla_decode"):
-        return Target(case.operator, "16bit")
+    if case.operator in ("prefill_attention", "decode_attention", "mla_decode", "mla_prefill"):
+        return Target(case.operator, "8bit" if case.kernel == "fp8" else "16bit")
     if case.operator == "moe":
         return Target("moe", case.kernel)
     if case.operator == "elementwise":
@@ -81,6 +90,7 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
         "prefill_attention": _prefill,
         "decode_attention": _decode,
         "mla_decode": _latent_decode,
+        "mla_prefill": _latent_prefill,
         "moe": _moe,
         "elementwise": _elementwise,
         "collective": _collective,
@@ -89,13 +99,15 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
     return None if builder is None else builder(case, profile)
 
 
-def _peak(profile: HardwareProfile, kernel: str) -> float | None:
-    dtype = {"fp8_rowwise": "fp8", "w4a16": "bf16"}.get(kernel, kernel)
+def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
+    """The roof that a kernel computes under; None where the profile has none of its kind."""
+    same = {"fp8_rowwise": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "w4a16": "bf16", "nvfp4": "fp4"}
+    dtype = same.get(kernel, kernel)
     return profile.dense_flops_per_s.get(dtype)
 
 
 def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
-    peak = _peak(profile, case.kernel)
+    peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
     n, k = case["n"], case["k"]
@@ -125,7 +137,8 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
 
 
 def _item(case: Case) -> float:
-    return 4.0 if case.kernel == "fp32" else 2.0
+    """Bytes of a cached value."""
+    return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
 
 
 def _attention(
@@ -171,6 +184,14 @@ def _decode(case: Case, profile: HardwareProfile) -> Formula:
     return _attention(case, profile, 4.0 * width * batch * context, moved, rows, mean_context=context)
 
 
+def _latent_prefill(case: Case, profile: HardwareProfile) -> Formula:
+    batch, heads, tokens = case["batch"], case["heads"], case["tokens"]
+    keys, values = case["nope"] + case["rope"], case["value"]
+    pairs = batch * tokens * (tokens + 1) / 2
+    moved = batch * tokens * heads * (2 * keys + 2 * values) * ACTIVATION_BYTES
+    return _attention(case, profile, 2.0 * heads * (keys + values) * pairs, moved, batch * heads)
+
+
 def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
     batch, heads, context = case["batch"], case["heads"], case["context"]
     latent, rope = case["latent"], case["rope"]
@@ -180,7 +201,7 @@ def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
 
 
 def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
-    peak = _peak(profile, case.kernel)
+    peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
     bits = _BITS.get(case.kernel, 16.0)
@@ -266,7 +287,7 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
 
 
 class Predictor:
-    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer."""
+    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer, `unseen` is another."""
 
     def __init__(
         self,
@@ -275,36 +296,44 @@ class Predictor:
         on_gpu: bool,
         model: ModelSpec | None = None,
         host: HostTime | None = None,
+        unseen: ModelSpec | None = None,
     ) -> None:
         self.profile = profile
         self.on_gpu = on_gpu
         self._lookup = lookup_of(profile)
-        self._steps: dict[int, StepModel] = {}
+        self._steps: dict[tuple[str, int], StepModel] = {}
         self._model = model
+        self._unseen = unseen
         self._host = host
 
     def step_model(self, layers: int | None = None) -> StepModel:
         """The step model of the transformer, cut to `layers`."""
-        from capacity_validate.small_models import cut_layers
-
         if self._model is None:
             raise ValueError("no model was given")
-        depth = layers or self._model.num_layers
-        if depth not in self._steps:
-            self._steps[depth] = StepModel(
+        return self._step_model(self._model, layers or self._model.num_layers)
+
+    def _step_model(self, model: ModelSpec, depth: int) -> StepModel:
+        from capacity_validate.small_models import cut_layers
+
+        key = (model.name, depth)
+        if key not in self._steps:
+            self._steps[key] = StepModel(
                 StepSetting(
-                    model=cut_layers(self._model, depth),
+                    model=cut_layers(model, depth),
                     profile=self.profile,
                     host=self._host or HostTime(),
                     kernel_family=FAMILY,
                 )
             )
-        return self._steps[depth]
+        return self._steps[key]
 
     def seconds(self, case: Case) -> float | None:
         """None where the step model has nothing to say."""
-        if case.operator.startswith("model "):
-            steps = self.step_model(case["layers"])
+        if case.is_step:
+            model = self._model if case.operator.startswith("model ") else self._unseen
+            if model is None:
+                return None
+            steps = self._step_model(model, case["layers"])
             return steps.step_seconds(shape_of(case, steps.model.window_tokens))
         if case.operator == "bandwidth":
             moved = case["bytes"] * (2 if case.variant == "copy" else 1)

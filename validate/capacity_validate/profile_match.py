@@ -2,33 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile, profile_names
 from capacity_validate.devices import DeviceFacts
+from capacity_validate.provisional import provisional_profile, provisional_remark
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
+OTHER_CARD = {
+    "d",
+    "ti",
+    "super",
+    "laptop",
+    "mobile",
+    "mig",
+}  # words that make another card of the same family
 
 
 def match_profile(
-    facts: DeviceFacts, *, gpu: str | None = None, directories: tuple[str, ...] = ()
+    facts: DeviceFacts,
+    *,
+    gpu: str | None = None,
+    directories: tuple[str, ...] = (),
+    copied_bytes_per_s: Callable[[], float] | None = None,
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
     """The profile of a GPU, with remarks where the two disagree; `gpu` names one where the card is not known.
 
-    Raises InvalidInput for a card that no profile describes.
+    A card that no profile describes gets a provisional one; `copied_bytes_per_s` times a copy for it. Raises
+    InvalidInput where the driver says too little for that, or where `gpu` is another kind of card.
     """
     if gpu is not None:
         profile = load_profile(gpu, directories)
+        _require_kind(facts, profile)
         return profile, mismatches(facts, profile)
     candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
     scored = [(_likeness(facts, profile), profile) for profile in candidates]
     best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
     if best[1] is None or best[0] <= 0:
-        raise InvalidInput(
-            f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB); name the nearest "
-            "with --gpu (`capacity gpus` lists them), or write one and give its folder with --profiles"
-        )
+        copied = None if copied_bytes_per_s is None else copied_bytes_per_s()
+        made = provisional_profile(facts, copied_bytes_per_s=copied)
+        return made, (provisional_remark(made),)
     return best[1], mismatches(facts, best[1])
+
+
+def _require_kind(facts: DeviceFacts, profile: HardwareProfile) -> None:
+    """Raises InvalidInput where a named profile is of another kind of card: its calibration would be of neither."""
+    own, card = profile.compute_capability, facts.compute_capability
+    if own is not None and card is not None and own != card:
+        raise InvalidInput(
+            f"--gpu {profile.name} is of compute capability {own}, this {facts.name} of {card}: leave --gpu out, a "
+            "provisional profile is made of a card that none describes"
+        )
 
 
 def _words(text: str) -> set[str]:
@@ -42,7 +68,7 @@ def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
     family = {
         word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
     }
-    if not family <= card:
+    if not family <= card or (OTHER_CARD & card) - own:
         return 0.0
     if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
         return 0.0

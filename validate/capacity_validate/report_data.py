@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity_validate.cases import MeasuredCase, Status
-from capacity_validate.findings import Finding
+from capacity_validate.comparison import Comparison
+from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.timing import quantile
 
 SCHEMA = "capacity/validation/v1"
@@ -35,6 +36,22 @@ class CaseRow:
     bytes: float
     reference_error: float | None
     extra_bytes: float | None
+    how: str = ""  # timed by: thread time, wall time, events, graph
+    roof_fraction: float | None = None  # of its time that the work alone takes on the profile's roofs
+    standard_error: float = 0.0  # of the median, over it
+
+    @property
+    def is_step(self) -> bool:
+        return self.family.startswith(("model ", "unseen "))
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops / self.measured_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of a collective: its bus bandwidth, as nccl-tests define it."""
+        return self.bytes / self.measured_s
 
     @property
     def error_before(self) -> float | None:
@@ -173,11 +190,13 @@ class ValidationReport:
     interrupted: bool
     broken: tuple[str, ...]  # stages that failed, and why
     remarks: tuple[str, ...]
+    unseen: str | None = None  # the model whose steps no fit saw
+    engine: Comparison | None = None  # a real engine on the same device, against its simulation
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
         """Median absolute error of held-out operators, before and after calibration."""
-        rows = [r for r in self.cases if r.role == "held out" and not r.family.startswith("model ")]
+        rows = [r for r in self.cases if r.role == "held out" and not r.is_step]
         before = [abs(r.error_before) for r in rows if r.error_before is not None]
         after = [abs(r.error_after) for r in rows if r.error_after is not None]
         return (statistics.median(before), statistics.median(after)) if before and after else None
@@ -193,6 +212,9 @@ class ValidationReport:
         wrong = [case.id for case in self.not_timed if case.status == "wrong"]
         if wrong:
             failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
+        odd = [case.id for case in self.not_timed if case.status == "implausible"]
+        if odd:
+            failed.append(f"{len(odd)} cases have times that cannot be: {', '.join(odd[:3])}")
         crashed = [case.id for case in self.not_timed if case.status == "failed"]
         if crashed:
             failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
@@ -215,20 +237,55 @@ class ValidationReport:
                 "timed; give it a larger --budget."
             )
         times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
+        other = self._of_another_model
         if self.failures:
             return (
-                f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
-                f"holds: {'; '.join(self.failures)}."
+                f"On this {device} the calibrated model predicts {times} of what was measured{other}, but not "
+                f"everything holds: {'; '.join(self.failures)}."
             )
-        checked = ", and every technique checked gave the right result" if self.findings else ""
+        checked = (
+            f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
+        )
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
-            f"had not seen){checked}."
+            f"had not seen){other}{checked}."
         )
+
+    @property
+    def unseen_errors(self) -> tuple[float, float] | None:
+        """Median absolute errors of another model's prefills and decode steps, calibrated."""
+        prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
+        return None if prefill is None or decode is None else (prefill, decode)
+
+    @property
+    def _of_another_model(self) -> str:
+        errors = self.unseen_errors
+        if errors is None:
+            return ""
+        prefill, decode = errors
+        return (
+            f"; of {self.unseen}, a model that no fit saw, prefills within {prefill:.0%} "
+            f"and decode steps within {decode:.0%}"
+        )
+
+    @property
+    def _checked_on(self) -> str:
+        """Where techniques were checked, if not all were on the measured device."""
+        if self.environment.get("kind") == "cpu":
+            return ""
+        on_host = sum(f.device == ON_HOST for f in self.findings)
+        return f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases
+            {
+                **asdict(r),
+                "error_before": r.error_before,
+                "error_after": r.error_after,
+                "flops_per_s": r.flops_per_s,
+                "bytes_per_s": r.bytes_per_s,
+            }
+            for r in self.cases
         ]
         serving = [
             {**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving
@@ -239,7 +296,9 @@ class ValidationReport:
             "cases": rows,
             "findings": [{**asdict(f), "passed": f.passed} for f in self.findings],
             "serving": serving,
+            "engine": None if self.engine is None else self.engine.to_dict(),
             "operator_error": self.operator_error,
+            "unseen_errors": self.unseen_errors,
             "failures": self.failures,
             "verdict": self.verdict,
             "exit_code": self.exit_code,

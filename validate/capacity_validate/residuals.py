@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -20,10 +20,11 @@ from capacity.hardware.coefficients import Residuals
 from capacity.hardware.fits import Fit
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
-from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.cases import MeasuredCase
 from capacity_validate.fitting import fit_host_time
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import FEWEST_HELD_OUT
+from capacity_validate.splitting import split
 
 COVERAGE = 0.90
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}
@@ -35,6 +36,7 @@ class StepEvidence:
 
     host: HostTime
     held_out: Mapping[str, tuple[tuple[float, float], ...]]  # by phase: prefill, decode
+    unseen: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # of a second model
 
 
 def whole_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
@@ -45,9 +47,17 @@ def whole_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
 
 
 def step_evidence(
-    measured: Sequence[MeasuredCase], model: ModelSpec, profile: HardwareProfile, *, on_gpu: bool
+    measured: Sequence[MeasuredCase],
+    model: ModelSpec,
+    profile: HardwareProfile,
+    *,
+    on_gpu: bool,
+    unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Judge `profile`, fitted to half of the kernels, by steps of `model`; None where there are none."""
+    """Judge `profile`, fitted to kernels that were not held out, by steps of `model`; None where there are none.
+
+    Steps of a model that no fit sees are judged with the first model's host time.
+    """
     steps = whole_steps(measured)
     if not steps:
         return None
@@ -56,12 +66,18 @@ def step_evidence(
     plain = Predictor(profile, on_gpu=on_gpu, model=model)
     graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps are named so
     host = fit_host_time(fitted, plain.step_model(depth), window_tokens=model.window_tokens, graphs=graphs)
-    judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host)
-    pairs: dict[str, tuple[tuple[float, float], ...]] = {}
-    for phase, operator in _PHASES.items():
-        own = [m for m in held_out if m.case.operator == operator]
-        pairs[phase] = tuple((judge.seconds(m.case) or math.nan, m.seconds) for m in own)
-    return StepEvidence(host=host, held_out=pairs)
+    judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+
+    def pairs(steps: Sequence[MeasuredCase], operator: str) -> tuple[tuple[float, float], ...]:
+        own = [m for m in steps if m.case.operator == operator]
+        return tuple((judge.seconds(m.case) or math.nan, m.seconds) for m in own)
+
+    others = [m for m in measured if m.status == "ok"] if unseen is not None else []
+    return StepEvidence(
+        host=host,
+        held_out={phase: pairs(held_out, operator) for phase, operator in _PHASES.items()},
+        unseen={phase: pairs(others, f"unseen {phase}") for phase in _PHASES},
+    )
 
 
 def prediction_band(
@@ -79,25 +95,38 @@ def prediction_band(
 
 
 def earned_residuals(
-    evidence: StepEvidence | None, model: ModelSpec | None, base: Mapping[str, Residuals], *, source: str
+    evidence: StepEvidence | None,
+    model: ModelSpec | None,
+    base: Mapping[str, Residuals],
+    *,
+    source: str,
+    unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
     """Bands by regime, and why a phase has none.
 
     Where `base` has a band that engines earned on this GPU, the wider bound of the two holds on each side: the
-    harness's own loop says nothing of an engine's.
+    harness's own loop says nothing of an engine's. Steps of a second model count beside those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "no steps of a whole model, or no name of it, in the evidence"}
+    by_regime: dict[str, list[tuple[float, float]]] = {}
+    for spec, found in ((model, evidence.held_out), (unseen, evidence.unseen)):
+        if spec is None:
+            continue
+        for phase, pairs in found.items():
+            regime = "decode_moe" if phase == "decode" and spec.is_moe else phase
+            by_regime.setdefault(regime, []).extend(pairs)
+    of = model.name if unseen is None else f"{model.name} and {unseen.name}"
     bands: dict[str, Residuals] = {}
     refused: dict[str, str] = {}
-    for phase, pairs in evidence.held_out.items():
-        regime = "decode_moe" if phase == "decode" and model.is_moe else phase
-        if len(pairs) < FEWEST_HELD_OUT:
+    for regime, together in by_regime.items():
+        if len(together) < FEWEST_HELD_OUT:
             refused[f"error band of {regime}"] = (
-                f"{len(pairs)} held-out steps are too few, {FEWEST_HELD_OUT} are needed"
+                f"{len(together)} held-out steps are too few, {FEWEST_HELD_OUT} are needed"
             )
             continue
-        bands[regime] = _residuals(pairs, base.get(regime), source=source)
+        text = f"{source}, {of} in the harness's own loop"
+        bands[regime] = _residuals(together, base.get(regime), source=text)
     return bands, refused
 
 
@@ -113,7 +142,7 @@ def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *
         "source": text,
         "date": date.today().isoformat(),
         "rows": len(pairs),
-        "held_out_by": "half of the steps, by digest; kernels and host time fitted to the other half",
+        "held_out_by": "every other prompt length and decode batch; kernels and host time fitted to the others",
         "median_error": round(errors[len(errors) // 2], 4),
         "p90_error": round(float(np.quantile(errors, 0.9)), 4),
     }

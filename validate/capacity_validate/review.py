@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity_validate.calibrating import base_profile, combined, model_of
-from capacity_validate.cases import MeasuredCase, read_measurements, split
+from capacity_validate.calibrating import base_profile, combined, model_of, unseen_of
+from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
+from capacity_validate.splitting import split
+from capacity_validate.timing_remarks import timing_remarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,9 @@ class Review:
     classes: tuple[ClassErrors, ...]
     constants: tuple[ConstantRow, ...]
     refused: Mapping[str, str]
+    remarks: tuple[
+        str, ...
+    ] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first; each case with its errors."""
@@ -64,11 +70,12 @@ def review(
     fits, refused = fit_families(cases, profile, source="review", on_gpu=on_gpu)
     calibrated = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None if model is None else step_evidence(cases, model, calibrated, on_gpu=on_gpu)
-    before = Predictor(profile, on_gpu=on_gpu, model=model)
+    unseen = unseen_of(files)
+    before = Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen)
     after = before
     if fits:
         host = None if evidence is None else evidence.host
-        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host)
+        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
     judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
     rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
@@ -84,6 +91,11 @@ def review(
             for name, (old, new) in fit.moved.items()
         ),
         refused={entry.target.label: entry.reason for entry in refused},
+        remarks=(
+            *timing_remarks(cases),
+            *odd_shapes(cases, fits, profile, on_gpu=on_gpu),
+            *bound_remarks(fits),
+        ),
     )
 
 
@@ -105,6 +117,9 @@ def case_rows(
             bytes=m.bytes,
             reference_error=m.reference_error,
             extra_bytes=m.extra_bytes,
+            how=m.timing.how if m.timing else "",
+            roof_fraction=roof_fraction(m, before.profile),
+            standard_error=m.timing.standard_error if m.timing else 0.0,
         )
         for m in cases
         if m.status == "ok"
@@ -117,7 +132,7 @@ def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
     groups["steps"] = whole_steps(list(cases))
-    roles: dict[str, Role] = {}
+    roles: dict[str, Role] = {m.case.id: "held out" for m in cases if m.case.operator.startswith("unseen ")}
     for members in groups.values():
         fitted, held_out = split(members)
         roles |= {m.case.id: "fitted" for m in fitted}

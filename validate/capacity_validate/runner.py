@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from capacity.base.errors import CapacityError
+from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
+from capacity_validate.plausibility import ENOUGH_IMPLAUSIBLE, all_alike, drift, too_fast
+from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merged
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
 from capacity_validate.trouble import (
@@ -38,9 +41,27 @@ class _Pooled:
     calls: int = 1
     error: float | None = None
     extra_bytes: float | None = None
+    passes: int = 0
+
+    @classmethod
+    def of(cls, measured: MeasuredCase | None) -> _Pooled:
+        """What an earlier process timed of a case; nothing where it did not, or kept no samples."""
+        timing = None if measured is None or measured.status != "ok" else measured.timing
+        if measured is None or timing is None or not timing.samples:
+            return cls()
+        return cls(
+            samples=list(timing.samples),
+            held_down=[False] * len(timing.samples),
+            how=timing.how,
+            calls=timing.calls_per_sample,
+            error=measured.reference_error,
+            extra_bytes=measured.extra_bytes,
+            passes=measured.passes,
+        )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
         """One pass's samples, with what the clocks did; those of another kind than the first pass's are dropped."""
+        self.passes += 1
         if self.how not in (None, samples.how):
             return
         self.how, self.calls = samples.how, samples.calls
@@ -58,13 +79,20 @@ class _Pooled:
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
         return summarise_samples(
-            free if enough else self.samples, self.how, calls=self.calls, held_down=sum(self.held_down)
+            free if enough else self.samples,
+            self.how,
+            calls=self.calls,
+            held_down=sum(self.held_down),
+            slowed=not enough,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took."""
+    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took.
+
+    `stopped`: why the run was ended before its time, for its times could not be; `drift` is from first pass to last.
+    """
 
     timed: int
     skipped: int
@@ -72,13 +100,16 @@ class RunOutcome:
     passes: int
     seconds: float
     interrupted: bool
+    drift: float = 0.0
+    stopped: str = ""
 
 
 @dataclass(slots=True)
 class CaseRunner:
     """Times cases on one device. Each pass takes every case once more, so that slow drift touches all alike.
 
-    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model).
+    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model). Times are held
+    against `datasheet` as they come: a few that cannot be end the run.
     """
 
     bench: Bench
@@ -87,7 +118,11 @@ class CaseRunner:
     case_s: float
     own_calls: Callable[[Case], Prepared | None] = lambda case: None  # noqa: ARG005
     telemetry: Telemetry | None = None
+    datasheet: HardwareProfile | None = None
     _pooled: dict[str, _Pooled] = field(default_factory=dict)
+    _implausible: dict[str, str] = field(default_factory=dict)
+    _first_s: dict[str, float] = field(default_factory=dict)  # medians of the first pass
+    _last_s: dict[str, float] = field(default_factory=dict)  # of later ones
 
     def run(
         self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
@@ -97,13 +132,13 @@ class CaseRunner:
         Raises DeviceLost where only a fresh process can go on, and InvalidInput where torch lacks this GPU.
         """
         start = time.monotonic()
-        todo = [case for case in cases if not self.log.settled(case)]
+        todo = [case for case in cases if not self.log.settled(case, passes=passes)]
         done, finished, interrupted = 0, 0, False
         total = len(todo) * passes
         try:
-            for _ in range(passes):
-                for case in list(todo):
-                    if time.monotonic() > deadline:
+            for number in range(1, passes + 1):
+                for case in [case for case in todo if self._pool(case).passes < number]:
+                    if time.monotonic() > deadline or self._stopped:
                         break
                     if not self._one(case):
                         todo.remove(case)
@@ -125,7 +160,24 @@ class CaseRunner:
             passes=finished,
             seconds=time.monotonic() - start,
             interrupted=interrupted,
+            drift=drift(self._first_s, self._last_s),
+            stopped=self._stopped,
         )
+
+    @property
+    def _stopped(self) -> str:
+        """Why nothing that follows would be worth its time; empty: all is well."""
+        if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
+            return ""
+        worst = "; ".join(
+            f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE]
+        )
+        return f"{len(self._implausible)} cases have times that cannot be ({worst})"
+
+    def _pool(self, case: Case) -> _Pooled:
+        if case.id not in self._pooled:
+            self._pooled[case.id] = _Pooled.of(self.log.done.get(case.id))
+        return self._pooled[case.id]
 
     def _status(self, case: Case) -> str | None:
         measured = self.log.done.get(case.id)
@@ -166,7 +218,7 @@ class CaseRunner:
     def _record_failure(self, case: Case, status: Status, text: str, *, attempts: int | None) -> None:
         """What an earlier pass timed stays, with a note; else the case's failure."""
         timed = self.log.done.get(case.id)
-        if case.id in self._pooled and timed is not None and timed.status == "ok":
+        if timed is not None and timed.status == "ok":
             self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
             return
         self.log.add(
@@ -176,7 +228,7 @@ class CaseRunner:
         )
 
     def _timed(self, case: Case, prepared: Prepared) -> bool:
-        pooled = self._pooled.setdefault(case.id, _Pooled())
+        pooled = self._pool(case)
         if pooled.samples and prepared.sustained_s:
             return True
         if pooled.error is None and prepared.check is not None:
@@ -199,21 +251,37 @@ class CaseRunner:
             capturable=prepared.capturable and pooled.how in (None, "graph"),
         )
         pooled.add(samples, self.telemetry)
-        self.log.add(
-            MeasuredCase(
-                case=case,
-                status="ok",
-                timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
-                flops=prepared.flops,
-                bytes=prepared.bytes,
-                reference_error=pooled.error,
-                extra_bytes=pooled.extra_bytes,
-                burst_s=_burst_s(samples) if prepared.sustained_s else None,
-                conditions=merged(pooled.conditions),
-                note=prepared.note,
-            )
+        own_s = summarise_samples(samples.seconds, samples.how).seconds
+        (self._last_s if case.id in self._first_s else self._first_s)[case.id] = own_s
+        measured = MeasuredCase(
+            case=case,
+            status="ok",
+            timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
+            flops=prepared.flops,
+            bytes=prepared.bytes,
+            reference_error=pooled.error,
+            extra_bytes=pooled.extra_bytes,
+            burst_s=_burst_s(samples) if prepared.sustained_s else None,
+            conditions=merged(pooled.conditions),
+            passes=pooled.passes,
+            note=prepared.note,
         )
-        return True
+        self.log.add(measured)
+        return self._plausible(measured)
+
+    def _plausible(self, measured: MeasuredCase) -> bool:
+        """Whether the time can be; what cannot is marked so, and no fit takes it."""
+        if self.datasheet is None:
+            return True
+        reason = too_fast(measured, self.datasheet)
+        doubts = {} if reason is None else {measured.case.id: reason}
+        shape = measured.case.family, shape_key(measured.case)
+        alike = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
+        doubts = all_alike(alike, self.datasheet) | doubts
+        for name, why in doubts.items():
+            self._implausible[name] = why
+            self.log.add(replace(self.log.done[name], status="implausible", note=why))
+        return measured.case.id not in doubts
 
 
 def _burst_s(samples: Samples) -> float:

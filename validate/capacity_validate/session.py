@@ -17,14 +17,17 @@ from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.preflight import preflight
 from capacity_validate.profile_match import match_profile
+from capacity_validate.provisional import is_provisional, provisional_remark
 from capacity_validate.runner import Progress
-from capacity_validate.timing import RunClock, run_clock_for
+from capacity_validate.surroundings import conditions_of, host_of
+from capacity_validate.timing import RunClock, run_clock_for, stopwatch_for
 from capacity_validate.trouble import free_memory
 
 if TYPE_CHECKING:
     from capacity_validate.transformer import Transformer
 
 MEASUREMENTS = "measurements.jsonl"
+COPIED_BYTES = 2**29  # to time a card's memory by, many times its L2 cache
 REPORT_S = 2.0  # of CPU time, to fit, draw and write
 
 
@@ -93,6 +96,12 @@ class Session:
         """The clock of runs of a whole model: the wall's, or a CPU thread's own."""
         return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
+    def free_bytes(self) -> float:
+        """Of the device's memory, now."""
+        if self.on_gpu:
+            return float(self.torch.cuda.mem_get_info(self.facts.torch_name)[0])
+        return float(self.facts.memory_free_bytes)
+
     def free_memory(self) -> None:
         """Give back what a stage that ran out of memory held."""
         free_memory(self.torch, self.facts.torch_name)
@@ -117,7 +126,11 @@ def open_session(
     path = folder / MEASUREMENTS
     profile, remarks = _profile(torch, facts, path, gpu=gpu, profiles=profiles)
     flight = preflight(torch, facts.torch_name)
-    log = MeasurementLog(path, {**_header(facts, campaign, profile), "preflight": dict(flight.answers)})
+    header = _header(facts, campaign, profile) | {
+        "preflight": dict(flight.answers),
+        "conditions": conditions_of(torch, facts, campaign, seed=seed),
+    }
+    log = MeasurementLog(path, header)
     if log.done:
         remarks += (f"continued {path}: {len(log.done)} cases were there",)
     session = Session(
@@ -138,27 +151,53 @@ def _profile(
     torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
     """The profile that the device is judged by; a CPU's is measured, or read from the file that is continued."""
+    begun = _profile_of_file(path)
     if facts.kind == "cuda":
-        profile, remarks = match_profile(facts, gpu=gpu, directories=profiles)
         torch.cuda.set_device(facts.torch_name)
-        return profile, tuple(remarks)
+        if begun is not None and gpu is None:
+            return begun, (provisional_remark(begun),)
+        return match_profile(
+            facts,
+            gpu=gpu,
+            directories=profiles,
+            copied_bytes_per_s=lambda: copy_rate(torch, facts.torch_name, facts.memory_free_bytes),
+        )
     torch.set_num_threads(facts.compute_units)
-    if path.exists() and path.stat().st_size:
-        measurements = read_measurements(path)
-        if measurements.profile_toml is not None:
-            return parse_profile(measurements.profile_toml, origin=path), ()
+    if begun is not None:
+        return begun, ()
     from capacity_validate.cpu_profile import measure_cpu_profile
 
     return measure_cpu_profile(torch, facts), ()
 
 
+def _profile_of_file(path: Path) -> HardwareProfile | None:
+    """The profile that a continued file was begun with, where it carries one."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    text = read_measurements(path).profile_toml
+    return None if text is None else parse_profile(text, origin=path)
+
+
+def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
+    """Bytes/s read plus written by the best of a few large copies on a GPU."""
+    count = int(min(COPIED_BYTES, free_bytes / 8)) // 4
+    source = torch.empty(count, device=device, dtype=torch.float32).normal_()
+    target = torch.empty_like(source)
+    samples = stopwatch_for(torch, device).sample(
+        [lambda: target.copy_(source)], budget_s=0.2, at_least=5, at_most=50, capturable=False
+    )
+    return 8.0 * count / min(samples.seconds)
+
+
 def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
     """First line of a measurement file."""
     header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
-    if facts.kind == "cpu":
+    if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)
     transformer = campaign.plan(facts.kind).transformer
-    return header if transformer is None else {**header, "model": transformer.model}
+    unseen = campaign.plan(facts.kind).unseen
+    header |= {} if transformer is None else {"model": transformer.model}
+    return header if unseen is None else {**header, "unseen": unseen.model}
 
 
 def environment(facts: DeviceFacts) -> dict[str, Any]:
@@ -170,4 +209,5 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
         "torch": facts.torch_version,
         "python": platform.python_version(),
         "facts": facts.as_json(),
+        "host": host_of(facts),
     }

@@ -28,7 +28,13 @@ WARM_UP_S = 0.02  # on a GPU, at least: clocks fall when it idles between two ca
 WARM_UP_MOST_S = 0.3
 SETTLED = 0.02  # two medians that differ by less: the clocks have risen
 SAMPLES_KEPT = 200  # of one case, in the file
+BATCH = 16  # samples between two looks at their standard error
+FEWEST_KNOWN = 32
+KNOWN = 0.002  # standard error of a median: far below what a fit can explain
 OUTLIER_FACTOR = 2.0  # times the median
+MEDIAN_OVER_SPREAD = (
+    1.2533 / 2.5631
+)  # sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +42,8 @@ class Timing:
     """Times of one case. `seconds` is the median; `drift` compares the last third with the first.
 
     Each sample is a call's time, by graph the mean of `calls_per_sample` calls. `samples` are those that count, evenly
-    thinned where there are many; `held_down` were left out, for the clocks were held down when they were taken.
+    thinned where there are many; `held_down` were left out, for the clocks were held down when they were taken; where
+    hardly any was free, `slowed` says so, and all count.
     """
 
     seconds: float
@@ -49,11 +56,17 @@ class Timing:
     calls_per_sample: int = 1
     samples: tuple[float, ...] = ()
     held_down: int = 0
+    slowed: bool = False
 
     @property
     def spread(self) -> float:
         """From the 10 % to the 90 % quantile, over the median."""
         return (self.high_s - self.low_s) / self.seconds if self.seconds else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Of the median, over it: as of a normal law whose 10 % and 90 % quantiles are those seen."""
+        return MEDIAN_OVER_SPREAD * self.spread / math.sqrt(self.repetitions)
 
 
 class Samples(NamedTuple):
@@ -76,7 +89,9 @@ class Samples(NamedTuple):
         return instants
 
 
-def summarise_samples(samples: Sequence[float], how: How, *, calls: int = 1, held_down: int = 0) -> Timing:
+def summarise_samples(
+    samples: Sequence[float], how: How, *, calls: int = 1, held_down: int = 0, slowed: bool = False
+) -> Timing:
     """One `Timing` of all samples, in the order in which they were taken. Needs at least one."""
     ordered = sorted(samples)
     median = statistics.median(ordered)
@@ -93,7 +108,15 @@ def summarise_samples(samples: Sequence[float], how: How, *, calls: int = 1, hel
         calls_per_sample=calls,
         samples=tuple(float(f"{sample:.4g}") for sample in samples[:: -(-len(samples) // SAMPLES_KEPT)]),
         held_down=held_down,
+        slowed=slowed,
     )
+
+
+def is_known(samples: Sequence[float]) -> bool:
+    """Whether the median's standard error is so small that more samples of this pass would teach nothing."""
+    if len(samples) < FEWEST_KNOWN:
+        return False
+    return summarise_samples(samples, "events").standard_error <= KNOWN
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -147,6 +170,8 @@ class CpuStopwatch:
         samples: list[float] = []
         deadline = time.perf_counter() + budget_s
         while len(samples) < at_most and (len(samples) < at_least or time.perf_counter() < deadline):
+            if len(samples) % BATCH == 0 and is_known(samples):
+                break
             call = calls[len(samples) % len(calls)]
             start = clock()
             call()
@@ -210,7 +235,7 @@ class CudaStopwatch:
         count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
         seconds: Any = self._captures.aside(
-            lambda: self._events(calls, count)
+            lambda: self._until_known(calls, count)
         )  # where its memory is cached by now
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
@@ -244,6 +269,14 @@ class CudaStopwatch:
         self.synchronize()
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
+    def _until_known(self, calls: Sequence[Call], most: int) -> list[float]:
+        """Up to `most` samples, fewer where they agree; work is queued batch by batch."""
+        seconds: list[float] = []
+        while len(seconds) < most and not is_known(seconds):
+            turned = len(seconds) % len(calls)
+            seconds += self._events([*calls[turned:], *calls[:turned]], min(BATCH, most - len(seconds)))
+        return seconds
+
     def _graphed(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
@@ -266,7 +299,7 @@ class CudaStopwatch:
         once = statistics.median(self._events(replay, 3))
         count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
-        seconds = [replayed / inner for replayed in self._events(replay, count)]
+        seconds = [replayed / inner for replayed in self._until_known(replay, count)]
         ended_s = time.monotonic()
         graph.reset()
         return Samples(seconds, "graph", calls=inner, began_s=began_s, ended_s=ended_s)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from capacity_validate.cases import MeasuredCase
 
-MOSTLY = 0.5  # of a case's samples
 NAMED = 5  # cases in a remark, at most
 
 
@@ -15,13 +14,12 @@ def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     remarks = [_burst_remark(m) for m in timed if m.burst_s]
     if held := [m for m in timed if m.timing is not None and m.timing.held_down]:
-        throughout = [
-            m for m in held if m.timing is not None and m.timing.held_down > MOSTLY * m.timing.repetitions
-        ]
-        remarks.append(f"clocks were held down in samples of {len(held)} cases, which were left out")
-        if throughout:
+        if partly := [m for m in held if not m.slowed]:
+            remarks.append(f"clocks were held down in samples of {len(partly)} cases, which were left out")
+        if throughout := [m for m in held if m.slowed]:
             remarks.append(
-                f"clocks were held down throughout {_names(throughout)}: their times are the slow card's"
+                f"clocks were held down throughout {_names(throughout)}: their times are the slow card's, "
+                "no fit takes them"
             )
     if gaps := [m for m in timed if m.has_launch_gaps]:
         remarks.append(

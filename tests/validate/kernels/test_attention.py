@@ -9,6 +9,19 @@ torch = pytest.importorskip("torch")
 from capacity_validate.cases import make_case  # noqa: E402
 from capacity_validate.kernels import Bench, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
+from capacity_validate.predictions import (  # noqa: E402
+    Predictor,
+    Target,
+    constants_of,
+    formula,
+    lookup_of,
+    target_of,
+)
+from invented_kernels import H200  # noqa: E402
+
+from capacity.hardware.power import sustained  # noqa: E402
+from capacity.model import load_model  # noqa: E402
+from capacity.step import prefill_shape  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,3 +53,37 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
 
     assert created(512, "math") / created(128, "math") > 10
     assert created(512, "flash") / created(128, "flash") < 5
+
+
+def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
+    """Queries in 16 bit over an FP8 cache: right, half the bytes, and constants of their own."""
+    sizes = {"batch": 3, "context": 200, "heads": 8, "kv_heads": 2, "head_dim": 32}
+    bench = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+    half, eight = (
+        prepare(make_case("decode_attention", kernel, variant="paged", **sizes), bench)
+        for kernel in ("bf16", "fp8")
+    )
+    assert eight.check is not None
+    assert eight.check() < eight.tolerance
+    assert eight.bytes < 0.6 * half.bytes
+    case = make_case("decode_attention", "fp8", variant="paged", **sizes)
+    assert target_of(case, on_gpu=True) == Target("decode_attention", "8bit")
+
+
+def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> None:
+    """Its FLOPs and bytes are those of the operator of a step of DeepSeek-V2-Lite with that prompt."""
+    bench = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+    small = make_case("mla_prefill", "fp32", batch=1, tokens=96, heads=4, nope=64, rope=32, value=64)
+    built = prepare(small, bench)
+    assert built.check is not None
+    assert built.check() < built.tolerance
+    case = make_case("mla_prefill", "bf16", batch=1, tokens=1024, heads=16, nope=128, rope=64, value=128)
+    function = formula(case, H200)
+    assert function is not None
+    constants = sustained(constants_of(case, lookup_of(H200), on_gpu=True), H200)  # steps hold lower clocks
+    model = load_model("deepseek-v2-lite")
+    steps = Predictor(H200, on_gpu=True, model=model).step_model()
+    (operator,) = (
+        op for op in steps.step_cost(prefill_shape(1, 1024)).operators if op.name == "attention prefill"
+    )
+    assert function(constants) == pytest.approx(operator.seconds / model.num_layers, rel=1e-6)

@@ -17,6 +17,8 @@ from capacity_validate.stages import steps  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 
+from capacity.hardware import load_profile  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -54,9 +56,10 @@ def test_the_kernels_share_is_of_what_the_model_left() -> None:
     )
     session = SimpleNamespace(
         torch=fake.torch, facts=facts, on_gpu=True, missing={}, log=None, generator=lambda: None,
-        plan=SimpleNamespace(case_s=0.1), transformer=None,
+        plan=SimpleNamespace(case_s=0.1), transformer=None, profile=load_profile("h200"),
+        free_bytes=lambda: float(fake.torch.cuda.mem_get_info("cuda:0")[0]),
     )  # fmt: skip
-    runner = steps._runner(session, None)  # type: ignore[arg-type]
+    runner = steps.runner_of(session, None)  # type: ignore[arg-type]
     assert runner.bench.memory_limit_bytes == steps.KERNELS_SHARE * 4 * GIB
     assert runner.bench.copies(GIB) == 1
 

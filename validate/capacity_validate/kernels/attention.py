@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
+from capacity_validate.kernels.installed import PACKAGES, paged_decode_call, prefill_call
 from capacity_validate.kernels.prepared import (
     Bench,
     Prepared,
@@ -16,7 +18,12 @@ from capacity_validate.kernels.prepared import (
     relative_error,
 )
 
-ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}
+ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
+# of a result, that a reference in float64 is computed for
+CHECKED_ROWS = 8
+CHECKED_SEQUENCES = 2
+CHECKED_KV_HEADS = 2
+CHECKED_LATENT_HEADS = 4
 _BACKENDS = {
     "flash": "FLASH_ATTENTION",
     "efficient": "EFFICIENT_ATTENTION",
@@ -31,7 +38,8 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize
     moved = item * batch * tokens * d * (2 * heads + 2 * kv_heads)
-    backend = _backend(bench, case.variant)
+    installed = case.variant in PACKAGES
+    backend = None if installed else _backend(bench, case.variant)
 
     def inputs() -> tuple[Any, Any, Any]:
         q = bench.random(batch, heads, tokens, d, dtype=dtype)
@@ -39,13 +47,16 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
         return q, k, v
 
     sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
-    calls = [_sdpa_call(bench, backend, *one, causal=True) for one in sets]
+    calls = [
+        prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one, causal=True)
+        for one in sets
+    ]
     attempt(calls[0])
 
     def check() -> float:
-        q, k, v = (x[:1, :, -min(64, tokens) :] if i == 0 else x[:1] for i, x in enumerate(sets[0]))
-        reference = reference_attention(bench.torch, q, k, v, first_position=tokens - q.shape[2])
-        return relative_error(bench.torch, calls[0]()[:1, :, -q.shape[2] :], reference)
+        places = sampled(tokens, CHECKED_ROWS)
+        q, k, v = (x[:1] for x in sets[0])
+        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
 
     return Prepared(
         calls=calls,
@@ -85,24 +96,46 @@ def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bo
     return call
 
 
-def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None) -> Any:
-    """Plain softmax attention in float64. [batch, heads, queries, d]; KV heads are repeated to the query heads.
+def reference_attention(
+    torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
+) -> Any:
+    """Plain softmax attention in float64, where the inputs are. [batch, heads, queries, d]; KV heads serve groups.
 
-    `first_position`: the first query's place in the context, for a causal mask; None: every query sees all.
+    `first_position`: the first query's place in the context, for a causal mask, or `positions` of each query; neither:
+    every query sees all.
     """
-    q, k, v = (x.detach().double().cpu() for x in (q, k, v))
+    q, k, v = (x.detach().double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if first_position is not None:
-        positions = torch.arange(q.shape[2]) + first_position
-        scores = scores.masked_fill(torch.arange(k.shape[2])[None, :] > positions[:, None], float("-inf"))
+        positions = range(first_position, first_position + q.shape[2])
+    if positions is not None:
+        places = torch.tensor(list(positions), device=q.device)
+        seen = torch.arange(k.shape[2], device=q.device)
+        scores = scores.masked_fill(seen[None, :] > places[:, None], float("-inf"))
     return torch.softmax(scores, dim=-1) @ v
+
+
+def sampled(count: int, most: int) -> list[int]:
+    """Up to `most` of so many places, both ends among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
+
+
+def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: Any = None) -> float:
+    """Relative error of some KV heads with their query heads: all heads of a long context in float64 take seconds."""
+    groups = q.shape[1] // k.shape[1]
+    chosen = sampled(k.shape[1], CHECKED_KV_HEADS)
+    queries = [head * groups + member for head in chosen for member in range(groups)]
+    reference = reference_attention(torch, q[:, queries], k[:, chosen], v[:, chosen], positions=positions)
+    return relative_error(torch, out[:, queries], reference)
 
 
 def decode_attention(case: Case, bench: Bench) -> Prepared:
     """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
-    if case.variant == "paged":
+    if case.variant in ("paged", "flashinfer"):
         return _paged_decode(case, bench)
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, dtype = case["context"], bench.dtype(case.kernel)
@@ -119,8 +152,13 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
     calls = [partial(sdpa, *one) for one in sets]
 
     def check() -> float:
-        reference = reference_attention(bench.torch, *(x[:2] for x in sets[0]))
-        return relative_error(bench.torch, calls[0]()[:2], reference)
+        rows = sampled(batch, CHECKED_SEQUENCES)
+        q, k, v = (x[rows] for x in sets[0])
+        heads_checked = sampled(kv_heads, CHECKED_KV_HEADS)
+        q, k, v = (x[:, heads_checked] for x in (q, k, v))
+        out = calls[0]()[rows][:, heads_checked]
+        reference = reference_attention(bench.torch, q.flatten(1, 2).unsqueeze(2), k, v)
+        return relative_error(bench.torch, out.flatten(1, 2).unsqueeze(2), reference)
 
     return _decode_prepared(case, bench, calls, check, cache_bytes)
 
@@ -148,15 +186,17 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
     torch = bench.torch
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, block, dtype = case["context"], case.get("block", 16), bench.dtype(case.kernel)
+    cached = torch.float8_e4m3fn if case.kernel == "fp8" else dtype  # the cache alone; queries stay 16 bit
     blocks_each = -(-context // block)
     total = batch * blocks_each
-    cache_bytes = 2 * total * block * kv_heads * d * dtype.itemsize
+    cache_bytes = 2 * total * block * kv_heads * d * cached.itemsize
     contexts = torch.full((batch,), context, device=bench.device, dtype=torch.int32)
 
     q = bench.random(batch, heads, d, dtype=dtype)
     copies = bench.copies(cache_bytes)
     keys, values = (
-        bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part) for part in range(2)
+        [one.to(cached) for one in bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part)]
+        for part in range(2)
     )
 
     def table() -> Any:
@@ -164,21 +204,54 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
         return order.view(batch, blocks_each)
 
     sets = [(q, k, v, table()) for k, v in zip(keys, values, strict=True)]
-    calls = [
-        partial(paged_decode_attention, *one, contexts, max_context=context, contexts_cpu=[context] * batch)
-        for one in sets
-    ]
+    if case.variant == "flashinfer":
+        calls = [paged_decode_call(bench, *one, context=context) for one in sets]
+        attempt(calls[0])
+    else:
+        ours = partial(paged_decode_attention, max_context=context, contexts_cpu=[context] * batch)
+        calls = [partial(ours, *one, contexts) for one in sets]
 
     def check() -> float:
         q, k, v, table = sets[0]
-        rows = min(2, batch)
+        rows = sampled(batch, CHECKED_SEQUENCES)
         k, v = (
-            x[table[:rows].long()].reshape(rows, -1, kv_heads, d)[:, :context].transpose(1, 2) for x in (k, v)
+            x.to(dtype)[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
+            for x in (k, v)
         )
-        reference = reference_attention(torch, q[:rows].unsqueeze(2), k, v).squeeze(2)
-        return relative_error(torch, calls[0]()[:rows], reference)
+        return sampled_error(torch, q[rows].unsqueeze(2), k, v, calls[0]()[rows].unsqueeze(2))
 
     return _decode_prepared(case, bench, calls, check, cache_bytes)
+
+
+def mla_prefill(case: Case, bench: Bench) -> Prepared:
+    """Causal attention of whole prompts under MLA, keys and values expanded: values are narrower than keys."""
+    from capacity_validate.kernels.causal import causal_attention
+
+    batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
+    keys, width = case["nope"] + case["rope"], case["value"]
+
+    def inputs() -> tuple[Any, Any, Any]:
+        q, k = (bench.random(batch, heads, tokens, keys, dtype=dtype) for _ in range(2))
+        return q, k, bench.random(batch, heads, tokens, width, dtype=dtype)
+
+    sets = [inputs() for _ in range(2)]
+    used: Counter[str] = Counter()
+    calls = [partial(causal_attention, *one, used=used) for one in sets]
+    attempt(calls[0])
+
+    def check() -> float:
+        places = sampled(tokens, CHECKED_ROWS)
+        q, k, v = (x[:1] for x in sets[0])
+        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
+
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
+        bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
+        note=f"ran as {', '.join(used)}" if used else "",
+    )
 
 
 def mla_decode(case: Case, bench: Bench) -> Prepared:
@@ -195,9 +268,10 @@ def mla_decode(case: Case, bench: Bench) -> Prepared:
     calls = [partial(absorbed_decode, torch, *one, latent=latent, scale=scale) for one in sets]
 
     def check() -> float:
-        q, cache = (x[:2].detach().double().cpu() for x in sets[0])
-        weights = torch.softmax(q @ cache.transpose(1, 2) * scale, dim=-1)
-        return relative_error(torch, calls[0]()[:2], weights @ cache[..., :latent])
+        rows, some = sampled(batch, CHECKED_SEQUENCES), sampled(heads, CHECKED_LATENT_HEADS)
+        q, cache = (x[rows].detach().double() for x in sets[0])
+        weights = torch.softmax(q[:, some] @ cache.transpose(1, 2) * scale, dim=-1)
+        return relative_error(torch, calls[0]()[rows][:, some], weights @ cache[..., :latent])
 
     return Prepared(
         calls=calls,

@@ -16,6 +16,13 @@ from capacity_validate.kernels.prepared import (
 )
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
+# bits of a value, the scales of its block among them
+WEIGHT_BITS = {
+    "fp32": 32, "tf32": 32, "fp8": 8, "fp8_rowwise": 8, "fp8_block": 8, "int8": 8, "mxfp8": 8.25, "nvfp4": 4.5,
+    "w4a16": 4.25,
+}  # fmt: skip
+ACTIVATION_BITS = {**WEIGHT_BITS, "fp8_block": 8.25, "w4a16": 16}
+OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
 FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
 QUANTIZED_ROWS = 4096  # at a time: a whole tensor in fp32 would take four times the weights
@@ -32,15 +39,17 @@ def gemm(case: Case, bench: Bench) -> Prepared:
     builders = {
         "fp8": _fp8_per_tensor,
         "fp8_rowwise": _fp8_row_wise,
+        "fp8_block": _block_scaled,
+        "mxfp8": _block_scaled,
+        "nvfp4": _block_scaled,
         "int8": _int8,
         "w4a16": _int4,
     }
     build: Any = builders.get(case.kernel, _plain)
     m, n, k = case["m"], case["n"], case["k"]
-    bits = {"fp32": 32, "tf32": 32, "fp8": 8, "fp8_rowwise": 8, "int8": 8, "w4a16": 4}.get(case.kernel, 16)
-    activation_bytes = 2 if case.kernel == "w4a16" else bits // 8
-    weight_bytes = n * k * bits // 8
-    copies = bench.copies(weight_bytes + m * k * activation_bytes)
+    weight_bytes = int(n * k * WEIGHT_BITS.get(case.kernel, 16) / 8)
+    activation_bytes = int(m * k * ACTIVATION_BITS.get(case.kernel, 16) / 8)
+    copies = bench.copies(weight_bytes + activation_bytes)
     products = (
         _plain(case, bench, copies)
         if build is _plain
@@ -51,7 +60,7 @@ def gemm(case: Case, bench: Bench) -> Prepared:
         check=lambda: products[0][1](),
         tolerance=TOLERANCES.get(case.kernel, 2e-2),
         flops=2.0 * m * n * k,
-        bytes=weight_bytes + m * k * activation_bytes + m * n * 2.0,
+        bytes=float(weight_bytes + activation_bytes + m * n * OUTPUT_BYTES.get(case.kernel, 2)),
         sustained_s=SUSTAINED_S if case.variant == "sustained" else None,
         capturable=case.variant != "sustained",
     )
@@ -63,7 +72,7 @@ def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Call
 
     def check() -> float:
         out = call()[:CHECK_ROWS, :CHECK_COLUMNS]
-        return relative_error(bench.torch, out, a.double().cpu() @ w.double().cpu().T)
+        return relative_error(bench.torch, out, a.double() @ w.double().T)
 
     return call, check
 
@@ -135,6 +144,12 @@ def _fp8_per_tensor(case: Case, bench: Bench) -> tuple[Product, Callable[[], flo
 
 def _fp8_row_wise(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
     return _scaled(case, bench, row_wise=True)
+
+
+def _block_scaled(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+    from capacity_validate.kernels.block_scaled import block_scaled
+
+    return _checked(bench, *block_scaled(case, bench))
 
 
 def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:

@@ -90,7 +90,10 @@ def _gather_decode(
     kv_heads = keys.shape[2]
     out = torch.empty_like(query)
     for row, (context, first) in enumerate(zip(contexts, firsts, strict=True)):
-        k, v = (gather_context(cache, block_table[row], context, first=first) for cache in (keys, values))
+        k, v = (
+            gather_context(cache, block_table[row], context, first=first).to(query.dtype)
+            for cache in (keys, values)
+        )
         q = query[row].view(kv_heads, heads // kv_heads, d)
         bias = None
         if sinks is not None:

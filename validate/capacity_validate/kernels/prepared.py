@@ -19,6 +19,7 @@ _BUILDERS = {
     "prefill_attention": "capacity_validate.kernels.attention",
     "decode_attention": "capacity_validate.kernels.attention",
     "mla_decode": "capacity_validate.kernels.attention",
+    "mla_prefill": "capacity_validate.kernels.attention",
     "moe": "capacity_validate.kernels.experts",
     "elementwise": "capacity_validate.kernels.elementwise",
     "bandwidth": "capacity_validate.kernels.elementwise",
@@ -32,6 +33,9 @@ TOLERANCES = {
     "fp16": 4e-3,
     "fp8": 0.1,  # fast accumulation keeps some 14 bits: up to 5 % at K = 28672, and a wrong layout 100 %
     "fp8_rowwise": 0.1,
+    "fp8_block": 0.1,
+    "mxfp8": 0.02,  # of the quantized values themselves: a wrong layout of scales is off by 50 % and more
+    "nvfp4": 0.02,
     "int8": 0.0,
 }
 

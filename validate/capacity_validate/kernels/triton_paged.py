@@ -14,7 +14,7 @@ def paged_decode(
     query_row, query_head, cache_block, cache_token, cache_head, table_row,
     scale, window_tokens,
     GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    TILE: tl.constexpr, SPLITS: tl.constexpr, HEADS: tl.constexpr, CHUNKED: tl.constexpr,
+    TILE: tl.constexpr, CHUNKED: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
     """One slice of one sequence and KV head: online softmax over tiles of tokens, found through the block table.
 
@@ -54,14 +54,14 @@ def paged_decode(
         blocks = tl.load(block_table + row * table_row + tokens // BLOCK, mask=token_ok, other=0).to(tl.int64)
         places = blocks * cache_block + (tokens % BLOCK) * cache_token + kv_head * cache_head
         k_ok = token_ok[None, :] & dim_ok[:, None]
-        k = tl.load(keys + places[None, :] + dims[:, None], mask=k_ok, other=0.0)
+        k = tl.load(keys + places[None, :] + dims[:, None], mask=k_ok, other=0.0).to(q.dtype)
         scores = tl.dot(q, k).to(tl.float32) * scale
         scores = tl.where(token_ok[None, :], scores, float("-inf"))
         new_best = tl.maximum(best, tl.max(scores, axis=1))
         shrink = tl.exp(best - new_best)
         weights = tl.exp(scores - new_best[:, None])
         v_ok = token_ok[:, None] & dim_ok[None, :]
-        v = tl.load(values + places[:, None] + dims[None, :], mask=v_ok, other=0.0)
+        v = tl.load(values + places[:, None] + dims[None, :], mask=v_ok, other=0.0).to(q.dtype)
         total = total * shrink + tl.sum(weights, axis=1)
         weighted = weighted * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
         best = new_best
@@ -80,10 +80,10 @@ def combine_slices(
     sinks,
     D: tl.constexpr,
     WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
     SPLITS_PADDED: tl.constexpr,
-    HEADS: tl.constexpr,
     SINKS: tl.constexpr,
+    SPLITS,
+    HEADS,
 ):
     """Slices joined by their maxima and sums; empty slices weigh nothing, a sink weighs and adds nothing."""
     row = tl.program_id(0)

@@ -17,6 +17,7 @@ from capacity_validate.stages.serving import serving_stage
 from capacity_validate.stages.speculation import speculation_stage
 from capacity_validate.stages.steps import step_stage
 from capacity_validate.stages.techniques import technique_stage
+from capacity_validate.stages.unseen import unseen_stage
 
 __all__ = ["STAGES", "Stage", "StageResult", "joined"]
 
@@ -32,5 +33,6 @@ STAGES = (
     Stage("memory", memory_stage),
     Stage("serving", serving_stage),
     Stage("speculative decoding", speculation_stage),
+    Stage("a second model", unseen_stage),
     Stage("collectives", collective_stage),
 )

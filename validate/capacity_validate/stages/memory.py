@@ -36,4 +36,6 @@ def memory_stage(session: Session) -> Iterator[StageResult]:
             findings=tuple(activation_findings(model, tokens, peak)),
         )
     if session.on_gpu:
-        yield StageResult(memory=gpu_memory(session.torch, session.facts.torch_name))
+        yield StageResult(
+            memory=gpu_memory(session.torch, session.facts.torch_name, alone=not session.facts.is_shared)
+        )

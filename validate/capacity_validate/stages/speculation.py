@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from capacity.step import decode_shape
 from capacity_validate.attention_check import attention_findings
-from capacity_validate.findings import Finding
+from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.judging import calibrated_predictor
 from capacity_validate.report_data import SpeculationRow
 from capacity_validate.session import Session
@@ -62,7 +63,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
             samples=stage.distribution_samples,
             seed=session.seed,
         )
-        yield StageResult(findings=tuple(distribution))
+        yield StageResult(findings=tuple(replace(f, device=ON_HOST) for f in distribution))
         run = run_models(
             target,
             draft,

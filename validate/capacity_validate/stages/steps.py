@@ -13,6 +13,8 @@ from capacity_validate.devices import reader_of
 from capacity_validate.judging import measured_cases
 from capacity_validate.kernels import Bench, Prepared
 from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
+from capacity_validate.plausibility import DRIFT, DRIFT_CPU
+from capacity_validate.provisional import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
@@ -45,7 +47,7 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     )
     reader = reader_of(session.facts)
     telemetry = None if reader is None else Telemetry(reader)
-    runner = _runner(session, telemetry)
+    runner = runner_of(session, telemetry)
     share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
     wall_s, cpu_s = time.monotonic(), time.process_time()
     with telemetry or nullcontext():
@@ -59,6 +61,7 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     if not session.on_gpu:
         slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     yield StageResult(outcome=outcome, slowdown=slowdown)
+    yield _drifted(session, outcome.drift)
     yield StageResult(
         remarks=(
             *telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz),
@@ -66,6 +69,14 @@ def step_stage(session: Session) -> Iterator[StageResult]:
         )
     )
     _time_half_depth(session, runner)
+
+
+def _drifted(session: Session, drift: float) -> StageResult:
+    """A card that is slower in the last pass than in the first has been measured as two cards."""
+    text = f"the same cases took {drift:+.0%} in the last pass against the first"
+    if session.on_gpu and abs(drift) > DRIFT:
+        return StageResult(broken=(f"{text}: heat, or others on the card; measure again",))
+    return StageResult(remarks=(f"noisy: {text}",)) if abs(drift) > DRIFT_CPU else StageResult()
 
 
 def _built(session: Session) -> Iterator[StageResult]:
@@ -97,15 +108,15 @@ def _built(session: Session) -> Iterator[StageResult]:
     yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
 
 
-def _runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+    """What times cases of kernels, and steps of the session's model."""
     facts = session.facts
-    free = session.torch.cuda.mem_get_info(facts.torch_name)[0] if session.on_gpu else facts.memory_free_bytes
     bench = Bench(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
         session.generator(),
-        KERNELS_SHARE * free,
+        KERNELS_SHARE * session.free_bytes(),
         missing=session.missing,
     )
     return CaseRunner(
@@ -115,6 +126,7 @@ def _runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
         case_s=session.plan.case_s,
         own_calls=_step_calls(session, bench),
         telemetry=telemetry,
+        datasheet=session.profile if session.on_gpu and not is_provisional(session.profile) else None,
     )
 
 
@@ -123,7 +135,7 @@ def _step_calls(session: Session, bench: Bench) -> Callable[[Case], Prepared | N
     model = session.transformer
 
     def prepared(case: Case) -> Prepared | None:
-        if model is None or not case.operator.startswith("model "):
+        if model is None or not case.is_step:
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)

@@ -1,0 +1,98 @@
+"""What a GPU is asked of each technique, run on a CPU in its place; and the words that say where it was checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate import device_techniques  # noqa: E402
+from capacity_validate.device_techniques import (  # noqa: E402
+    WINDOWS,
+    device_findings,
+    graphs_against_eager,
+    model_on,
+)
+from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
+from capacity_validate.small_models import small_model_names  # noqa: E402
+from capacity_validate.stages import techniques as stage  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
+from validation_reports import bare_report  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_every_model_and_every_window_is_checked_on_the_device() -> None:
+    found = list(device_findings("cpu", None))
+    assert [f.name for f in found if not f.passed] == []
+    assert len(found) == len(small_model_names()) + len(WINDOWS)
+    assert all("on cpu in fp32" in f.name for f in found)
+
+
+def test_a_wrong_kernel_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = device_techniques.paged_decode_attention
+
+    def off_by_one(*args: Any, window_tokens: int | None = None, **options: Any) -> Any:
+        return right(*args, window_tokens=window_tokens and window_tokens - 20, **options)
+
+    monkeypatch.setattr(device_techniques, "paged_decode_attention", off_by_one)
+    found = [
+        device_techniques.paged_finding("cpu", heads=h, kv_heads=k, width=d, window=w)
+        for h, k, d, w in WINDOWS
+    ]
+    assert [f.passed for f in found] == [True, True, False]
+
+
+def test_graphs_are_held_to_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the eager model in the graphs' place: alike; with one whose choices are another's: not."""
+    model = Transformer(model_on("cpu", "tiny"), device="cpu", num_blocks=64)
+    captures: Any = None
+    monkeypatch.setattr(device_techniques, "GraphedTransformer", lambda model, *_, **__: model)
+    assert graphs_against_eager(model, captures) < 1e-5
+
+    class Shifted(SimpleNamespace):
+        def next_tokens(self, step: Any) -> list[int]:
+            return [(token + 1) % 4096 for token in model.next_tokens(step)]
+
+    monkeypatch.setattr(
+        device_techniques, "GraphedTransformer", lambda model, *_, **__: Shifted(inputs=model.inputs)
+    )
+    assert graphs_against_eager(model, captures) > device_techniques.GRAPH_DOUBT
+
+
+def session(*, on_gpu: bool, left_s: float = 100.0, missing: dict[str, str] | None = None) -> Any:
+    return SimpleNamespace(
+        plan=SimpleNamespace(techniques=True), time_left_s=lambda: left_s, announce=lambda _: None, on_gpu=on_gpu,
+        facts=SimpleNamespace(torch_name="cuda:0"), missing=missing or {}, torch=torch,
+    )  # fmt: skip
+
+
+def finding(name: str) -> Finding:
+    return Finding(name=name, value=0.0, limit=1.0, detail="")
+
+
+def test_a_gpus_techniques_are_its_own_and_the_hosts_are_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "device_findings", lambda *_: iter([finding("a"), finding("b")]))
+    monkeypatch.setattr(stage, "quantizer_findings", lambda: [finding("q")])
+    monkeypatch.setattr(stage, "technique_findings", lambda: [finding("t")])
+    found = [f for result in stage.technique_stage(session(on_gpu=True)) for f in result.findings]
+    assert [(f.name, f.device) for f in found] == [("a", ""), ("b", ""), ("q", ON_HOST), ("t", ON_HOST)]
+    found = [f for result in stage.technique_stage(session(on_gpu=False)) for f in result.findings]
+    assert [f.name for f in found] == ["q", "t"]
+    results = list(stage.technique_stage(session(on_gpu=True, missing={"bf16": "no bf16 here"})))
+    assert results[0].remarks == ("no technique was checked on cuda:0: no bf16 here",)
+    monkeypatch.setattr(stage, "DEVICE_S", -1.0)
+    cut = list(stage.technique_stage(session(on_gpu=True)))
+    assert [f.name for result in cut for f in result.findings] == ["a", "q", "t"]
+    assert "unchecked" in cut[1].remarks[0]
+
+
+def test_the_verdict_says_on_which_device() -> None:
+    report = bare_report(findings=(finding("a"), replace(finding("q"), device=ON_HOST)))
+    assert "gave the right result (1 on this GPU, 1 on its host's CPU)." in report.verdict
+    on_cpu = replace(report, environment={"device": "a CPU", "kind": "cpu"})
+    assert on_cpu.verdict.endswith("gave the right result.")

@@ -1,0 +1,179 @@
+"""Times that cannot be: faster than the card, alike at all sizes, drifting; and kernels unlike their family."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from capacity.hardware import HardwareProfile
+from capacity_validate.cases import MeasuredCase
+from capacity_validate.fitting import FamilyFit, evidence_by_target
+from capacity_validate.predictions import formula, peak_flops_per_s
+from capacity_validate.splitting import shape_key
+
+COMPUTE_SLACK = 1.15  # over the datasheet: cards for games run above the boost clock that theirs counts with
+MEMORY_SLACK = 1.10  # of inputs that rotate over twice the L2 cache a part may still be found there
+KEPT_IN_CACHE = (
+    "elementwise",
+    "prefill_attention",
+    "mla_prefill",
+)  # whose inputs do not rotate: no memory bound
+ENOUGH_IMPLAUSIBLE = 3  # cases: then it is the clock or the device, and the run ends
+ALIKE = 0.005  # times of one shape that differ by less are the same
+FEWEST_ALIKE = 3
+WORK_RATIO = 8.0  # of the work of cases whose times should differ
+WORK_SHARE = (
+    0.3  # of the larger one's time that its work alone takes: else launches explain that they are alike
+)
+ODD_SPREADS = 4.0  # robust standard deviations from the other shapes
+ODD_FACTOR = 1.4  # and at least so many times slower or faster than they are
+FEWEST_SHAPES = 3
+DRIFT = 0.10  # of a card's times from the first pass to the last
+DRIFT_CPU = 0.50  # of a machine that others use
+
+
+def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
+    """The least time of a case on the profile's roofs; None where nobody counted its work, or a roof is missing."""
+    case = measured.case
+    if not measured.flops and not measured.bytes:
+        return None
+    if case.operator == "collective":
+        return measured.bytes / profile.link_for(case["ranks"]).bytes_per_s
+    if case.operator == "transfer":
+        return measured.bytes / profile.pcie.bytes_per_s
+    compute_s = _compute_seconds(measured, profile)
+    memory_s = measured.bytes / profile.hbm_bytes_per_s
+    return None if compute_s is None else max(compute_s, memory_s)
+
+
+def roof_fraction(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
+    """What part of its time a case's work would take on the roofs; above 1 where inputs are found in a cache."""
+    least_s = roof_seconds(measured, profile)
+    return None if not least_s or measured.timing is None else least_s / max(measured.seconds, 1e-12)
+
+
+def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> tuple[str, ...]:
+    """How much of its roofs this device reached: the best copy, and the best 16-bit product."""
+    timed = [m for m in measured if m.status == "ok" and m.timing is not None]
+    shown = []
+    for label, unit, size, chosen in (
+        (
+            "copy",
+            "GB/s",
+            1e9,
+            [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"],
+        ),
+        (
+            "product",
+            "TFLOP/s",
+            1e12,
+            [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"],
+        ),
+    ):
+        best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
+        fraction = None if best is None else roof_fraction(best, profile)
+        if best is not None and fraction is not None:
+            done = best.bytes if label == "copy" else best.flops
+            shown.append(
+                f"best {label} {_rounded(done / best.seconds / size)} {unit} ({fraction:.0%} of {profile.name}'s roof, "
+                f"{best.case.id})"
+            )
+    return (f"reached here: {'; '.join(shown)}",) if shown else ()
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
+    if measured.case.operator in ("bandwidth", "elementwise"):
+        return 0.0  # vector units, whose rate no profile has
+    peak = peak_flops_per_s(profile, measured.case.kernel)
+    return None if peak is None else measured.flops / peak
+
+
+def too_fast(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
+    """Why a time cannot be, by the card's datasheet; None: it can."""
+    if measured.timing is None or measured.case.operator in ("collective", "transfer"):
+        return None
+    seconds = measured.seconds
+    compute_s = _compute_seconds(measured, profile)
+    if compute_s is not None and compute_s > COMPUTE_SLACK * seconds:
+        peak = measured.flops / compute_s
+        return f"{measured.flops / max(seconds, 1e-12) / 1e12:.0f} TFLOP/s, where {profile.name} has {peak / 1e12:.0f}"
+    memory_s = measured.bytes / profile.hbm_bytes_per_s
+    if measured.case.operator not in KEPT_IN_CACHE and memory_s > MEMORY_SLACK * seconds:
+        return (
+            f"{measured.bytes / max(seconds, 1e-12) / 1e9:.0f} GB/s, "
+            f"where {profile.name} has {profile.hbm_bytes_per_s / 1e9:.0f}"
+        )
+    return None
+
+
+def all_alike(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
+    """Cases of one shape whose times are the same though their work is not: the time is not the kernel's."""
+    shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
+    for case in measured:
+        work_s = roof_seconds(case, profile)
+        if case.status == "ok" and case.timing is not None and work_s is not None:
+            shapes.setdefault((case.case.family, shape_key(case.case)), []).append((work_s, case))
+    found: dict[str, str] = {}
+    for members in shapes.values():
+        times = [case.seconds for _, case in members]
+        work = [work_s for work_s, _ in members]
+        apart = max(work) > WORK_RATIO * min(work) and max(work) > WORK_SHARE * max(times)
+        if len(members) >= FEWEST_ALIKE and apart and max(times) < (1 + ALIKE) * min(times):
+            text = f"{len(members)} sizes all take {times[0] * 1e6:.4g} us, whatever their work"
+            found |= {case.case.id: text for _, case in members}
+    return found
+
+
+def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
+    """Constants that a fit would have liked beyond the profile's roof."""
+    return tuple(
+        f"{fit.target.label}: {name} ended at its bound, 100 % of the profile's roof: that roof is likely too low"
+        for fit in fits
+        for name in fit.at_bounds
+    )
+
+
+def odd_shapes(
+    measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
+) -> tuple[str, ...]:
+    """Shapes whose kernel is much slower or faster than the fitted constants of its family explain, by name."""
+    evidence = evidence_by_target(measured, on_gpu=on_gpu)
+    remarks = []
+    for fit in fits:
+        ratios: dict[tuple[str, object], list[float]] = {}
+        for row in evidence.get(fit.target, ()):
+            function = formula(row.case, profile)
+            if function is not None:
+                key = (row.case.family, shape_key(row.case))
+                ratios.setdefault(key, []).append(math.log(row.seconds / function(fit.after)))
+        remarks += [_odd_text(key, off) for key, off in _outlying(ratios).items()]
+    return tuple(remarks)
+
+
+def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
+    """Shapes far from the median of all, by the spread of all: ln of measured over predicted."""
+    medians = {key: statistics.median(values) for key, values in ratios.items()}
+    if len(medians) < FEWEST_SHAPES:
+        return {}
+    centre = statistics.median(medians.values())
+    spread = 1.4826 * statistics.median(abs(value - centre) for value in medians.values())
+    limit = max(ODD_SPREADS * spread, math.log(ODD_FACTOR))
+    return {key: value - centre for key, value in medians.items() if abs(value - centre) > limit}
+
+
+def _odd_text(key: tuple[str, object], off: float) -> str:
+    family, shape = key
+    sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
+    way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
+    return f"{family} of {sizes} is {way} than its family: look at that kernel, or at how it was timed"
+
+
+def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
+    """How much longer the same cases took in the last pass than in the first, at the median; 0 of fewer than five."""
+    ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
+    return statistics.median(ratios) if len(ratios) >= 5 else 0.0

@@ -1,0 +1,227 @@
+"""A real engine on the measured card: started on loopback, benchmarked by its own client, ended whatever happens.
+
+What it serves is the ground truth that the harness's own loop is not. The launch line is the one that the project
+writes, the client's results are compared as `capacity compare` does, and what the engine printed stands for estimates.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.deployment import Pool, build
+from capacity.deployment.launching import launch_command
+from capacity.report.benchmark import RandomArrivals, bench_command
+from capacity_validate.comparing import compare
+from capacity_validate.comparison import Comparison
+
+ENGINES = ("vllm", "sglang")
+HOST = "127.0.0.1"
+START_S = 900.0  # weights, compilation and graphs of a large model
+LOAD_S = 600.0  # of one load
+STOP_S = 20.0  # to end by itself, before it is killed
+POLL_S = 0.5
+TAIL_LINES = 12
+MAX_MODEL_LEN = 4096
+LOADS = ((1, 8), (8, 48), (32, 128))  # in flight, requests: alone, a few, many
+INPUT_TOKENS, OUTPUT_TOKENS = 1000, 128
+
+
+class EngineFailed(CapacityError):
+    """The engine or its client did not do what it was asked; the text ends with what it printed last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """How an engine is started and how it is benchmarked; `bench` gives words for a result file."""
+
+    serve: tuple[str, ...]
+    bench: Callable[[RandomArrivals, Path], tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+
+def require_engine(engine: str) -> str:
+    """Its name, where it is installed here. Raises InvalidInput."""
+    name = engine.strip().lower()
+    if name not in ENGINES:
+        raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
+    found = shutil.which("vllm") if name == "vllm" else importlib.util.find_spec("sglang")
+    if found is None:
+        where = "no `vllm` on PATH" if name == "vllm" else "no package `sglang` beside this Python"
+        raise InvalidInput(
+            f"--engine {name}: it is not installed here ({where}); install it, or leave --engine out"
+        )
+    return name
+
+
+def commands_of(engine: str, checkpoint: str, pool: Pool, *, port: int) -> Commands:
+    """The project's own launch line, on loopback and a free port, and the engine's own client."""
+    launch = launch_command(engine, checkpoint, pool)
+    words = list(launch.words)
+    words[words.index("--port") + 1] = str(port)
+    if words[0] == "python":
+        words[0] = sys.executable
+    serve = (*words, "--host", HOST)
+
+    def bench(arrivals: RandomArrivals, result: Path) -> tuple[str, ...]:
+        if engine == "vllm":
+            command = bench_command(checkpoint, arrivals, slos=(), port=port, result=result.name)
+            base = f"http://{HOST}:{port}"
+            own = tuple(base if word.startswith("http://") else word for word in command.words)
+            return (*own, "--result-dir", str(result.parent))
+        return (
+            sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang", "--host", HOST, "--port", str(port),
+            "--model", checkpoint, "--dataset-name", "random-ids",
+            "--random-input-len", str(round(arrivals.input_tokens)),
+            "--random-output-len", str(round(arrivals.output_tokens)), "--random-range-ratio", "1.0",
+            "--num-prompts", str(arrivals.requests), "--max-concurrency", str(arrivals.max_concurrency),
+            "--output-file", str(result), "--output-details",
+        )  # fmt: skip
+
+    return Commands(serve=serve, bench=bench, notes=launch.notes)
+
+
+def measure_engine(
+    engine: str,
+    checkpoint: str,
+    *,
+    gpu: str,
+    folder: Path,
+    model: str | None = None,
+    profiles: str | Path | None = None,
+    loads: Sequence[tuple[int, int]] = LOADS,
+    start_s: float = START_S,
+    announce: Callable[[str], None] = lambda stage: None,  # noqa: ARG005
+    **pool_fields: Any,
+) -> Comparison:
+    """Start `engine` with `checkpoint` (a Hugging Face name or a folder), run `loads`, compare with the prediction.
+
+    `model` names the model where the checkpoint does not. Results and the engine's log stay in `folder`. Raises
+    InvalidInput where the engine is not installed, EngineFailed where it does not start or serve.
+    """
+    name = require_engine(engine)
+    fields = {"gpu": gpu, "engine": name, "max_model_len": MAX_MODEL_LEN, **pool_fields}
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{name}.log"
+    port = free_port()
+    commands = commands_of(name, checkpoint, build(Pool, fields), port=port)
+    results: list[str | Path] = []
+    announce(f"{name} starts")
+    with running(commands.serve, log) as process:
+        wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
+        for in_flight, requests in loads:
+            announce(f"{name} with {in_flight} requests in flight")
+            result = folder / f"{name}-{in_flight}.json"
+            result.unlink(missing_ok=True)
+            arrivals = RandomArrivals(
+                requests=requests,
+                request_rate_per_s=float("inf"),
+                input_tokens=INPUT_TOKENS,
+                output_tokens=OUTPUT_TOKENS,
+                max_concurrency=in_flight,
+            )
+            _bench(commands.bench(arrivals, result), result, log, process)
+            results.append(result)
+    return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process and all that it starts, its output in `log`; all of it is ended at the end, whatever happened."""
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineFailed(f"{words[0]} cannot be started: {error.strerror}") from None
+        try:
+            yield process
+        finally:
+            end_group(process)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ask the whole group to end, as Ctrl-C does not; kill what has not after a while."""
+    _signal(process, signal.SIGTERM)
+    try:
+        process.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        _signal(process, signal.SIGKILL)  # workers may outlive the one that started them
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
+    """Until the engine answers 200. Raises EngineFailed where it ends before, or takes too long."""
+    ends = time.monotonic() + start_s
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: no proxy is asked
+    while time.monotonic() < ends:
+        if (code := process.poll()) is not None:
+            raise EngineFailed(f"the engine ended with code {code} before it served: {tail(log)}")
+        try:
+            with opener.open(address, timeout=5.0) as answer:
+                if answer.status == 200:
+                    return
+        except (OSError, urllib.error.URLError):
+            pass
+        time.sleep(POLL_S)
+    raise EngineFailed(f"the engine did not serve within {start_s:.0f} s: {tail(log)}")
+
+
+def _bench(words: Sequence[str], result: Path, log: Path, server: subprocess.Popen[bytes]) -> None:
+    own_log = result.with_suffix(".log")
+    with running(words, own_log) as client:
+        ends = time.monotonic() + LOAD_S
+        while client.poll() is None:
+            if server.poll() is not None:
+                raise EngineFailed(f"the engine ended with code {server.returncode} under load: {tail(log)}")
+            if time.monotonic() > ends:
+                raise EngineFailed(f"its client was not done within {LOAD_S:.0f} s: {tail(own_log)}")
+            time.sleep(min(POLL_S, 0.1))
+        code = client.returncode
+    if code or not result.is_file():
+        wrote = "a" if result.is_file() else "no"
+        raise EngineFailed(f"its client ended with code {code} and wrote {wrote} result: {tail(own_log)}")
+
+
+def tail(log: Path) -> str:
+    """What was printed last, in one line."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "nothing was printed"
+    said = [line.strip() for line in lines if line.strip()]
+    return " | ".join(said[-TAIL_LINES:])[-1500:] or "nothing was printed"

@@ -1,0 +1,114 @@
+"""Which cases a fit sees, and which it is judged by: whole shapes are held out, for twins of fitted cases prove little.
+
+A product [m, k] x [k, n] at another m runs the same kernels over the same weights: with only some m held out, an error
+says how well a fit interpolates, not what it knows of a matrix that it has never met.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from hashlib import md5
+from typing import Any
+
+from capacity_validate.cases import Case, MeasuredCase
+
+FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
+FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
+ENOUGH_HELD_OUT = 0.3  # of the cases, so that no two neighbours by size need be held out
+FEWEST_JUDGES = 3  # cases, that a verdict rests on
+FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
+_LOADS = {  # sizes of a case that are the load on a shape, not the shape
+    "gemm": ("m",),
+    "prefill_attention": ("batch", "tokens"),
+    "decode_attention": ("batch", "context"),
+    "mla_decode": ("batch", "context"),
+    "mla_prefill": ("batch", "tokens"),
+    "moe": ("tokens",),
+    "elementwise": ("rows",),
+    "bandwidth": ("bytes",),
+    "transfer": ("bytes",),
+    "collective": ("bytes",),
+    "model prefill": (),  # one model: its prompt lengths are the shapes, and the batches of its decode steps
+    "model decode": ("context",),
+}
+
+
+def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
+    """Cases to fit and cases held out, operator by operator, chosen by size and by digest: never by times.
+
+    Whole shapes are held out, every other one by size and up to half of the cases; the smallest and the largest are
+    always fitted, for a fit is asked to interpolate. Where shapes are too few for that, half of the cases are held out,
+    the two ends aside.
+    """
+    fitted: list[MeasuredCase] = []
+    held_out: list[MeasuredCase] = []
+    for members in _by_operator(measured):
+        chosen = _whole_shapes(members) or _single_cases(members)
+        held_out += (m for m in members if m.case.id in chosen)
+        fitted += (m for m in members if m.case.id not in chosen)
+    return fitted, held_out
+
+
+def how_split(measured: Sequence[MeasuredCase]) -> str:
+    """What `split` holds out of these, in words."""
+    shapes = {shape_key(m.case) for m in measured}
+    held = {shape_key(m.case) for m in split(measured)[1]}
+    seen = {shape_key(m.case) for m in split(measured)[0]}
+    if held and not held & seen:
+        return f"whole shapes: {len(held)} of {len(shapes)}, every other by size"
+    return f"half of the cases of {len(shapes)} shape(s), by digest"
+
+
+def shape_key(case: Case) -> Hashable:
+    """What kind of thing a case is, whatever its load: a matrix, the heads of attention, an expert layer."""
+    loads = _LOADS.get(case.operator, ())
+    return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
+
+
+def extent(measured: MeasuredCase) -> float:
+    """How large a case is: what it computes and moves, or the product of its sizes where nobody counted."""
+    return (measured.flops + measured.bytes) or float(math.prod(size for _, size in measured.case.sizes))
+
+
+def digest(text: str) -> str:
+    return md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _by_operator(measured: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
+    groups: dict[str, list[MeasuredCase]] = {}
+    for case in measured:
+        groups.setdefault(case.case.operator, []).append(case)
+    return list(groups.values())
+
+
+def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
+    """Cases of the shapes that are held out; empty where there are too few shapes."""
+    shapes: dict[Hashable, list[MeasuredCase]] = {}
+    for member in members:
+        shapes.setdefault(shape_key(member.case), []).append(member)
+    if len(shapes) < FEWEST_SHAPES:
+        return set()
+    ordered = sorted(shapes, key=lambda key: (_shape_size(key), str(key)))
+    inner = ordered[1:-1]
+    chosen: set[str] = set()
+    for turn in (inner[::2], inner[1::2]):
+        if len(chosen) >= max(FEWEST_JUDGES, ENOUGH_HELD_OUT * len(members)):
+            break
+        for key in turn:
+            if len(chosen) + len(shapes[key]) <= len(members) // 2:
+                chosen |= {m.case.id for m in shapes[key]}
+    chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
+    return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
+
+
+def _shape_size(key: Any) -> int:
+    return math.prod(size for _, size in key[1])
+
+
+def _single_cases(members: Sequence[MeasuredCase]) -> set[str]:
+    """Half of the cases, neither the largest nor the smallest among them where there are enough."""
+    ordered = sorted(members, key=lambda m: (extent(m), m.case.id))
+    inner = ordered[1:-1] if len(ordered) >= FEWEST_WITH_ENDS else ordered
+    by_digest = sorted(inner, key=lambda m: digest(m.case.id))
+    return {m.case.id for m in by_digest[: len(members) // 2]}

@@ -1,0 +1,129 @@
+"""What a measurement depends on besides its case: harness, campaign, driver, clocks, libraries, and the host."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from capacity_validate.campaigns import Campaign
+from capacity_validate.devices import DeviceFacts
+from capacity_validate.host_facts import cpu_name
+
+_VARIABLES = (
+    "CUDA_",
+    "CUBLAS",
+    "CUDNN",
+    "NCCL_",
+    "NVIDIA_TF32",
+    "PYTORCH_",
+    "TORCH_",
+    "TRITON_",
+    "OMP_",
+    "MKL_",
+)
+_RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the card is known by its UUID
+_PATHS = (
+    "HOME",
+    "PATH",
+    "DIR",
+    "CACHE",
+    "ROOT",
+)  # of this machine: they name people and say nothing of times
+_SHORT = 12  # hexadecimal digits that tell two digests apart
+
+
+def conditions_of(torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int) -> dict[str, Any]:
+    """What two runs must share for their cases to stand in one file."""
+    return {
+        "harness": harness_version(),
+        "campaign": f"{campaign.name} {_digest(campaign.model_dump_json())}",
+        "seed": seed,
+        "threads": facts.compute_units if facts.kind == "cpu" else None,
+        "driver": facts.driver_version,
+        "highest SM clock, Hz": facts.sm_clock_max_hz,
+        "highest memory clock, Hz": facts.memory_clock_max_hz,
+        "power limit, W": facts.power_limit_watts,
+        "card": None if facts.uuid is None else _digest(facts.uuid),
+        "libraries": libraries_of(torch, facts.kind),
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_VARIABLES)
+            and name not in _RENUMBERS
+            and not any(part in name for part in _PATHS)
+        },
+    }
+
+
+def host_of(facts: DeviceFacts) -> dict[str, Any]:
+    """The machine around the device: launches are only as fast as its CPU. No host name."""
+    return {
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "governor": _text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "system": f"{platform.system()} {platform.release()}",
+        "container": _in_container(),
+        "windows subsystem": "microsoft" in platform.release().lower(),
+        "devices": facts.devices_in_node,
+    }
+
+
+@lru_cache(maxsize=1)
+def harness_version() -> str:
+    """The package's version and a digest of the harness's own source: a changed kernel is another measurement."""
+    try:
+        version = importlib.metadata.version("llm-capacity")
+    except importlib.metadata.PackageNotFoundError:
+        version = "checkout"
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    return f"{version} {_digest(''.join(path.read_text(encoding='utf-8') for path in sources))}"
+
+
+def libraries_of(torch: Any, kind: str) -> dict[str, str | None]:
+    """Versions of what runs kernels."""
+    if kind == "cpu":
+        return {}
+    return {
+        "CUDA": str(torch.version.cuda),
+        "cuDNN": _asked(lambda: torch.backends.cudnn.version()),
+        "NCCL": _asked(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "cuBLAS": _package_version("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
+        "triton": _package_version("triton", "pytorch-triton"),
+    }
+
+
+def _asked(question: Any) -> str | None:
+    try:
+        answer = question()
+    except (RuntimeError, AttributeError, ImportError, OSError):
+        return None
+    return None if answer is None else str(answer)
+
+
+def _package_version(*names: str) -> str | None:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _in_container() -> bool:
+    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
