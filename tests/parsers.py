@@ -20,10 +20,10 @@ from trace_texts import AZURE, BURSTGPT, PLAIN, agentic, mooncake
 
 import capacity
 from capacity.base.errors import CapacityError
-from capacity.deployment import read_deployment
 from capacity.base.outside import read_text
-from capacity.hardware.profile import parse_profile
+from capacity.deployment import read_deployment
 from capacity.hardware.pricing import read_prices
+from capacity.hardware.profile import parse_profile
 from capacity.planning.hosted_prices import read_api_prices
 from capacity.planning.sweeping.spec import read_sweep
 from capacity.simulator.scenarios import read_scenarios, schedule_scenario
@@ -33,13 +33,15 @@ from capacity.workload.slo import parse_slos
 SMALL = "llama-3.2-1b"
 SHORT = {"gpu": "h100", "input_len": 64, "output_len": 4, "batch_size": 2}
 LOAD = {"gpu": "h100", "input_len": 64, "output_len": 4, "request_rate": 3, "num_prompts": 2}
-LONGEST_LINE = 700  # of an error, in characters
+LONGEST_LINE = 900  # of an error, in characters
 LONGEST_S = 5.0  # of CPU
 ROOT = Path(__file__).parent.parent
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
 COMPRESSED = {
     "quant_method": "compressed-tensors",
-    "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}},
+    "config_groups": {
+        "g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}
+    },
     "ignore": ["re:.*gate", "lm_head"],
 }
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
@@ -125,7 +127,8 @@ PARSERS: Mapping[str, Parser] = {
             PLAIN + "0,600,5\n0.5,80,9\n",
             PLAIN.strip() + ",after_request,think_s\n0,10,2,-1,0\n1,10,2,0,4.5\n",
             AZURE + "2023-11-16 18:17:03.9799600,374,44\n2023-11-16 18:17:04.0319600,396,109\n",
-            BURSTGPT + "5,,9,ChatGPT,472,18,490,Conversation log\n45,,9,ChatGPT,1087,230,1317,Conversation log\n",
+            BURSTGPT
+            + "5,,9,ChatGPT,472,18,490,Conversation log\n45,,9,ChatGPT,1087,230,1317,Conversation log\n",
             mooncake() + mooncake(timestamp=3000, hash_ids=[1, 3]),
             agentic([[0, 100, 20, -1, 0, 1.5, 0.5, None, "tool"], [3, 200, 10, 0, 1, 1, 1, None, "end"]]),
         ),
@@ -136,7 +139,7 @@ PARSERS: Mapping[str, Parser] = {
         (
             "vllm serve meta-llama/Llama-3.2-1B -tp 2 --max-model-len 4096 --enforce-eager",
             "docker run --gpus all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --kv-cache-dtype=fp8",
-            "vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}'",
+            'vllm serve m --speculative-config \'{"method": "ngram", "num_speculative_tokens": 3}\'',
         ),
         text=True,
     ),
@@ -155,17 +158,20 @@ PARSERS: Mapping[str, Parser] = {
         ("ttft:p95:500ms", "tpot:50ms"),
         text=True,
     ),
-    "benchmark result": Parser(
-        read_results, (json.dumps(vllm_result()),)
-    ),
+    "benchmark result": Parser(read_results, (json.dumps(vllm_result()),)),
     "server log": Parser(read_server_log, (LOG,)),
     "measurements": Parser(
-        _measured, ('{"schema": "capacity/measurements/v1", "environment": {}, "profile": "h100"}\n'
+        _measured,
+        (
+            '{"schema": "capacity/measurements/v1", "environment": {}, "profile": "h100"}\n'
             '{"operator": "gemm", "kernel": "bf16", "sizes": {"m": 8, "n": 64, "k": 64}, "status": "ok", "timing": '
             '{"seconds": 1e-5, "low_s": 9e-6, "high_s": 1e-5, "repetitions": 9, "outliers": 0, "drift": 0.0, '
-            '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n',)
+            '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n',
+        ),
     ),
-    "campaign": Parser(load_campaign, ((ROOT / "validate/campaigns/quick.toml").read_text(encoding="utf-8"),)),
+    "campaign": Parser(
+        load_campaign, ((ROOT / "validate/campaigns/quick.toml").read_text(encoding="utf-8"),)
+    ),
 }
 
 
@@ -196,6 +202,6 @@ def _place(error: Exception) -> str:
     import traceback
 
     ours = [f for f in traceback.extract_tb(error.__traceback__) if "capacity" in Path(f.filename).parts[-4:-1]
-            or "capacity" in f.filename and "site-packages" not in f.filename]  # fmt: skip
+            or ("capacity" in f.filename and "site-packages" not in f.filename)]  # fmt: skip
     frame = (ours or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -60,6 +61,7 @@ def test_published_steps_lie_in_their_intervals(benchmark: object) -> None:
 
 README = BENCHMARKS.parent / "README.md"
 SAMPLE = BENCHMARKS.parent / "tests" / "data" / "measured"
+SPREADS = BENCHMARKS.parent / "capacity" / "hardware" / "spreads.toml"
 HEADING = "| predicted against measured |"
 Cells = tuple[str, ...]
 
@@ -151,7 +153,7 @@ def test_open_loops_of_the_inference_sim_runs(benchmark: object, shared_dir: Pat
     """Twenty stages of vLLM V1 on H100, 7B to 70B. The client's latency was chosen with them in view, nothing else."""
     found = list(benchmark("served_open").inference_sim_runs(shared_dir))  # type: ignore[operator]
     error = np.abs([run.error(metric) for run in found])
-    median, p90 = {"ttft_s": (0.02, 0.07), "tpot_s": (0.035, 0.07)}[metric]
+    median, p90 = {"ttft_s": (0.03, 0.08), "tpot_s": (0.03, 0.05)}[metric]
     assert len(error) == 20
     assert np.median(error) < median
     assert np.quantile(error, 0.9) < p90
@@ -295,3 +297,39 @@ def test_what_was_measured_says_what_its_readme_says(path: Path) -> None:
     _, operators, prefill, decode = claimed
     assert operators <= 20
     assert max(prefill, decode) <= 25
+
+
+def readme_table(heading: str) -> dict[str, list[str]]:
+    """Cells of the README's table under this heading cell, by the first of each row."""
+    table = README.read_text(encoding="utf-8").split(f"| {heading} |")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {label: cells for label, *cells in rows}
+
+
+def test_the_readmes_intervals_are_those_that_were_judged() -> None:
+    held = tomllib.loads((SPREADS).read_text(encoding="utf-8"))["held"]
+    for label, cells in readme_table("90 % intervals, sources left out").items():
+        row = held[label]
+        shares = (row["held"], row["held_by_source"], row["half_width"])
+        assert cells == [str(row["figures"]), *(f"{100 * share:.0f} %" for share in shares)], label
+
+
+@pytest.mark.slow
+def test_served_runs_are_as_far_off_as_the_readme_says(benchmark: object, shared_dir: Path) -> None:
+    """All of them, half a minute."""
+    served, data = benchmark("served_rows"), benchmark("served_data")  # type: ignore[operator]
+    scored = benchmark("served_errors").scored  # type: ignore[operator]
+    found = [served.by_simulation(row) for row in data.read_rows(shared_dir) if scored(row)]
+    runs = benchmark("served_open")  # type: ignore[operator]
+    groups = {
+        "closed loops, dense": [each for each in found if each.row.dense],
+        "closed loops, experts": [each for each in found if not each.row.dense],
+        "open loops, 7B to 70B, vLLM V1 on H100": list(runs.inference_sim_runs(shared_dir)),
+        "open loops, 3B to 70B, vLLM on H100 PCIe": list(runs.iog_runs(shared_dir)),
+    }
+    for label, (rows, *cells) in readme_table("served runs").items():
+        for cell, metric in zip(cells, ("tpot_s", "ttft_s"), strict=True):
+            errors = np.abs([each.error(metric) for each in groups[label]])
+            errors = errors[~np.isnan(errors)]
+            assert rows == str(len(errors))
+            assert cell == f"{100 * np.median(errors):.1f} / {100 * np.quantile(errors, 0.9):.1f} %", label

@@ -137,3 +137,20 @@ def test_a_machine_with_nothing_but_python_installs_the_compiled_engines(
     code = "from capacity.simulator.core import library; assert library.load() is not None"
     env["CAPACITY_CORE"] = "require"
     subprocess.run([python, "-c", code], env=env, cwd=tmp_path, check=True)
+
+
+def test_two_wheels_of_the_same_sources_are_the_same_bytes(checkout: Path, tmp_path: Path) -> None:
+    """Wherever they stand and whenever their files were written."""
+    other = tmp_path / "elsewhere" / "a-longer-name"
+    for path in (ROOT / "capacity/simulator/core").glob(
+        "*.c"
+    ):  # the whole core: paths would stand in its asserts
+        shutil.copy(path, checkout / "capacity/simulator/core" / path.name)
+    shutil.copytree(checkout, other)
+    for path in other.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    wheels = []
+    for folder in (checkout, other):
+        hatchling(folder, "wheel")
+        wheels.append(built(folder).read_bytes())
+    assert wheels[0] == wheels[1]

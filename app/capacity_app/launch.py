@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ def server_command(*, port: int, host: str, theme: str = "auto", browser: bool =
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
         raise InvalidInput("the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'")
+    _check_address(host)
     options = [
         f"--{section}.{name}={str(value).lower() if isinstance(value, bool) else value}"
         for section, values in OPTIONS.items()
@@ -74,6 +76,18 @@ def _theme_options(theme: str) -> list[str]:
     if theme == "auto":
         return [f"--theme.{base}.{k}={v}" for base, values in COLOURS.items() for k, v in values.items()]
     return [f"--theme.base={theme}", *(f"--theme.{k}={v}" for k, v in COLOURS[theme].items())]
+
+
+def _check_address(host: str) -> None:
+    """Raises InvalidInput for a host that is no address of this machine."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as found:
+            found.bind(address)
+    except (OSError, ValueError):  # names of labels that are too long are no Unicode, says Python
+        raise InvalidInput(
+            f"--host is {host!r}, no address of this machine: 127.0.0.1 is for you alone, 0.0.0.0 for all"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:

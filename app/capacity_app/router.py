@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from capacity_app.boundary import boundary, plain
+from capacity_app.fitting import offered
 from capacity_app.pages import PAGES, PageEntry
 from capacity_app.presets import PRESETS
 from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
@@ -29,8 +30,9 @@ def run() -> None:
     notice = st.container()
     _presets()
     with boundary():
-        st.session_state[_INPUTS] = sidebar()
-        page.run()
+        st.session_state[_INPUTS] = inputs = sidebar()
+        with offered(inputs):
+            page.run()
     with st.sidebar:
         _share()
     if link and (wrong := wrong_parts(link)):
@@ -66,7 +68,8 @@ def _presets() -> None:
     with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
         st.html(
             "".join(
-                f'<p><a href="{escape(preset.href)}">{escape(preset.title)}</a></p>' for preset in PRESETS
+                f'<p><a style="color: inherit" href="{escape(preset.href)}">{escape(preset.title)}</a></p>'
+                for preset in PRESETS
             )
         )
 

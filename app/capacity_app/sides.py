@@ -27,7 +27,7 @@ from capacity_app.state import SIDES, packed_text, unpacked_text
 
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
-LARGEST = 1_000_000
+LARGEST = 10_000_000  # of any number that the sidebar takes
 NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "model": model_names,
     "gpu": profile_names,
@@ -43,6 +43,7 @@ POOL = (
     "quantization",
     "kv_cache_dtype",
     "engine",
+    "max_model_len",
 )
 LOADS = ("batch_size", "concurrency", "request_rate")
 TRAFFIC = ("input_len", "output_len", *LOADS, "random_range_ratio", "client_latency_s")
@@ -178,9 +179,9 @@ def _unpin(text: str) -> None:
 
 def against(row: list[parts.Kpi], first: Estimate, answer: Estimate) -> list[parts.Kpi]:
     """Figures of merit with how far each is from A's."""
-    found = {change.figure: change_text(change) for change in changes(first, answer)}
+    found = {change.figure: change_text(change, of="A") for change in changes(first, answer)}
     return [
-        replace(kpi, below=f"{kpi.below}; {found[field]} of A")
+        replace(kpi, below="; ".join(filter(None, (kpi.below, found[field]))))
         if (field := MERITS.get(kpi.label)) in found
         else kpi
         for kpi in row

@@ -28,7 +28,7 @@ MAX_LINK_BYTES = 6_000
 OWN_MODEL = "config.json"
 AS_PUBLISHED = "as published"
 MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
-ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine"))
+ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
 SHARED = MODEL | ENGINE | LENGTHS | PRICE | {"concurrency", "rate", "range", "client", "mem", "time"}
 NO_PRICE, OWN_PRICE = "none", "my own"
@@ -179,7 +179,18 @@ def _pool() -> dict[str, Any]:
     weights = choice("Weights", "weights", (AS_PUBLISHED, *known_quantizations()), AS_PUBLISHED)
     cache = choice("KV cache", "kv", ("auto", *kv_cache_format_names()), "auto")
     engine = choice("Engine", "engine", engine_names(), "vllm")
+    context = st.number_input(
+        "Longest request",
+        1,
+        10_000_000,
+        None,
+        step=1024,
+        placeholder="the model's",
+        **bound("context", None),
+        help="Tokens of prompt and output that a request may have (--max-model-len). Empty: as the model says.",
+    )
     chosen = {
+        "max_model_len": (context, None),
         "tensor_parallel_size": (tensor, 1),
         "pipeline_parallel_size": (pipeline, 1),
         "enable_expert_parallel": (bool(expert), False),

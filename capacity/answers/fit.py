@@ -13,6 +13,7 @@ from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.drafting import Speculation, speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.why_not import Change
 
 
 @documented(Pool)
@@ -31,6 +32,17 @@ def fit(
     (pool,) = split(options, Pool)
     deployment = deployment_of(model, pool=pool, question="fit")
     return fit_of(resolve(deployment.model, deployment.pool, profiles=profiles, download=download))
+
+
+def ways_to_fit(
+    model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
+) -> tuple[Change, ...]:
+    """Changes of the pool's fields with which `model` fits, the smallest of each kind: those that a refusal of `fit`
+    names. Empty where it fits, or where nothing that was tried does. Raises as `fit`."""
+    (pool,) = split(options, Pool)
+    deployment = deployment_of(model, pool=pool, question="fit")
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
+    return resolved.ways_out
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:

@@ -88,7 +88,7 @@ def frontier(
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in LOAD_FIELDS if name in fields]:
         raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
-    if not loads or min(loads) < 1:
+    if not len(loads) or min(loads) < 1:
         raise InvalidInput("loads must be whole numbers of requests, at least one, from 1")
     deployment = deployment_of(
         model,

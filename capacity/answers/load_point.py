@@ -90,7 +90,7 @@ def load_point(
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
     ranks, pool = resolved.pool.data_parallel_size, resolved.pool
     held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
-    place: dict[str, Any] = {
+    place: Mapping[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
         "tensor_parallel_size": pool.tensor_parallel_size,

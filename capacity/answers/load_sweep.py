@@ -115,7 +115,7 @@ def sweep_of(
     full_rate = full.requests_per_s.value
     if loads is None:
         loads = [_round(share * full_rate) for share in SHARES] if over == "request_rate" else REQUESTS
-    if not loads or not all(0 < load < float("inf") for load in loads):
+    if not len(loads) or not all(0 < load < float("inf") for load in loads):
         raise InvalidInput("loads must be finite numbers above 0, at least one")
     points = tuple(
         load_point(resolved, _at(traffic, over, load), price, price_note=note) for load in sorted(loads)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from capacity.base.foreign import one_line
+from capacity.base.foreign import brief
 
 LONGEST_PATH = 300  # that an error repeats whole
 
@@ -28,7 +28,7 @@ class CapacityError(Exception):
     exit_code = 2
 
     def __str__(self) -> str:
-        return one_line(super().__str__())
+        return brief(super().__str__())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (type(self), self.args, self.__dict__)

@@ -10,6 +10,7 @@ UNSHOWN = re.compile(
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # directions, line ends, halves of characters
 )
 COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+LONGEST = 900  # characters of a message: more is somebody's text, of which the ends are enough
 DEEPEST = 200  # lists in lists; what parsers let through is less
 
 
@@ -24,6 +25,12 @@ def printable(text: str, *, colours: bool = False) -> str:
 def one_line(text: str) -> str:
     """Printable text without line breaks or tabs."""
     return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
+
+
+def brief(text: str) -> str:
+    """One line, its middle left out where it is endless."""
+    line = one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} ... {line[-LONGEST // 5 :]}"
 
 
 def printable_values(value: Any, depth: int = 0) -> Any:

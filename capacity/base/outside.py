@@ -121,7 +121,10 @@ def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
 
 
 def parse_toml(text: str, origin: object) -> dict[str, Any]:
-    """The tables of TOML text, their texts printable. Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end."""
+    """The tables of TOML text, their texts printable.
+
+    Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end.
+    """
     try:
         return printable_values(tomllib.loads(text))  # type: ignore[no-any-return]
     except tomllib.TOMLDecodeError as error:
@@ -133,8 +136,9 @@ def parse_toml(text: str, origin: object) -> dict[str, Any]:
 
 
 def parse_json(text: str, origin: object, **hooks: Any) -> Any:
-    """A JSON value, its texts printable. Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
+    """A JSON value, its texts printable.
 
+    Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
     `hooks` are those of `json.loads`.
     """
     try:

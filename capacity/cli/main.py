@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from io import TextIOWrapper
 from itertools import pairwise
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.cli import answers, dashboard, planning, techniques, validation
 from capacity.cli.answers import INTERRUPTED
-from capacity.cli.options import dashed, fail, show
+from capacity.cli.options import CLOSED_PIPE, dashed, fail, show, silence
 
+NO_MEMORY = "there is not enough memory for this: ask for fewer requests or points, or give the process more"
 VALUE_LISTS = ("--goodput", "--slo")
 MOST_NEW_OBJECTS = (
     200_000  # before Python looks for cycles; its own 700 are reached again and again while modules load
@@ -83,10 +86,15 @@ def _travel_light() -> None:
 
 
 def _print_what_can_be() -> None:
-    """Where a terminal's encoding lacks a character, `?` stands for it."""
+    """Where a terminal's encoding lacks a character, `?` stands for it; what was closed by the caller is nowhere."""
+    sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def main() -> None:
@@ -103,8 +111,13 @@ def main() -> None:
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+        silence(sys.stdout)
+        sys.exit(CLOSED_PIPE)
+    except MemoryError:
+        fail(NO_MEMORY, 2)
+    except OSError as error:  # a disk that is full, say; files that cannot be read or written say more
+        silence(sys.stdout)
+        fail(f"the answer cannot be written: {error.strerror or error}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

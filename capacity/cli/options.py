@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
-from capacity.base.foreign import one_line, printable
+from capacity.base.foreign import brief, printable
 
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
+CLOSED_PIPE = 141  # exit code where nobody reads any more, as shells have it
 FORMATS = ("table", "json", "csv")
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
@@ -68,12 +70,25 @@ def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
 def show(text: str) -> None:
     """Print with one newline at the end, in colour on a terminal."""
     text = printable(text, colours=sys.stdout.isatty())
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    except BrokenPipeError:  # who reads has enough; the parser would make exit code 1 of it
+        silence(sys.stdout)
+        sys.exit(CLOSED_PIPE)
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
-    print(one_line(message), file=sys.stderr)
+    """One line on stderr, if it can be written."""
+    try:
+        print(brief(message), file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """What could not be written is not tried again at the end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def fail(message: str, exit_code: int) -> NoReturn:

@@ -26,7 +26,7 @@ from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.why_not import shortfall, why_not
+from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
@@ -52,6 +52,11 @@ class ResolvedPool(PoolSettings):
         """The same without ways out where it does not fit, which take some fifty plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
+
+    @property
+    def ways_out(self) -> tuple[Change, ...]:
+        """Changes of pool fields with which this fits, the smallest of each kind; none where it fits as it is."""
+        return () if self.memory.fits else ways_out(self, self.memory, self.changed)
 
     def changed(self, fields: Mapping[str, object]) -> ResolvedPool:
         """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""

@@ -28,7 +28,8 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
     """The reason of a plan that does not fit, and the ways out of it."""
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         return _too_few_blocks(settings, plan)
-    return f"{shortfall(settings, plan)} {_ways_out(settings, plan, Attempts(changed))}"
+    ways = ways_out(settings, plan, changed)
+    return f"{shortfall(settings, plan)} {_in_words(ways, settings)}"
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
@@ -85,8 +86,9 @@ class Attempts:
                 return
 
 
-def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> str:
+def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
     """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
+    attempts = Attempts(changed)
     utilizations, budgets, seqs = _utilizations(settings), _budgets(settings), _seqs(settings)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
     free = [
@@ -108,13 +110,18 @@ def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> s
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
     ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
     ways += attempts.first({"pipeline_parallel_size": count} for count in stages)
-    if not ways:
-        most = 2 * largest_tensor_parallel_size(settings.profile)
-        return (
-            f"Nothing that was tried fits: tensor parallelism up to {most}, {MOST_STAGES} pipeline stages, "
-            f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
-        )
-    return f"Use {', or '.join(map(_flags, ways))}."
+    return tuple(ways)
+
+
+def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
+    """The ways out as flags, or that there is none."""
+    if ways:
+        return f"Use {', or '.join(map(_flags, ways))}."
+    most = 2 * largest_tensor_parallel_size(settings.profile)
+    return (
+        f"Nothing that was tried fits: tensor parallelism up to {most}, {MOST_STAGES} pipeline stages, "
+        f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
+    )
 
 
 def _less_kv(settings: PoolSettings, plan: MemoryPlan) -> list[Change]:

@@ -69,12 +69,12 @@ def shown(figure: str, quantity: Quantity | None, units: Units = STANDARD) -> st
     return f"{value} ({interval})" if interval else value
 
 
-def change_text(change: Change) -> str:
-    """`+25 %, outside`: by how much, and whether the intervals are apart."""
+def change_text(change: Change, *, of: str = "") -> str:
+    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
-    return f"{100 * change.ratio:+.0f} %{words}"
+    return f"{100 * change.ratio:+.0f} %{of and f' against {of}'}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

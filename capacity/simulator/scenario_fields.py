@@ -11,9 +11,9 @@ from capacity.base.errors import InvalidInput
 
 MOST = 1 << 40  # of any count or seed: sums of them stay within 64 bits
 WHOLE = (
-    "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "long_prefill_token_threshold",
-    "max_num_active_seqs", "prefill_schedule_interval", "pp", "num_cpu_blocks", "sliding_window", "hybrid_window",
-    "page_size",
+    "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+    "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
+    "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
 )  # fmt: skip
 WHOLE_OF_A_REQUEST = ("max_tokens", "priority", "out_seed")
 LONGEST_STEP_S = 1e5  # of a step, or of a token in it

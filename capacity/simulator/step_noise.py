@@ -23,6 +23,7 @@ FACTORS = 4096  # 2**12: the highest bits of a draw are the index
 STRAGGLERS = 205  # of them: 5 %
 MEASURED_CV = 0.017
 MOST_CV = 0.5
+LEAST_CV = 1e-9  # below, no step of seconds is a picosecond longer
 BODY, LATE = 0.012 / MEASURED_CV, 0.04 / MEASURED_CV  # deviation of the body, mean lateness, for a cv of 1
 
 
@@ -47,10 +48,10 @@ class StepNoise:
 
 
 def step_noise(cv: float, seed: int = 0) -> StepNoise | None:
-    """Noise of this coefficient of variation; None where it is 0. Raises InvalidInput."""
+    """Noise of this coefficient of variation; None where it is 0, or no step would differ. Raises InvalidInput."""
     if not 0 <= cv <= MOST_CV:
         raise InvalidInput(f"the noise of steps must be from 0 to {MOST_CV:g}, not {cv}")
-    return StepNoise(noise_factors(cv), seed) if cv else None
+    return StepNoise(noise_factors(cv), seed) if cv >= LEAST_CV else None
 
 
 def noise_factors(cv: float) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from capacity_app.launch import COLOURS, ENTRY, OPTIONS, server_command
 from capacity_app.pages import PAGES
 from capacity_app.presets import PRESETS
 
+from capacity.base.errors import InvalidInput
 from capacity.cli.main import main
 
 APP = Path(__file__).parents[2] / "app"
@@ -86,3 +87,9 @@ def test_every_page_and_example_is_there() -> None:
     assert all(page.path.is_file() for page in PAGES)
     assert {path.stem for path in PAGES[0].path.parent.glob("[!_]*.py")} == set(names)
     assert {preset.page for preset in PRESETS} <= set(names)
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "x" * 300, "{", "\x1b[31m", "203.0.113.7"])
+def test_a_host_that_is_no_address_of_this_machine_is_refused(host: str) -> None:
+    with pytest.raises(InvalidInput, match="no address of this machine"):
+        server_command(port=8501, host=host)

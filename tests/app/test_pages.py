@@ -237,6 +237,7 @@ OTHERWISE = {
     "weights": "fp8",
     "kv": "fp8",
     "engine": "sglang",
+    "context": 4096,
     "isl": 2048,
     "osl": 128,
     "concurrency": 16,
@@ -302,6 +303,7 @@ NUMBERS = {
     "osl": st.integers(1, 1_000_000),
     "concurrency": st.integers(1, 100_000),
     "range": st.sampled_from((None, 0.0, 0.3, 0.95)),
+    "context": st.sampled_from((None, 1, 4096, 10_000_000)),
     "client": st.sampled_from((0.0, 5.0, 6.5)),
 }
 

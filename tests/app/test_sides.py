@@ -55,7 +55,7 @@ def test_a_question_of_a_meeting(dashboard: Open) -> None:
         expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
         assert rows[figure]["B against A"] == expected
         shown = next(metric for metric in opened.at.metric if metric.label == figure)
-        assert shown.delta.endswith(f"; {expected} of A")
+        assert shown.delta.endswith(f"; {expected.replace(' %', ' % against A')}")
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
     assert not any(button.key == "run_diff" for button in opened.at.button)  # another traffic
 
@@ -99,6 +99,32 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     row = table(opened)["TPOT"]
     assert {"A", "B", "C", "D", "D against A"} <= set(row)
     assert opened.at.button(key="pin").disabled
+
+
+def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
+    said = {
+        "gpu": "h200-sxm-141gb",
+        "tp": "2",
+        "pp": "2",
+        "weights": "fp8",
+        "kv": "fp8",
+        "engine": "sglang",
+        "context": "4096",
+        "range": "0.5",
+        "client": "20",
+        "tier": "my own",
+        "price": "2.25",
+        "load": "a closed loop",
+    }
+    opened = dashboard("estimate", **said).settled()
+    copied = opened.code("python")
+    opened.at.button(key="pin").click().run()
+    opened.settled()
+    assert opened.refusals == []
+    (text,) = opened.at.session_state["_sides"]
+    for name, value in read_side(text).said.items():
+        assert name == "model" or f"{name}={value!r}" in copied
+    assert table(opened)["TPOT"]["B against A"] == "+0 %, within"
 
 
 GOOD: dict[str, Any] = {

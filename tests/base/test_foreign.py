@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.foreign import one_line, printable, printable_values
+from capacity.base.foreign import brief, one_line, printable, printable_values
 from capacity.base.outside import parse_json, parse_toml
 
 
@@ -14,6 +14,7 @@ def test_what_is_shown_of_what_is_not() -> None:
     assert printable("Qwen3-8B ü 模型\n\t") == "Qwen3-8B ü 模型\n\t"
     assert printable("x\x1b]0;pwn\x07\u202e\ud800") == "x\\x1b]0;pwn\\x07\\u202e\\ud800"
     assert printable("\x1b[31mred\x1b[0m\x1b]0;t", colours=True) == "\x1b[31mred\x1b[0m\\x1b]0;t"
+    assert brief("x" * 5000) == f"{'x' * 675} ... {'x' * 180}"
     assert one_line("a\nb\x1b") == "a b\\x1b"
 
 

@@ -209,7 +209,7 @@ def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Pa
         (json.dumps(SCENARIO), ("--policy", "vllm-v2"), "Did you mean"),
         (json.dumps(SCENARIO), ("--format", "xml"), "jsonl, table, gantt"),
         (json.dumps(SCENARIO), ("--engine-loop", "event"), "Did you mean 'events'"),
-        (json.dumps({**SCENARIO, "requests": 5}), (), "two"),
+        (json.dumps({**SCENARIO, "requests": 5}), (), "must be a list"),
     ],
 )
 def test_a_bad_scenario_gets_one_line_and_exit_2(

@@ -14,7 +14,9 @@ NOT_WALKED = {
     **dict.fromkeys(
         ("records", "series", "timeline", "save-trace", "chart", "output"), "files beside the answer"
     ),
-    **dict.fromkeys(("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"),
+    **dict.fromkeys(
+        ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"
+    ),
     "engine-loop": "the same numbers by another loop, which is tested",
     "list": "another question, which is tested",
     "textbook": "another question, which is tested",

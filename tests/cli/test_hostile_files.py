@@ -38,7 +38,7 @@ WRITTEN = {"write_deployment", "records", "series", "timeline", "output", "store
 FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
 NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
 NO_FILES |= {"num_gpu_blocks_override", "seed"}
-NOT_HERE = {"campaign"}  # needs torch
+NOT_HERE: set[str] = set()
 
 
 @pytest.fixture(scope="module")

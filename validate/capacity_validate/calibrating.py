@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.hardware import (
     HardwareProfile,
@@ -85,6 +86,7 @@ class Calibration:
         return shown
 
 
+@checked
 def calibrate(
     results: Sequence[str | Path],
     *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.outside import is_file, outside_path, read_toml
 from capacity.base.spec import Spec
 from capacity_validate.cases import Case, make_case
 from capacity_validate.kernels import supported_operators
 
-MAX_FILE_BYTES = 256 * 2**10
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -126,17 +125,13 @@ def campaign_names() -> tuple[str, ...]:
 
 def load_campaign(name: str) -> Campaign:
     """A bundled campaign by name, or the path of a TOML file. Raises UnknownName or MalformedFile."""
-    path = Path(name).expanduser() if name.endswith(".toml") else campaigns_directory() / f"{name}.toml"
-    if not path.is_file():
+    path = outside_path(name) if name.endswith(".toml") else campaigns_directory() / f"{name}.toml"
+    if not is_file(path) and not (name.endswith(".toml") and path.exists()):
         if name.endswith(".toml"):
             raise MalformedFile(path, "no such campaign file")
         raise UnknownName("campaign", name, campaign_names())
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB")
     try:
         campaign = Campaign.model_validate(_document(path))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MalformedFile(path, f"not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -150,7 +145,7 @@ def load_campaign(name: str) -> Campaign:
 
 def _document(path: Path, depth: int = 0) -> dict[str, Any]:
     """The file's tables, with those of the campaign that it extends underneath."""
-    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    own = read_toml(path, "a campaign")
     extended = own.pop("extends", None)
     if extended is None:
         return own

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.outside import parse_json, read_text
 from capacity_validate.resuming import require_same_conditions
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
-MAX_FILE_BYTES = 256 * 2**20
 HOST_BOUND = (
     "launch",
     "transfer",
@@ -254,12 +254,7 @@ def _unwritable(path: Path, error: OSError) -> InvalidInput:
 def read_measurements(path: Path | str) -> Measurements:
     """A measurement file. A last line cut short by a kill is left out. Raises MalformedFile."""
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MalformedFile(path, f"cannot be read: {error}") from None
+    lines = read_text(path, "a measurement file").splitlines()
     if not lines:
         raise MalformedFile(path, "is empty")
     header = _json_object(path, lines[0], 1)
@@ -292,9 +287,9 @@ def read_measurements(path: Path | str) -> Measurements:
 
 def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise MalformedFile(path, f"not JSON: {error.msg}", where=f"line {number}") from None
+        value = parse_json(line, path)
+    except MalformedFile as error:
+        raise MalformedFile(path, error.problem, where=f"line {number}") from None
     if not isinstance(value, dict):
         raise MalformedFile(path, "is not a JSON object", where=f"line {number}")
     return value

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.engine_setup import engine_frontend
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
@@ -30,6 +31,7 @@ from capacity_validate.server_log import ServerLog, read_server_log
 BISECTIONS = 12
 
 
+@checked
 def compare(
     results: Sequence[str | Path],
     *,
@@ -51,6 +53,7 @@ def compare(
         raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
     runs = [run for path in results for run in read_results(path)]
     pool_fields, traffic_fields = split(options, Pool, Traffic)
+    build(Traffic, traffic_fields)  # a value that is none is said, whether the files need it or not
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
     if unknown:
         raise InvalidInput(f"compare takes no {unknown[0]!r}: it replays what the files say was sent")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
+from capacity.base.outside import read_bytes
 
-MAX_READ_BYTES = 64 * 2**20
 _GIB = 2**30
 
 _PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
@@ -84,12 +84,7 @@ class ServerLog:
 
 def read_server_log(path: str | Path) -> ServerLog:
     """The start-up lines of a vLLM or SGLang log. Raises MalformedFile where it holds none of them."""
-    path = Path(path)
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(MAX_READ_BYTES)
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read: {error.strerror}") from None
+    text = read_bytes(path, "a server log", cut=True).decode("utf-8", errors="replace")
     log = server_log_of(path, text)
     if log is None:
         raise MalformedFile(

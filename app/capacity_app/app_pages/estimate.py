@@ -20,7 +20,7 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.techniques.glossary import define
-from capacity_app import frontier_view, load_views, parts, sides, state
+from capacity_app import fitting, frontier_view, load_views, parts, sides, state
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
@@ -126,7 +126,7 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
 
 asked = {"options": options, "cost": inputs.cost}
 found: tuple[Estimate, Attribution | None] | None = None
-with boundary():
+with boundary(), fitting.offered(inputs):
     if load == TOGETHER:
         found = estimated(inputs.model, **asked)
     else:

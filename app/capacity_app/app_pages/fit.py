@@ -6,7 +6,7 @@ import streamlit as st
 
 import capacity
 from capacity.report.figures.memory import grid_rows, memory_chart
-from capacity_app import parts
+from capacity_app import fitting, parts
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
@@ -20,6 +20,7 @@ if answer.fits:
     )
 else:
     st.error(plain(f"It does not fit: {answer.reason}"), icon=":material/close:")
+    fitting.buttons(inputs)
 parts.kpis(
     [
         parts.Kpi(

@@ -17,7 +17,9 @@ def is_alive(owner: str) -> bool:
     it may still be doing is done twice, and nothing waits for ever."""
     place, _, rest = owner.partition("|")
     number, _, begun = rest.partition("|")
-    if place != _place() or not number.isdigit() or os.name == "nt":  # there, asking with signal 0 would end it
+    if (
+        place != _place() or not number.isdigit() or os.name == "nt"
+    ):  # there, asking with signal 0 would end it
         return False
     try:
         os.kill(int(number), 0)

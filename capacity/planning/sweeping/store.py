@@ -91,7 +91,10 @@ class Store:
     def release(self) -> None:
         """Leave what was claimed and not kept to others."""
         if self._claimed:
-            with suppress(sqlite3.Error), self._connection:  # a disk that is full: the claims end with this process
+            with (
+                suppress(sqlite3.Error),
+                self._connection,
+            ):  # a disk that is full: the claims end with this process
                 self._connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
 
     def _is_known(self, key: str, *, failed: bool) -> bool:

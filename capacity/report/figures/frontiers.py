@@ -125,6 +125,7 @@ def _line(
         legendgroup=name,
         line={"color": colour(index), "dash": DASHES[index // 6 % len(DASHES)], "width": 2},
         marker=marker,
+        unselected={"marker": {"opacity": 1.0}},  # a click is no choice among them
         customdata=[(number, point_number) for point_number, _, _, _ in known],
         text=[_hover(name, point, speed, rate) for _, point, speed, rate in known],
         hovertemplate="%{text}<extra></extra>",

@@ -77,6 +77,7 @@ def sweep_chart(
             x=[*loads, *reversed(loads)],
             y=[scale * value for _, value in (*low, *reversed(high))],
             fill="toself",
+            mode="lines",
             fillcolor=faint(colour(0)),
             line={"width": 0},
             hoverinfo="skip",
@@ -94,7 +95,8 @@ def sweep_chart(
         hovertemplate=f"%{{x:,.4r}} {LOAD_WORDS[sweep.over]}: %{{y:,.4r}}%{{customdata}}<extra></extra>",
     )
     layout(figure, x=LOAD_WORDS[sweep.over], y=of.label(units), height=340)
-    _axes(figure, sweep, logarithmic=figure_name in LOGARITHMIC)
+    ends = [scale * end for _, q in known for end in (q.low, q.value, q.high) if end]
+    _axes(figure, sweep, ends if figure_name in LOGARITHMIC else [])
     loads = [point.load for point in sweep.points]
     full = sweep.full_from
     if full is not None and full <= max(loads):
@@ -133,14 +135,23 @@ def full_sentence(sweep: LoadSweep) -> str:
     return f"{holds}{from_here}."
 
 
-def _axes(figure: Any, sweep: LoadSweep, *, logarithmic: bool) -> None:
+def _axes(figure: Any, sweep: LoadSweep, logarithmic: Sequence[float]) -> None:
+    """Ticks that can be read; `logarithmic` holds the upright axis's values where that is one."""
     if sweep.over != "request_rate":
         loads = [point.load for point in sweep.points]
         figure.update_xaxes(type="log", tickvals=loads, ticktext=[f"{load:g}" for load in loads])
     if logarithmic:
-        figure.update_yaxes(type="log", dtick="D2", exponentformat="none")
+        ticks = log_ticks(min(logarithmic), max(logarithmic))
+        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[digits(tick) for tick in ticks])
     else:
         figure.update_yaxes(rangemode="tozero")
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each power of ten from below `low` to above `high`; over more than three powers, 1 alone."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 3 else (1,)
+    return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
 def _mark(figure: Any, at: float, text: str, dash: str, *, log: bool, top: bool) -> None:

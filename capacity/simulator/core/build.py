@@ -76,7 +76,7 @@ def compile_core(folder: Path, target: Path) -> None:
 
 
 def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str]) -> None:
-    """Compile these files, several at a time."""
+    """Compile these files, several at a time; the same bytes wherever they stand."""
     from concurrent.futures import ThreadPoolExecutor
 
     command = working_compiler()
@@ -87,7 +87,8 @@ def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str])
 
         def compiled(source: Path) -> str:
             out = str(Path(scratch, source.stem + ".o"))
-            _run([*command, *flags, *position, *WARNINGS, "-c", str(source), "-o", out], scratch)
+            nameless = () if sys.platform == "win32" else (f"-ffile-prefix-map={source.parent}=core",)
+            _run([*command, *flags, *position, *WARNINGS, *nameless, "-c", str(source), "-o", out], scratch)
             return out
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

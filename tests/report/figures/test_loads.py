@@ -15,6 +15,7 @@ from capacity.report.figures.loads import (
     comparison_chart,
     comparison_rows,
     full_sentence,
+    log_ticks,
     sweep_chart,
 )
 
@@ -90,3 +91,8 @@ def test_bars_stand_in_order_with_the_interval_as_whiskers(order: str) -> None:
     rows = comparison_rows(compared)
     assert [row["serves it"] for row in rows] == ["yes", "yes", "does not fit"]
     assert "l4-24gb" in str(rows[-1]["why not"])
+
+
+def test_a_logarithmic_axis_has_ticks_around_its_values() -> None:
+    assert log_ticks(15.0, 400.0) == [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+    assert log_ticks(0.03, 40_000.0) == [0.01, 0.1, 1, 10, 100, 1000, 10_000, 100_000]

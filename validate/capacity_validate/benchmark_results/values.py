@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from capacity.base.errors import MalformedFile
+from capacity.base.foreign import printable_values
 
 MAX_NUMBER = 1e15  # of anything measured
 
@@ -27,7 +28,7 @@ def documents(path: Path, text: str) -> Iterator[Any]:
             raise MalformedFile(path, f"not JSON: {error}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):
             raise MalformedFile(path, f"holds a bare {type(value).__name__}, not a result")
-        yield value
+        yield printable_values(value)
         while position < len(text) and text[position] in " \t\r\n,":
             position += 1
 

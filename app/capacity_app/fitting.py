@@ -1,0 +1,62 @@
+"""Where a model does not fit: the memory as bars, and a button for each way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import streamlit as st
+
+import capacity
+from capacity.answers.fit import ways_to_fit
+from capacity.base.errors import DoesNotFit
+from capacity.report.figures.memory import memory_chart
+from capacity_app import parts
+from capacity_app.boundary import show_refusal
+from capacity_app.state import Inputs
+
+WIDGETS = {  # fields of the pool that the sidebar has: the widget's key, and how a button says it
+    "tensor_parallel_size": ("tp", "Tensor parallel {}"),
+    "pipeline_parallel_size": ("pp", "Pipeline parallel {}"),
+    "quantization": ("weights", "Weights in {}"),
+    "kv_cache_dtype": ("kv", "KV cache in {}"),
+    "max_model_len": ("context", "requests of at most {:,} tokens"),
+}
+
+
+@contextmanager
+def offered(inputs: Inputs) -> Iterator[None]:
+    """Show a refusal for want of memory with its bars and the ways out, in place of what it ended."""
+    try:
+        yield
+    except DoesNotFit as error:
+        show_refusal(error)
+        answer = capacity.fit(inputs.model, **inputs.pool)
+        if not answer.fits:
+            buttons(inputs)
+            parts.chart(memory_chart(answer, inputs.units))
+
+
+def buttons(inputs: Inputs) -> None:
+    """A button for each way out that the sidebar can take."""
+    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if set(way) <= set(WIDGETS)]
+    with st.container(horizontal=True):
+        for number, way in enumerate(ways):
+            st.button(
+                _words(way),
+                key=f"way_out_{number}",
+                icon=":material/build:",
+                on_click=_apply,
+                args=(way,),
+                help="Change the sidebar so that it fits.",
+            )
+
+
+def _words(way: Mapping[str, Any]) -> str:
+    return " and ".join(WIDGETS[name][1].format(value) for name, value in way.items())
+
+
+def _apply(way: Mapping[str, Any]) -> None:
+    for name, value in way.items():
+        st.session_state[WIDGETS[name][0]] = value

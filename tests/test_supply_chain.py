@@ -1,0 +1,48 @@
+"""What the package brings along: bounded on both sides, listed, and said where security is spoken of."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OF_USERS = ("hub", "dashboard", "dask", "parquet", "gpu")
+
+
+def requirements() -> list[Requirement]:
+    texts = [*PROJECT["dependencies"]]
+    for extra in OF_USERS:
+        texts += PROJECT["optional-dependencies"][extra]
+    return [Requirement(text) for text in texts]
+
+
+def test_every_dependency_has_both_bounds() -> None:
+    for requirement in requirements():
+        operators = {part.operator for part in requirement.specifier}
+        assert operators >= {">=", "<"}, requirement
+
+
+def test_every_dependency_is_in_the_list_by_hand() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert [each.name for each in requirements() if each.name not in text] == []
+
+
+def test_the_bill_of_materials_names_what_is_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "sbom.py")], capture_output=True, text=True, check=True
+    )
+    bill = json.loads(done.stdout)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    named = {part["name"]: part for part in bill["components"]}
+    needed = {Requirement(text).name for text in PROJECT["dependencies"]}
+    assert needed <= set(named)
+    known = {part["bom-ref"] for part in named.values()} | {bill["metadata"]["component"]["bom-ref"]}
+    for line in bill["dependencies"]:
+        assert {line["ref"], *line["dependsOn"]} <= known
+    assert named["numpy"]["purl"] == f"pkg:pypi/numpy@{named['numpy']['version']}"
