@@ -19,6 +19,7 @@ NOT_WALKED = {
     ),
     "engine-loop": "the same numbers by another loop, which is tested",
     "list": "another question, which is tested",
+    "order": "of the GPUs of `--gpu all`, which is tested",
     "textbook": "another question, which is tested",
 }
 SAME = {  # answers that a flag leaves as they are at the value tried, and why that is right
