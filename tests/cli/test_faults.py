@@ -31,7 +31,8 @@ LONG = {  # commands that work for minutes
     "sweep": "sweep sweep.toml --store store.sqlite --workers 2",
     "plan": "plan llama-3.1-8b --gpus all --isl 2000 --osl 300 --request-rate 30 --num-prompts 20000 "
     "--slo ttft:p95:500ms --objective gpus --workers 2",
-    "curve": f"curve {SMALL} --num-prompts 400000 --slo ttft:p95:500ms --rates 10,15,20,25,30,35,40,50,60,80 --replications 9",
+    "curve": f"curve {SMALL} --num-prompts 400000 --slo ttft:p95:500ms --rates 10,15,20,25,30,35,40,50,60,80 "
+    "--replications 9",
     "simulate": f"simulate {SMALL} --request-rate 500 --num-prompts 10000000 --engine-loop core",
     "validate": "validate --device cpu --campaign standard --budget 10m --out measured",
 }
