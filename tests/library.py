@@ -18,5 +18,7 @@ SHARED: Path | None = next(
 
 
 def heed_interrupts() -> None:
-    """In a child: Ctrl-C interrupts it, though whoever runs the tests in the background ignores it."""
+    """In a child: Ctrl-C and a hang-up end it, though whoever runs the tests in the background ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

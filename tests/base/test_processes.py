@@ -64,6 +64,7 @@ def test_no_worker_outlives_who_started_it(tmp_path: Path, ending: str, wait_s: 
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
         text=True,
     )
     assert program.stdout is not None

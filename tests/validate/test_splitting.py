@@ -7,6 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 from capacity_validate.campaigns import load_campaign, ordered_cases
 from capacity_validate.cases import Case, MeasuredCase, make_case
 from capacity_validate.fitting import fit_families
