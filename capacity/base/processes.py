@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,16 @@ from capacity.base.errors import InvalidInput
 
 MOST_WORKERS = 1024
 WATCH_S = 0.5
+STOPS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
+
+
+class _Workers(ProcessPoolExecutor):
+    """Interrupted while it hands out work, an executor may leave a lock behind, and its program never ends."""
+
+    def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
+        with _interrupts_wait():
+            return super().submit(*arguments, **keywords)
 
 
 @contextmanager
@@ -32,13 +41,12 @@ def local_workers(
     check_workers(count)
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(
+    with _Workers(
         count, mp_context=context, initializer=_begin, initargs=(initializer, initargs)
     ) as executor:
         try:
-            with _interrupts_wait():
-                for _ in range(count):
-                    executor.submit(_nothing)  # starts a process: there is no idle one yet
+            for _ in range(count):
+                executor.submit(_nothing)  # starts a process: there is no idle one yet
             yield executor
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -79,14 +87,14 @@ def _leave() -> None:
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Ctrl-C takes effect at the end, here; in processes that are started meanwhile, when they let it."""
+    """Who asks to end is heard at the end, here; in processes that are started meanwhile, when they let it."""
     if not CAN_WAIT:
         yield
         return
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # starting it would end the waiting
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
@@ -98,7 +106,7 @@ def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who started it ignores Ctrl-C: so do we
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if CAN_WAIT:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     if initializer is not None:
         initializer(*initargs)
 
