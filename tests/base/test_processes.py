@@ -30,11 +30,9 @@ PROGRAM = textwrap.dedent(
 )
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
-@pytest.mark.parametrize("wait_s", [0.0, 2.0])
-def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: Path, wait_s: float) -> None:
-    """At once, while the workers start, and when they work."""
-    script = tmp_path / "program.py"
+def began(folder: Path) -> subprocess.Popen[str]:
+    """The program in a session of its own, its workers at work or about to be."""
+    script = folder / "program.py"
     script.write_text(PROGRAM, encoding="utf-8")
     program = subprocess.Popen(
         [sys.executable, script],
@@ -46,6 +44,14 @@ def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: P
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "started\n"
+    return program
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
+@pytest.mark.parametrize("wait_s", [0.0, 2.0])
+def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: Path, wait_s: float) -> None:
+    """At once, while the workers start, and when they work."""
+    program = began(tmp_path)
     time.sleep(wait_s)
     os.killpg(program.pid, signal.SIGINT)
     _, said = program.communicate(timeout=60)  # its pipes are closed once the workers are gone too
@@ -57,18 +63,7 @@ def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: P
 @pytest.mark.parametrize("wait_s", [0.0, 1.5])
 def test_no_worker_outlives_who_started_it(tmp_path: Path, ending: str, wait_s: float) -> None:
     """Signals to the parent alone, as a service manager sends them; workers hold its pipes while they live."""
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM, encoding="utf-8")
-    program = subprocess.Popen(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=heed_interrupts,
-        text=True,
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "started\n"
+    program = began(tmp_path)
     time.sleep(wait_s)
     program.send_signal(getattr(signal, ending))
     begin = time.monotonic()
