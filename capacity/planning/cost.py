@@ -83,6 +83,7 @@ def cost(
         warnings=(
             *cautions_of(price),
             *resolved.notes,
+            *resolved.split_notes(lengths[0]),
             *(() if run is None else run.warnings),
             *_cautions(price, billing),
             *api_notes,
