@@ -14,7 +14,9 @@ from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
 from capacity.step import prefill_shape
 
-SAID = re.compile(r"tensor parallelism over (\d+) makes the prefill of ([\d,]+) tokens longer than over (\d+)")
+SAID = re.compile(
+    r"tensor parallelism over (\d+) makes the prefill of ([\d,]+) tokens longer than over (\d+)"
+)
 GPUS = tuple(row["name"] for row in capacity.gpus())
 MODELS = tuple(row["name"] for row in capacity.models())
 PROMPTS = (16, 64, 128, 500, 1000, 3000, 8000)
@@ -85,7 +87,12 @@ def test_every_verb_says_it() -> None:
         capacity.explain(name, **batch),
         capacity.simulate(name, **load),
         capacity.cost(name, **load, price="2"),
-        capacity.curve(name, **{key: value for key, value in load.items() if key != "request_rate"}, rates=(2.0,), replications=1),
+        capacity.curve(
+            name,
+            **{key: value for key, value in load.items() if key != "request_rate"},
+            rates=(2.0,),
+            replications=1,
+        ),
     )
     for answer in answers:
         assert len(said(answer)) == 1, type(answer).__name__
