@@ -64,7 +64,7 @@ class Tab:
         await self._ask()
         async with asyncio.timeout(LONGEST_VIEW_S):
             while not (self._idle and not self.reruns):
-                await self._heard_or_due()
+                await self.hear()
         return time.monotonic() - began_s
 
     def wrong(self) -> list[str]:
@@ -82,7 +82,7 @@ class Tab:
         await self._ask()
         end_s = time.monotonic() + for_s
         while time.monotonic() < end_s:
-            await self._heard_or_due()
+            await self.hear()
 
     async def _ask(self, fragment: str = "") -> None:
         from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -94,7 +94,7 @@ class Tab:
         self._idle = False
         await self._socket.send(message.SerializeToString())
 
-    async def _heard_or_due(self) -> None:
+    async def hear(self) -> None:
         """The next message; where none comes within the shortest interval, what a fragment's timer asks."""
         from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
@@ -161,8 +161,22 @@ async def visitors(address: str, count: int, until_s: float, soaked: Soaked) -> 
     await asyncio.gather(*(browse(address, until_s, seed, soaked) for seed in range(count)))
 
 
+async def hold(address: str, page: str, query: str) -> None:
+    """One tab that says when work has begun for it, and stays."""
+    tab = await Tab(address).open()
+    await tab.begin(page, query, 0.0)
+    said = False
+    while True:
+        await tab.hear()
+        if tab.reruns and not said:
+            print("at work", flush=True)
+            said = True
+
+
 def main(words: Sequence[str]) -> None:
-    """`python dashboard_sessions.py ADDRESS COUNT SECONDS`."""
+    """`python dashboard_sessions.py ADDRESS COUNT SECONDS`, or `hold ADDRESS PAGE QUERY`."""
+    if words[0] == "hold":
+        asyncio.run(hold(*words[1:]))
     soaked = Soaked()
     asyncio.run(visitors(words[0], int(words[1]), time.monotonic() + float(words[2]), soaked))
     print(soaked)

@@ -5,7 +5,6 @@ For each: what is said (a line, never a traceback), what is kept, and what is le
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import signal
@@ -26,7 +25,7 @@ from sweep_files import HEAD
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TAB = Path(__file__).parents[2] / "benchmarks" / "dashboard_sessions.py"
 SMALL = "llama-3.2-1b --gpu h100 --isl 64 --osl 8"
 SWEEP = HEAD + (
     'question = "simulate"\n[fixed]\nmodel = "llama-3.2-1b"\ngpu = "h100"\ninput_len = 200\noutput_len = 100\n'
@@ -152,32 +151,21 @@ def descendants(ancestor: int) -> set[int]:
 
 @contextmanager
 def a_dashboards_job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
-    """A dashboard at work for a tab: its process and all others."""
+    """A dashboard at work for a tab: its process and all others that it has started."""
     pytest.importorskip("streamlit")
-    sys.path.insert(0, str(BENCHMARKS))
-    from dashboard_sessions import Tab
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     dashboard = began(f"dashboard --no-browser --port {port}", folder)
     assert dashboard.stdout is not None
     address = dashboard.stdout.readline().split()[4]
-
-    async def until_it_works() -> None:
-        tab = await Tab(address).open()
-        ends_s = time.monotonic() + 60
-        while (
-            not any(_command(each).count("capacity_app.worker") for each in descendants(dashboard.pid))
-            or not tab.reruns
-        ):
-            assert time.monotonic() < ends_s
-            await tab.begin("simulate", "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000", 0.5)
-
-    asyncio.run(until_it_works())
-    try:
+    query = "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000"  # on the readable engine: a minute
+    tab = [sys.executable, str(TAB), "hold", address, "simulate", query]
+    with subprocess.Popen(tab, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "at work\n"
         yield dashboard, descendants(dashboard.pid)
-    finally:
+        watching.kill()
         dashboard.kill()
         dashboard.communicate()
 
