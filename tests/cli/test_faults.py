@@ -162,12 +162,14 @@ def a_dashboards_job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[
     query = "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000"  # on the readable engine: a minute
     tab = [sys.executable, str(TAB), "hold", address, "simulate", query]
     with subprocess.Popen(tab, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
-        assert watching.stdout is not None
-        assert watching.stdout.readline() == "at work\n"
-        yield dashboard, descendants(dashboard.pid)
-        watching.kill()
-        dashboard.kill()
-        dashboard.communicate()
+        try:
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == "at work\n"
+            yield dashboard, descendants(dashboard.pid)
+        finally:
+            for process in (watching, dashboard):
+                process.kill()
+            dashboard.communicate()
 
 
 def _command(process: int) -> str:
