@@ -249,10 +249,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     )
     if pool.speculator is not None:
         return _drafting(resolved, setup)
-    if pool.without_drafts != pool:
-        raise InvalidInput(
-            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
-        )
+    speculative.check_drafts_said(pool)
     return setup
 
 

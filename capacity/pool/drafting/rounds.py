@@ -192,7 +192,7 @@ class Speculation:
         per_token = max(plan.kv_cache_bytes, 1) / max(
             plan.kv_capacity_tokens, 1
         )  # of one GPU, replication included
-        left = plan.kv_cache_bytes - weights
+        left = plan.kv_cache_bytes - max(weights - self._spare_bytes(), 0)
         if left <= 0:
             raise DoesNotFit(
                 f"the draft's weights of {weights / 2**30:.1f} GiB per GPU exceed the "
@@ -201,14 +201,21 @@ class Speculation:
                 needed_bytes=weights,
                 usable_bytes=max(plan.kv_cache_bytes, 0),
             )
+        after = math.floor(left / (per_token + drafter.gpu_kv_bytes_per_token) + ROUNDING_TOKENS)
+        said = self.target.pool.num_gpu_blocks_override is not None  # blocks hold the draft's KV too
         return DraftMemory(
             draft_weights_bytes=drafter.weights_bytes,
             draft_kv_bytes_per_token=drafter.kv_bytes_per_token,
             kv_capacity_tokens_before=plan.kv_capacity_tokens,
-            kv_capacity_tokens_after=math.floor(
-                left / (per_token + drafter.gpu_kv_bytes_per_token) + ROUNDING_TOKENS
-            ),
+            kv_capacity_tokens_after=plan.kv_capacity_tokens if said else after,
         )
+
+    def _spare_bytes(self) -> int:
+        """GPU memory that is nobody's: where the KV cache's bytes are given, what is left of the rest."""
+        if self.target.pool.kv_cache_memory_bytes is None:
+            return 0
+        plan = self.target.memory
+        return max(plan.total_bytes - plan.needed_bytes - plan.kv_cache_bytes, 0)
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
         """One prompt's first token without and with the draft's own prefill of it, queueing left out."""
@@ -260,10 +267,11 @@ class DraftedSteps:
         return bool(shape.draft_tokens or (shape.prefill_tokens and self._drafter.reads_prompts))
 
     def _work(self, shape: StepShape) -> DraftWork:
-        rows = shape.decode_sequences if shape.draft_tokens else 0
-        context = max(1, shape.decode_context_tokens // max(rows, 1))
-        tokens, nodes = self._draft_tokens, self._nodes
-        return DraftWork(rows, context, tokens, nodes, self._round_tokens, shape)
+        rows, context = 0, 1
+        if shape.draft_tokens:
+            rows = shape.decode_sequences
+            context = max(1, shape.decode_context_tokens // rows)
+        return DraftWork(rows, context, self._draft_tokens, self._nodes, self._round_tokens, shape)
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
         return None

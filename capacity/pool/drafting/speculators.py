@@ -208,6 +208,14 @@ def speculators() -> dict[str, Speculator]:
     return {chain.name: chain for chain in chains} | ways
 
 
+def check_drafts_said(pool: Pool) -> None:
+    """Raises InvalidInput for a word about drafts in a pool that drafts nothing."""
+    if pool.speculator is None and pool.without_drafts != pool:
+        raise InvalidInput(
+            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
+        )
+
+
 def speculator_of(pool: Pool) -> Speculator:
     """The pool's way to draft, at its acceptance where it gives one. Raises UnknownName and InvalidInput."""
     return drafting_in(pool, find_speculator(pool.speculator or ""))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from capacity.pool.drafting.rounds import DraftedSteps, Round, Speculation
-from capacity.pool.drafting.speculators import speculator_of
+from capacity.pool.drafting.speculators import check_drafts_said, speculator_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
 from capacity.step.setting import HostTime
@@ -23,6 +23,7 @@ class TokenSteps:
         self.resolved = resolved
         self.speculation: Speculation | None = None
         self._drafts = 0
+        check_drafts_said(resolved.pool)
         if resolved.pool.speculator is not None:
             self.speculation = Speculation(resolved, speculator_of(resolved.pool))
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
