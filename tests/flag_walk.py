@@ -45,7 +45,7 @@ VALUES = {
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
     "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
-    "enable-expert-parallel": "on", "enable-prefix-caching": "off", "end-request-rate": "30", "enforce-eager": "on",
+    "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30", "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
     "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",

@@ -153,6 +153,7 @@ class Pool(Spec):
         read_by="schedule",
         needs=Need("kv_offloading_disk_size"),
     )
+    enable_lora: bool = flag(False, "LoRA adapters: --max-loras 1, unless that says more.", read_by="limits")
     max_loras: int | None = flag(
         None,
         "LoRA adapters on the GPU, and in a step, at most (vLLM); default: none.",
@@ -306,7 +307,7 @@ class Pool(Spec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
-        return with_way(_without_json(fields)) if isinstance(fields, dict) else fields
+        return _with_slots(with_way(_without_json(fields))) if isinstance(fields, dict) else fields
 
     @field_validator("speculator")
     @classmethod
@@ -352,6 +353,14 @@ class Pool(Spec):
     def num_gpus(self) -> int:
         """GPUs of one engine of this pool, all its data-parallel ranks included."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+
+def _with_slots(fields: JsonObject) -> JsonObject:
+    """`enable_lora` as the slots that it means: vLLM's default is one."""
+    if fields.get("enable_lora") is not True:
+        return fields
+    plain = {name: value for name, value in fields.items() if name != "enable_lora"}
+    return plain if plain.get("max_loras") is not None else plain | {"max_loras": 1}
 
 
 def _without_json(fields: JsonObject) -> JsonObject:

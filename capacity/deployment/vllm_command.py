@@ -113,9 +113,8 @@ class _Read:
 
     def switch(self, word: str, name: str, *, on: bool) -> None:
         """A flag without a value."""
-        if name == "enable_lora":
-            self.lora = on
-        elif name in SWITCHES:
+        self.lora |= name == "enable_lora" and on
+        if name in SWITCHES:
             self.fields[name] = on
         else:
             self.other(name, word)
@@ -142,9 +141,7 @@ class _Read:
         """All of it. Raises InvalidInput without a model."""
         if not self.model:
             raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
-        if self.lora:
-            self.fields.setdefault("max_loras", "1")  # vLLM's default
-        else:  # of no effect without it
+        if not self.lora:  # these are of no effect without it
             for name in sorted(LORA_FIELDS.intersection(self.fields)):
                 flag = f"--{name.replace('_', '-')} {self.fields.pop(name)}"
                 self.not_modelled.append(f"{flag} (--enable-lora is not on)")

@@ -126,6 +126,8 @@ class ResolvedPool(PoolSettings):
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
             async_scheduling=self.pool.async_scheduling,
+            max_loras=self.pool.max_loras or 0,
+            max_lora_rank=self.pool.max_lora_rank,
         )
 
     @cached_property
@@ -197,6 +199,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "max_loras": None,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)

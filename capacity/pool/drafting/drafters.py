@@ -249,7 +249,7 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     It runs on the tensor-parallel GPUs of one stage; ranks that share experts share those of the layer too.
     """
     model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
-    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1})
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
     sizes = [
         (target.scheme.part_bytes(part), target.lockstep_ranks if part.kind == "experts" else 1)

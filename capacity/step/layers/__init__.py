@@ -14,7 +14,7 @@ from functools import cache, singledispatch
 from capacity.base.errors import UnsupportedModel
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
-from capacity.step.layers import ends, feed_forward, grouped, latent, linear
+from capacity.step.layers import adapters, ends, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator
 
@@ -45,6 +45,7 @@ def build_operators(build: Builder) -> Operators:
         per_context += mixed.attention
         per_token += feed_forward_operators(group.feed_forward, group, build)
     per_token += ends.communication(build)
+    per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),
