@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.base.errors import CapacityError as CapacityError
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
-    from capacity.deployment.vllm_command import from_vllm as from_vllm
+    from capacity.deployment.launch_command import from_launch as from_launch
+    from capacity.deployment.launch_command import from_vllm as from_vllm
     from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
@@ -57,7 +58,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.deployment.vllm_command": ("from_vllm",),
+    "capacity.deployment.launch_command": ("from_launch", "from_vllm"),
     "capacity.hardware.cost_estimate": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),

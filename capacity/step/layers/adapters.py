@@ -19,7 +19,12 @@ from capacity.step.layers.builder import Builder
 from capacity.step.operators import Device, Repeated, all_tokens, idle, norm
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
-OUTPUTS = ("o_proj", "out_proj", "down_proj", "b_proj")  # ends of names of layers that are packed with no other
+OUTPUTS = (
+    "o_proj",
+    "out_proj",
+    "down_proj",
+    "b_proj",
+)  # ends of names of layers that are packed with no other
 FACTOR_BYTES = 2  # vLLM: --lora-dtype auto is the model's, 16 bit
 SHRUNK_BYTES = 8  # of a row and rank: written and read at 32 bits
 KERNELS = 2.0  # of packed layers: shrink, expand

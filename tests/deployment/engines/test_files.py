@@ -102,5 +102,7 @@ def test_a_release_changes_only_what_it_lists() -> None:
 
 
 def test_mxfp4_came_with_vllm_0_10_1() -> None:
-    formats = {version: find_engine(f"vllm@{version}").weight_formats for version in ("0.10", "0.10.1", "0.10.2")}
+    formats = {
+        version: find_engine(f"vllm@{version}").weight_formats for version in ("0.10", "0.10.1", "0.10.2")
+    }
     assert [version for version, known in formats.items() if "mxfp4" in known] == ["0.10.1", "0.10.2"]

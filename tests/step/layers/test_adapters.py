@@ -24,7 +24,10 @@ def lora(resolved: ResolvedPool, shape: StepShape) -> OpCost:
 
 
 def added_s(shape: StepShape, **fields: object) -> float:
-    plain, adapted = pool(**{name: value for name, value in fields.items() if "lora" not in name}), pool(**fields)
+    plain, adapted = (
+        pool(**{name: value for name, value in fields.items() if "lora" not in name}),
+        pool(**fields),
+    )
     return adapted.step_model.step_seconds(shape) - plain.step_model.step_seconds(shape)
 
 
