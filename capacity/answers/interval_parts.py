@@ -49,9 +49,9 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by
-    another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`: that of the profile.
-    `length_spread`: deviation of the logarithm of tokens a drafted round.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `chip_error_factor` as of
+    `StepModel`. `transferred`: by another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`:
+    that of the profile. `length_spread`: deviation of the logarithm of tokens a drafted round.
     """
 
     engine: str
@@ -63,6 +63,7 @@ class Asked:
     saturated: bool = False
     ttft_share: float = 0.0
     error_factor: float = 1.0
+    chip_error_factor: float = 1.0
     transferred: bool = False
     unsaid: Sequence[str] = ()
     adjustment: Adjustment | None = None
@@ -90,6 +91,10 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
                 judged=False,
             )
         )
+    if asked.chip_error_factor > 1:
+        deviation = math.log(asked.chip_error_factor) / NINETY * weight
+        what = f"steps of {asked.gpu}, none of whose kernels was measured"
+        parts.append(Part(name="chip", what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
     parts += _of_launch(metric, asked, known)
     if metric != "ttft":
         parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))

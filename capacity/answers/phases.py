@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
+from capacity.deployment.use_cases import filled_notes
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
@@ -111,7 +112,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
-        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=())
+        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=filled_notes(traffic))
     from capacity.answers.served import served  # loads the simulator
 
     load = served(resolved, traffic, slots)
@@ -120,7 +121,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
         requests=requests,
         served=load,
-        warnings=_load_notes(resolved, traffic, slots, load),
+        warnings=(*filled_notes(traffic), *_load_notes(resolved, traffic, slots, load)),
     )
 
 
