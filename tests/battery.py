@@ -42,7 +42,8 @@ VERBS = {  # a short question of each verb
     "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
-    "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100", "from-launch": "'vllm serve m' --gpu h100",
+    "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
+    "from-launch": "'vllm serve m' --gpu h100",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
     "dashboard": "--host nowhere.invalid",
 }  # fmt: skip

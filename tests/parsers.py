@@ -137,7 +137,7 @@ PARSERS: Mapping[str, Parser] = {
     "launch line": Parser(
         lambda text: capacity.from_launch(text, gpu="h100"),
         (
-            "python -m sglang.launch_server --model-path m --tp 8 --dp 4 --enable-dp-attention --mem-fraction-static 0.8",
+            "python -m sglang.launch_server --model-path m --tp 8 --dp 4 --enable-dp-attention",
             "MODEL_ID=m text-generation-launcher --num-shard 2 --quantize eetq --speculate 3",
             "llama-server -m m-Q4_K_M.gguf -c 32768 -np 4 -ctk q8_0 -ctv q8_0 --split-mode row -ts 1,1",
             "OLLAMA_NUM_PARALLEL=2 ollama run llama3.1:8b-q8_0",

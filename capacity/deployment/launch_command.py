@@ -29,7 +29,8 @@ IMAGES = {  # of containers whose entry point is the server
     "llama.cpp": LLAMA_CPP,
 }
 EXAMPLES = (
-    "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, ollama run"
+    "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, "
+    "ollama run"
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
@@ -64,7 +65,8 @@ def read_launch(text: str) -> LaunchCommand:
     understood. Raises InvalidInput.
     """
     folder = None
-    if "\n" not in text and len(text) < 4096 and (path := Path(text.strip())).is_file():
+    if _is_file(text.strip()):
+        path = Path(text.strip())
         folder, text = path.parent, _contents(path)
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
@@ -86,6 +88,13 @@ def read_launch(text: str) -> LaunchCommand:
         if "must hold" not in str(error):
             raise
         raise InvalidInput(f"{OPTION} must hold a line that launches a server: {EXAMPLES}") from None
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return bool(text) and "\n" not in text and Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a character that no name has
+        return False
 
 
 def _contents(path: Path) -> str:

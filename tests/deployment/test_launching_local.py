@@ -21,8 +21,8 @@ TGI_FLAGS = {
     "--cuda-memory-fraction", "--cuda-graphs", "--speculate", "--port",
 }  # fmt: skip
 LLAMA_FLAGS = {
-    "--model", "--alias", "--n-gpu-layers", "--split-mode", "--tensor-split", "--parallel", "--ctx-size", "--batch-size",
-    "--cache-type-k", "--cache-type-v", "--flash-attn", "--no-cache-prompt", "--host", "--port",
+    "--model", "--alias", "--n-gpu-layers", "--split-mode", "--tensor-split", "--parallel", "--ctx-size",
+    "--batch-size", "--cache-type-k", "--cache-type-v", "--flash-attn", "--no-cache-prompt", "--host", "--port",
 }  # fmt: skip
 EVERYTHING: dict[str, Any] = {
     "gpu": "h100", "tensor_parallel_size": 2, "max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 1024,
