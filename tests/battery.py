@@ -70,7 +70,7 @@ FILE_OF = {  # how a command line takes the text of a parser
     "API prices": f"cost {SMALL} {LOAD} --price 2 --api-price-file {{}}",
     "trace": f"simulate {SMALL} --trace {{}}",
     "scenario": "schedule {}",
-    "launch line": "from-launch TEXT --gpu h100",
+    "vLLM command": "from-launch TEXT --gpu h100",
     "speculative config": f"simulate {SMALL} {LOAD} --speculative-config TEXT",
     "KV transfer config": f"fit {SMALL} --kv-transfer-config TEXT",
     "service levels": f"simulate {SMALL} {LOAD} --slo TEXT",

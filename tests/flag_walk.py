@@ -40,6 +40,7 @@ VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
@@ -106,6 +107,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     ),
 }  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question
+    "cache-salts": "--random-prefix-len 512", "priority-shares": "--scheduling-policy priority --max-num-seqs 1",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",

@@ -134,7 +134,7 @@ PARSERS: Mapping[str, Parser] = {
         ),
     ),
     "scenario": Parser(_schedules, (json.dumps(scenario()), json.dumps({"spec": scenario(), "name": "a"}))),
-    "launch line": Parser(
+    "vLLM command": Parser(
         lambda text: capacity.from_launch(text, gpu="h100"),
         (
             "python -m sglang.launch_server --model-path m --tp 8 --dp 4 --enable-dp-attention",

@@ -90,9 +90,9 @@ class Pool(Spec):
     )
     scheduling_policy: Literal["fcfs", "priority"] = flag(
         "fcfs",
-        "Order of waiting requests; a trace may have priorities.",
+        "Order of waiting requests: priorities are --priority-shares, or a trace's.",
         read_by="schedule",
-        needs=Need("trace"),
+        needs=(Need("trace"), Need("priority_shares")),
     )
     watermark: float = flag(
         0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1, read_by="schedule"

@@ -156,56 +156,6 @@ def test_the_first_words_name_the_engine(line: str, engine: str, model: str) -> 
     assert read.unknown == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "fields"),
-    [
-        (
-            "python -m sglang.launch_server --model m --tp 8 --dp 8 --enable-dp-attention --ep 8",
-            {"tensor_parallel_size": 1, "data_parallel_size": 8, "enable_expert_parallel": True},
-        ),
-        (
-            "python -m sglang.launch_server --model m --tp=4 --mem-fraction-static 0.85 --chunked-prefill-size -1",
-            {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.85, "enable_chunked_prefill": False},
-        ),
-        (
-            "python -m sglang.launch_server --model m --speculative-algorithm NEXTN --speculative-num-steps 1 "
-            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 2",
-            {"speculator": "mtp", "num_speculative_tokens": 1},
-        ),
-        (
-            "python -m sglang.launch_server --model m --speculative-algorithm EAGLE --speculative-num-steps 5 "
-            "--speculative-eagle-topk 4 --speculative-num-draft-tokens 8",
-            {"speculator": "eagle-tree", "num_speculative_tokens": 5},
-        ),
-        (
-            "text-generation-launcher --model-id m --quantize bitsandbytes-nf4 --speculate 2 --max-total-tokens 8192",
-            {
-                "quantization": "nf4",
-                "speculator": "ngram",
-                "num_speculative_tokens": 2,
-                "max_model_len": 8192,
-            },
-        ),
-        (
-            "llama-server -m m-Q8_0.gguf -c 16384 -np 4 -ctk q8_0 -ctv q8_0 -b 512",
-            {"max_num_seqs": 4, "max_model_len": 4096, "kv_cache_dtype": "int8", "quantization": "gguf-q8_0"},
-        ),
-        (
-            "OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_KV_CACHE_TYPE=q4_0 ollama run qwen3:32b-q8_0",
-            {"max_model_len": 8192, "kv_cache_dtype": "int4", "quantization": "gguf-q8_0"},
-        ),
-        (
-            "trtllm-build --checkpoint_dir m --max_batch_size 64 --max_num_tokens 8192 --max_seq_len 4096 "
-            "--tokens_per_block 128",
-            {"max_num_seqs": 64, "max_num_batched_tokens": 8192, "max_model_len": 4096, "block_size": 128},
-        ),
-    ],
-)
-def test_flags_are_read_in_a_pools_words(line: str, fields: dict[str, Any]) -> None:
-    pool = read_launch(line).pool("h100")
-    assert {name: getattr(pool, name) for name in fields} == fields
-
-
 def test_what_is_not_read_is_told_apart() -> None:
     read = read_launch(
         "python -m sglang.launch_server --model-path m --port 30000 --attention-backend fa3 --bogus 3 "
