@@ -43,7 +43,7 @@ VERBS = {  # a short question of each verb
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
-    "from-launch": "'vllm serve m' --gpu h100",
+    "from-launch": "'vllm serve m' --gpu h100", "use-cases": "",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
     "dashboard": "--host nowhere.invalid",
 }  # fmt: skip

@@ -91,6 +91,8 @@ VALUES = {
 }  # fmt: skip
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
     "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
+    "decode-context-parallel-size": "qwen3-30b-a3b --gpu h100 -tp 8 --isl 600 --osl 20 "
+    "--request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
         ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),

@@ -32,6 +32,7 @@ def _sglang(line: Line) -> tuple[str | None, Fields]:
         "tensor_parallel_size": tensor // ranks if attention_ranks else tensor,
         "pipeline_parallel_size": f.count("pp_size", "pipeline_parallel_size", "pp"),
         "data_parallel_size": ranks,
+        "decode_context_parallel_size": f.count("dcp_size", "decode_context_parallel_size"),
         "enable_expert_parallel": experts > 1 or f.on("enable_ep_moe") or None,
         "quantization": f.take("quantization"),
         "kv_cache_dtype": {"fp8_e4m3": "fp8"}.get(cache or "", cache),

@@ -245,7 +245,14 @@ class Pool(Spec):
         None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
     )
     decode_context_parallel_size: int = flag(
-        1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
+        1,
+        "GPUs of a tensor-parallel group that share the context of a decode, where KV heads are too few for them.",
+        "-dcp",
+        "--dcp",
+        "--dcp-size",
+        ge=1,
+        le=4096,
+        needs=Need("tensor_parallel_size"),
     )
     structured_output: Literal["none", "cached", "each"] = flag(
         "none",
@@ -313,13 +320,6 @@ class Pool(Spec):
     @classmethod
     def _one_name(cls, value: str | None) -> str | None:
         return None if value is None else drafting_name(value)
-
-    @field_validator("decode_context_parallel_size")
-    @classmethod
-    def _one_context(cls, value: int) -> int:
-        if value > 1:
-            raise ValueError("decodes that share a context are not modelled: leave it out")
-        return value
 
     @field_validator("speculative_config", "kv_transfer_config")
     @classmethod

@@ -52,7 +52,12 @@ def test_options_of_trtllm_serve_are_read_beside_the_line(tmp_path: Any) -> None
     script.write_text("trtllm-serve m --tp_size 8 --ep_size 8 --extra_llm_api_options trtllm.yaml\n")
     pool = read_launch(str(script)).pool("h200")
     assert (pool.tensor_parallel_size, pool.data_parallel_size, pool.enable_expert_parallel) == (1, 8, True)
-    assert (pool.kv_cache_dtype, pool.block_size, pool.speculator, pool.num_speculative_tokens) == ("fp8", 64, "mtp", 2)
+    assert (pool.kv_cache_dtype, pool.block_size, pool.speculator, pool.num_speculative_tokens) == (
+        "fp8",
+        64,
+        "mtp",
+        2,
+    )
     with pytest.raises(InvalidInput, match="give the path of the launch file"):
         read_launch(script.read_text())
 

@@ -59,7 +59,10 @@ def test_split_modes_are_parallelism() -> None:
 
 
 def test_settings_of_the_environment_are_tgis_flags() -> None:
-    pool = read_launch("docker run -e USE_PREFIX_CACHING=0 -e NUM_SHARD=4 -e MODEL_ID=m ghcr.io/huggingface/text-generation-inference:3").pool("h100")
+    pool = read_launch(
+        "docker run -e USE_PREFIX_CACHING=0 -e NUM_SHARD=4 -e MODEL_ID=m "
+        "ghcr.io/huggingface/text-generation-inference:3"
+    ).pool("h100")
     assert (pool.enable_prefix_caching, pool.tensor_parallel_size, pool.engine) == (False, 4, "tgi")
     with pytest.raises(InvalidInput, match="stored alike here"):
         read_launch("llama-server -m m.gguf -ctk q8_0 -ctv q4_0")

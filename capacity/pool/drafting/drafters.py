@@ -263,7 +263,8 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
         weights_bytes=sum(size for size, _ in sizes),
         gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
-        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks)
+        / target.pool.decode_context_parallel_size,
     )
 
 
