@@ -9,8 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.nn import functional  # noqa: E402
-
 from capacity_validate import feed_forwards  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
@@ -21,6 +19,7 @@ from capacity_validate.small_models import small_model, small_model_names  # noq
 from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from gpu_shapes import gpu_shapes  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 from capacity.model import ModelSpec  # noqa: E402
 from capacity.model.layers import Attention  # noqa: E402
