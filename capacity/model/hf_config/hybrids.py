@@ -398,6 +398,11 @@ FAMILIES: dict[str, Family] = {
     "falcon_mamba": replace(_MAMBA, tied=False),
     "mamba2": replace(_MAMBA, mixer=lambda text, _family, _layer: mamba2(text), tied=False),
     "nemotron_h": _NEMOTRON_H,
+    "zamba2": replace(
+        _MAMBA,
+        mixer=lambda text, _family, _layer: mamba2(text),
+        notes=("attention blocks that its layers share, a tenth of its parameters, are left out (assumed)",),
+    ),
     "bamba": Family(
         mixer=mamba2_hybrid,
         feed_forward=feed_forwards.dense_biased,
