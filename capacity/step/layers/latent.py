@@ -175,11 +175,16 @@ class DecodeWork:
         return flops, moved, queries, context / sequences
 
 
+<<<<<<< HEAD
 def indexer_operator(
     indexer: SparseIndexer, group: LayerGroup, build: Builder, *, rate: int = 1
 ) -> Attention:
     """Scores every context token (one key for `rate` of them) for every query in FP8, whole on every rank."""
     rates = build.flops_per_s
+=======
+def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
+    """Scores every context token for every query in FP8, whole on every rank."""
+>>>>>>> main
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
@@ -187,7 +192,7 @@ def indexer_operator(
             key_bytes=indexer.cache_bytes_per_token / rate,
         ),
         count=group.num_layers,
-        flops_per_s=rates["fp8" if "fp8" in rates else "bf16"],
+        flops_per_s=build.peak("fp8" if "fp8" in build.flops_per_s else "bf16"),
         constants=_INDEXER,
     )
 
