@@ -175,16 +175,10 @@ class DecodeWork:
         return flops, moved, queries, context / sequences
 
 
-<<<<<<< HEAD
 def indexer_operator(
     indexer: SparseIndexer, group: LayerGroup, build: Builder, *, rate: int = 1
 ) -> Attention:
     """Scores every context token (one key for `rate` of them) for every query in FP8, whole on every rank."""
-    rates = build.flops_per_s
-=======
-def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
-    """Scores every context token for every query in FP8, whole on every rank."""
->>>>>>> main
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
