@@ -73,7 +73,7 @@ def _check_context_ranks(settings: PoolSettings) -> None:
 
 def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
     """Whether so many tensor-parallel GPUs keep every KV head as often as GPUs are to share a context."""
-    heads = max(group.mixer.num_kv_heads for group in settings.model.layer_groups)
+    heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
     ranks = settings.pool.decode_context_parallel_size
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 

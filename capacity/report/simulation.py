@@ -49,12 +49,8 @@ def simulation_tables(answer: Simulation) -> list[Part]:
         *_what_was_served(answer),
         *_time_parts(answer),
         *_step_bounds(answer),
-<<<<<<< HEAD
-        *_steady_part(answer.verdict),
-        *_priorities(answer),
-=======
         *_steady_part(answer),
->>>>>>> main
+        *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
         *_service_levels(answer),
@@ -92,7 +88,7 @@ def _priorities(answer: Simulation) -> list[Part]:
                 f"{each.requests:,}",
                 f"{each.requests - each.completed:,}",
                 f"{each.preemptions:,}",
-                *(shown(getattr(each, name), ",.1f") for name in names),
+                *(latency_text(answer, name, getattr(each, name)) for name in names),
             ),
         )
         for each in answer.priorities

@@ -80,11 +80,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         kernels += EXCHANGE if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
         kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
-<<<<<<< HEAD
-    kernels += LORA if setting.max_loras else 0.0
-=======
-    kernels += len(group.products)
->>>>>>> main
+    kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
 
 

@@ -15,12 +15,8 @@ from capacity.base.errors import UnsupportedModel
 from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
-<<<<<<< HEAD
-from capacity.step.layers import adapters, ends, feed_forward, grouped, latent, linear
-=======
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
-from capacity.step.layers import compressed, ends, feed_forward, grouped, latent, linear, recurrent
->>>>>>> main
+from capacity.step.layers import adapters, compressed, ends, feed_forward, grouped, latent, linear, recurrent
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator
 
