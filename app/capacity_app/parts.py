@@ -9,29 +9,37 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import boundary, in_words, plain
 from capacity_app.jobs import Job, Task, runner
+from capacity_app.merits import meaning
 
 REFRESH_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kpi:
-    """A number to see first: as text, with its interval or its reason below, and its definition behind a `?`."""
+    """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
+
+    `number` is what a comparison takes of it, with its interval where it has one. `help` is of figures that
+    `merits.MEANINGS` does not have.
+    """
 
     label: str
     value: str
     below: str = ""
     help: str | None = None
+    number: Quantity | None = None
 
 
-def kpis(row: Sequence[Kpi]) -> None:
-    """A row of figures of merit, which wraps on narrow screens."""
-    with st.container(horizontal=True):
+def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
+    """Figures of merit in an even grid (`looks.STYLE`), as many beside each other as there is room for; `place` tells
+    the grids of a page apart."""
+    with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
                 kpi.label,
@@ -40,9 +48,8 @@ def kpis(row: Sequence[Kpi]) -> None:
                 delta_color="off",
                 delta_arrow="off",
                 border=True,
-                width="content",
                 height="stretch",
-                help=kpi.help,
+                help=kpi.help or meaning(kpi.label),
             )
 
 
@@ -56,13 +63,13 @@ _SHOWN = {  # by the colour of a verdict
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(plain(text), icon=icon)
+    show(plain(in_words(text)), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:
-        st.caption(f":material/info: {plain(warning)}")
+        st.caption(f":material/info: {plain(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
