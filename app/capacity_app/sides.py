@@ -158,9 +158,7 @@ def _beside(
     asked = [side.asked_on(current) for side in sides]
     first = asked[0]
     for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
-        said = (
-            f"{side.model}, {side.options['gpu']}" if side is first else settings_text(first.said, side.said)
-        )
+        said = _described(side) if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     alt = f"Each figure of A to {here}, and how far it is from A."
     parts.table("sides", rows({**done, here: row}), alt=alt)
@@ -168,6 +166,11 @@ def _beside(
     loads = [name for name in LOADS if name in current.options]
     if current.traffic == first.traffic and loads not in ([], ["batch_size"]) and current != first:
         _paired(first, current, here)
+
+
+def _described(side: Side) -> str:
+    tensor = side.options.get("tensor_parallel_size", 1)
+    return f"{side.model}, {tensor} x {side.options['gpu']}"
 
 
 def _paired(first: Side, current: Side, here: str) -> None:
