@@ -69,7 +69,8 @@ def show(answer: Quantizing) -> None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
     of_one(methods[chosen])
-    parts.chart(quantization_chart(answer))
+    every = st.toggle("Also what this engine does not load", False, **state.bound("quant_every", False))
+    parts.chart(quantization_chart(answer, every=every))
     parts.table("quantization", quantization_rows(answer), alt="Every way to quantize, in numbers.")
     parts.notes(answer.warnings)
 

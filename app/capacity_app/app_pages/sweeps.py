@@ -8,17 +8,16 @@ import streamlit as st
 
 from capacity.base.command_text import python_call
 from capacity.base.errors import InvalidInput
-from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, varied_options
+from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes, varied_options
 from capacity_app import parts, state, uploads
 from capacity_app.jobs import Task
 
 NONE = "no lines"
 
 
-def chosen(label: str, key: str, names: Sequence[str]) -> str:
+def chosen(label: str, key: str, names: Sequence[str], usual: str) -> str:
     """One of these names; a link may hold one of another sweep's."""
-    name = state.choice(label, key, tuple(names), names[0], width=240)
-    return name if name in names else names[0]
+    return state.choice(label, key, tuple(names), usual, width=240)
 
 
 def show(rows: Sequence[Mapping[str, object]]) -> None:
@@ -42,9 +41,10 @@ def show(rows: Sequence[Mapping[str, object]]) -> None:
     if not options or not numbers:
         raise InvalidInput("nothing to draw: the points differ in no option, or none has an answer")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        number = chosen("Show", "sweep_y", numbers)
-        over = chosen("over", "sweep_x", options)
-        lines = chosen("lines by", "sweep_by", (NONE, *options))
+        usual_over, usual_lines = usual_axes(rows)
+        number = chosen("Show", "sweep_y", numbers, numbers[0])
+        over = chosen("over", "sweep_x", options, usual_over)
+        lines = chosen("lines by", "sweep_by", (NONE, *options), usual_lines or NONE)
     by = None if lines in (NONE, over) else lines
     parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
     parts.table("points", rows, alt="Every point, with its options, its end and its answer's numbers.")

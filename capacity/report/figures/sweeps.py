@@ -30,6 +30,16 @@ def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
     return (*first, *(name for name in found if name not in first))
 
 
+def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
+    """What to draw over: the number that takes most values; and what has a line for each value, if anything is left."""
+    options = varied_options(rows)
+    values = {name: {row.get(name) for row in rows} for name in options}
+    numbers = [name for name in options if all(isinstance(v, (int, float)) for v in values[name])]
+    over = max(numbers or options, key=lambda name: len(values[name]))
+    others = [name for name in options if name != over]
+    return over, min(others, key=lambda name: len(values[name]), default=None)
+
+
 def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = None) -> Chart:
     """`y` over `x`, a line for each value of `by`; points without that number are left out."""
     import plotly.graph_objects as go
@@ -43,7 +53,7 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
         figure.add_scatter(
             x=[row[x] for row in own],
             y=[row[y] for row in own],
-            mode="lines+markers",
+            mode="lines+markers" if _is_line(own, x) else "markers",
             name=name or _plain(y),
             line={"color": colour(index), "dash": ("solid", "dash", "dot")[index // 6 % 3]},
             marker={"symbol": symbol(index), "size": 9},
@@ -60,6 +70,11 @@ def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = 
         figure=figure,
         rows=tuple({x: row[x], y: row[y], **({} if by is None else {by: row.get(by)})} for row in points),
     )
+
+
+def _is_line(points: Sequence[Row], x: str) -> bool:
+    """Whether no two points stand above each other, so that a line means something."""
+    return len({str(row[x]) for row in points}) == len(points)
 
 
 def _order(value: object) -> tuple[bool, float, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import shown
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.techniques.cells import tokens
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from capacity.techniques.scaling import Scaling
 
 MOST_CHANGES = 12
+LEAST_CHANGE = 0.01  # of anything: less is no bar
 FARTHEST = 100.0  # percent; bars that go on are cut there, and their numbers stand beside them
 CHANGES = (
     ("p95 TTFT", "ttft_p95_change"),
@@ -23,6 +25,7 @@ CHANGES = (
     ("p95 E2E", "e2e_p95_change"),
     ("$ a request at full load", "cost_change"),
 )
+DRAWN = (CHANGES[0], CHANGES[1], CHANGES[3])
 
 
 # advice
@@ -30,7 +33,7 @@ CHANGES = (
 
 def advice_rows(answer: AdviceList) -> list[dict[str, object]]:
     """Every change with its effects, the most beneficial first; seconds and $ are differences."""
-    return [_advice_row(line) for line in answer.advice if line.effects is not None]
+    return [_digits(_advice_row(line)) for line in answer.advice if line.effects is not None]
 
 
 def _advice_row(line: Advice) -> dict[str, object]:
@@ -53,23 +56,21 @@ def advice_chart(answer: AdviceList) -> Chart:
     """The most beneficial changes, by what each does to latency and cost, relative to the deployment as it is."""
     import plotly.graph_objects as go
 
-    best = [line for line in answer.advice if line.effects is not None][:MOST_CHANGES]
+    best = [line for line in answer.advice if _moves(line)][:MOST_CHANGES]
     figure = go.Figure()
-    for index, (name, field) in enumerate(CHANGES):
+    for index, (name, field) in enumerate(DRAWN):
         values = [_percent(getattr(line.effects, field)) for line in best]
         figure.add_bar(
             y=[line.change for line in best],
             x=values,
             orientation="h",
             name=name,
-            text=[shown(value, "+.0f") for value in values],
-            textposition="auto",
             hovertemplate=f"{name}: %{{x:+.1f}} %<extra>%{{y}}</extra>",
             **bar_style(index),
         )
     figure.update_yaxes(autorange="reversed")
     figure.update_xaxes(range=[-FARTHEST, FARTHEST], zeroline=True, zerolinecolor=NEUTRAL)
-    layout(figure, x="change, %: less is better", y="", height=110 + 62 * max(len(best), 1), barmode="group")
+    layout(figure, x="change, %: less is better", y="", height=130 + 58 * max(len(best), 1), barmode="group")
     words = "no change helps" if not best else f"the most beneficial is to {best[0].change}"
     return Chart(
         name="advice",
@@ -80,8 +81,20 @@ def advice_chart(answer: AdviceList) -> Chart:
     )
 
 
+def _moves(line: Advice) -> bool:
+    """Whether a change does anything that a bar would show."""
+    if line.effects is None:
+        return False
+    return any(abs(getattr(line.effects, field) or 0.0) >= LEAST_CHANGE for _, field in DRAWN)
+
+
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
+
+
+def _digits(row: dict[str, object]) -> dict[str, object]:
+    """A row whose numbers say no more than they know."""
+    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}
 
 
 # quantization
@@ -89,7 +102,7 @@ def _percent(share: float | None) -> float | None:
 
 def quantization_rows(answer: Quantizing) -> list[dict[str, object]]:
     """Every method, in numbers; `why not` where it has no times."""
-    return [_quantization_row(row) for row in answer.rows]
+    return [_digits(_quantization_row(row)) for row in answer.rows]
 
 
 def _quantization_row(row: QuantizedOption) -> dict[str, object]:
@@ -110,11 +123,11 @@ def _quantization_row(row: QuantizedOption) -> dict[str, object]:
     }
 
 
-def quantization_chart(answer: Quantizing) -> Chart:
-    """TPOT of every method that runs, alone and in a large batch."""
+def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
+    """TPOT of the methods that the engine loads, or of `every` one that runs, alone and in a large batch."""
     import plotly.graph_objects as go
 
-    run = [row for row in answer.rows if row.tpot_small_s is not None]
+    run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
     figure = go.Figure()
     series = (("a batch of 1", "tpot_small_s"), (f"a batch of {answer.large_batch}", "tpot_large_s"))
     for index, (name, field) in enumerate(series):
@@ -125,7 +138,7 @@ def quantization_chart(answer: Quantizing) -> Chart:
             orientation="h",
             name=name,
             text=[shown(value, ",.1f") for value in values],
-            textposition="auto",
+            textposition="outside",
             hovertemplate=f"{name}: %{{x:,.2f}} ms<extra>%{{y}}</extra>",
             **bar_style(index),
         )
@@ -148,18 +161,20 @@ def quantization_chart(answer: Quantizing) -> Chart:
 def scaling_rows(answer: Scaling) -> list[dict[str, object]]:
     """Every layout, in numbers."""
     return [
-        {
-            "GPUs": row.num_gpus,
-            "most requests": row.max_batch,
-            "TTFT, ms": _ms(row.ttft_s),
-            "TPOT, ms": _ms(row.tpot_s),
-            "times as fast": row.speedup,
-            "output tokens/s a GPU": row.output_tokens_per_s_per_gpu,
-            "efficiency, %": _percent(row.efficiency),
-            "links, % of a step": _percent(row.communication_share),
-            "$/1M tokens": row.usd_per_million_tokens,
-            "why not": row.reason,
-        }
+        _digits(
+            {
+                "GPUs": row.num_gpus,
+                "most requests": row.max_batch,
+                "TTFT, ms": _ms(row.ttft_s),
+                "TPOT, ms": _ms(row.tpot_s),
+                "times as fast": row.speedup,
+                "output tokens/s a GPU": row.output_tokens_per_s_per_gpu,
+                "efficiency, %": _percent(row.efficiency),
+                "links, % of a step": _percent(row.communication_share),
+                "$/1M tokens": row.usd_per_million_tokens,
+                "why not": row.reason,
+            }
+        )
         for row in answer.rows
     ]
 
@@ -218,7 +233,8 @@ def hit_rate_chart(answer: CacheCurve) -> Chart:
             line={"color": NEUTRAL, "dash": "dot"},
             annotation_text="no limit",
         )
-    figure.update_xaxes(type="log", dtick="D2")
+    sizes = [row.capacity_tokens or 0 for row in sized]
+    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[tokens(size) for size in sizes])
     figure.update_yaxes(rangemode="tozero")
     layout(figure, x="cache, tokens", y="found, %")
     most = 0.0 if whole is None else whole.token_hit_fraction
