@@ -28,8 +28,8 @@ SIMULATED: Parts = dict.fromkeys(
 DEPLOYED: Parts = {**SIMULATED, "roles": ()}
 QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
-    "estimate": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
-    "explain": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
+    "estimate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
+    "explain": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
     "simulate": DEPLOYED,
     "cost": SIMULATED,
     "curve": {
