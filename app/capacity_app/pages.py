@@ -68,6 +68,13 @@ def _validate_reads() -> Set[str]:
 
 PAGES = (
     PageEntry(
+        name="start",
+        title="Start",
+        icon=":material/flag:",
+        help="What do you need? From a use case, people and the response they want, to a plan.",
+        reads=lambda: MODEL | {"tier", "price"},
+    ),
+    PageEntry(
         name="fit",
         title="Fit",
         icon=":material/memory:",
