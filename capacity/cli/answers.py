@@ -40,9 +40,39 @@ def register(app: typer.Typer) -> None:
         plain_verb(app, function)
 
 
-def fit(question: Question) -> None:
-    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests."""
-    answer = capacity.fit(request_of(question), profiles=question.profiles, download=question.download)
+def fit(
+    question: Question,
+    *,
+    price_tier: Annotated[
+        str | None,
+        typer.Option(
+            "--price-tier", help="Without a GPU, or --gpu all: prices to sort by; default on-demand."
+        ),
+    ] = None,
+) -> None:
+    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests.
+
+    Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
+    """
+    from capacity.answers.gpu_comparison import EVERY_GPU
+
+    if "gpu" not in question.flags and question.deployment is None:
+        question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
+    request = request_of(question)
+    if request.pools[0].gpu == EVERY_GPU:
+        compared = capacity.compare_fits(
+            request,
+            price_tier=price_tier or "on-demand",
+            profiles=question.profiles,
+            download=question.download,
+        )
+        _show(compared, question.format)
+        if not any(point.fits for point in compared.rows):
+            raise typer.Exit(1)
+        return
+    if price_tier is not None:
+        raise InvalidInput(f"--price-tier {price_tier} needs --gpu all: one GPU has no order")
+    answer = capacity.fit(request, profiles=question.profiles, download=question.download)
     _show(answer, question.format)
     if not answer.fits:
         raise typer.Exit(1)
@@ -220,10 +250,23 @@ def models(format: FormatOption = "table") -> None:
     show(report.listing(capacity.models(), check_format(format), title="Models"))
 
 
-def gpus(format: FormatOption = "table", profiles: ProfilesOption = None) -> None:
-    """The GPU profiles, with memory, bandwidth and dense compute rates."""
+def gpus(
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    support: Annotated[
+        bool,
+        typer.Option("--support", help="Which engine runs which weight format where, and how well known."),
+    ] = False,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
+) -> None:
+    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them."""
     from capacity.report import tables as report
 
+    if gpu is not None and not support:
+        raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
+    if support:
+        _show(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
+        return
     show(report.listing(capacity.gpus(profiles=profiles), check_format(format), title="GPUs"))
 
 

@@ -47,7 +47,11 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
             cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
             kernels=KERNELS_OF_MLA,
         ),
-        *(_indexer_products(mixer, mixer.indexer, group, build) if mixer.indexer else ()),
+        *(
+            _indexer_products(mixer, mixer.indexer, group, build)
+            if mixer.indexer and not mixer.indexer.shared
+            else ()
+        ),
     ]
     expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
         "kv_b",
@@ -82,7 +86,9 @@ def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads:
         build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
         build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
     ]
-    return [*attention, _indexer(mixer.indexer, group, build)] if mixer.indexer else attention
+    if mixer.indexer is None or mixer.indexer.shared:
+        return attention
+    return [*attention, indexer_operator(mixer.indexer, group, build)]
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
@@ -169,12 +175,15 @@ class DecodeWork:
         return flops, moved, queries, context / sequences
 
 
-def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
-    """Scores every context token for every query in FP8, whole on every rank."""
+def indexer_operator(
+    indexer: SparseIndexer, group: LayerGroup, build: Builder, *, rate: int = 1
+) -> Attention:
+    """Scores every context token (one key for `rate` of them) for every query in FP8, whole on every rank."""
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
-            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
+            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim / rate,
+            key_bytes=indexer.cache_bytes_per_token / rate,
         ),
         count=group.num_layers,
         flops_per_s=build.peak("fp8" if "fp8" in build.flops_per_s else "bf16"),
