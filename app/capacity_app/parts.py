@@ -129,17 +129,24 @@ def download(label: str, file_name: str, content: Callable[[], str | bytes], *, 
 
 
 def copies(
-    verb: str | None, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
+    verb: str | None,
+    model: str,
+    options: Mapping[str, Any],
+    answer: Any,
+    *,
+    function: str | None = None,
+    typed: Mapping[str, Any] | None = None,
 ) -> None:
     """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
 
-    `function` is the library's, where it is not called as the verb is.
+    `function` is the library's, where it is not called as the verb is; `typed` has the options as flags, where they
+    are not the keywords.
     """
     name = function or verb or ""
     with st.container(horizontal=True):
         if verb is not None:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-                st.code(command_line(verb, model, options), language="shell")
+                st.code(command_line(verb, model, options if typed is None else typed), language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(name, model, options), language="python")
         if answer is not None:

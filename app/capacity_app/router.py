@@ -25,7 +25,7 @@ def run() -> None:
     """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     link = st.session_state.setdefault(_LINK, _link_as_given())
-    page = st.navigation([_page(entry) for entry in PAGES], position="top")
+    page = st.navigation(_menu(), position="top")
     begin(next(entry for entry in PAGES if entry.title == page.title).reads())
     looks.apply()
     entry = next(entry for entry in PAGES if entry.title == page.title)
@@ -52,6 +52,14 @@ def current_inputs() -> Inputs:
     """The sidebar's answers, for a page."""
     inputs: Inputs = st.session_state[_INPUTS]
     return inputs
+
+
+def _menu() -> dict[str, list[st.Page]]:
+    """The pages by section; those of none come first, each for itself."""
+    menu: dict[str, list[st.Page]] = {}
+    for entry in PAGES:
+        menu.setdefault(entry.section, []).append(_page(entry))
+    return menu
 
 
 def _page(entry: PageEntry) -> st.Page:
