@@ -12,7 +12,8 @@ from capacity.answers.load_point import LoadPoint
 from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
 from capacity.model.quantization import known_quantizations
-from capacity.report.figures.frontiers import frontier_chart, line_name
+from capacity.report.figures.frontiers import frontier_chart
+from capacity.report.frontier import line_name
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

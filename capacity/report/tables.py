@@ -20,6 +20,8 @@ TABLES = {
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
     "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
+    "frontier": "capacity.report.frontier:frontier_tables",
+    "load-sweep": "capacity.report.load_sweep:load_sweep_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
     "cost": "capacity.report.cost:bill_tables",

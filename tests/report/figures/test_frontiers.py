@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.report.figures.frontiers import frontier_chart, line_name
+from capacity.report.figures.frontiers import frontier_chart
+from capacity.report.frontier import line_name
 
 
 @pytest.fixture(scope="module")
