@@ -74,7 +74,8 @@ SCHEMAS = """fit estimate simulation explain plan cost curve diff tornado advise
 frontier load-sweep gpu-comparison speculate kv cache-curve scale batching engines textbook speculators attention-io
 definition"""
 VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan cost curve tornado advise diff sweep
-from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines validate calibrate compare dashboard"""
+from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines validate calibrate
+compare dashboard"""
 
 # memory
 

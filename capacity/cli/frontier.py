@@ -18,7 +18,7 @@ from capacity.cli.options import (
     ProfilesOption,
     check_format,
     progress_bar,
-    show,
+    show_answer,
     write,
 )
 from capacity.cli.planning import listed, numbers
@@ -59,14 +59,15 @@ def frontier(
     tpot: Annotated[
         float, typer.Option("--tpot", help="The limit on TPOT in ms that the best of each must keep.")
     ] = TPOT_MS,
-    chart: Annotated[str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")] = None,
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")
+    ] = None,
     detail: DetailOption = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
 ) -> None:
     """Fast for a user, or cheap for all? Tokens/s per GPU against tokens/s for a user, of many deployments at once."""
-    from capacity.report import tables
     from capacity.report.frontier import frontier_tables
 
     check_format(format)
@@ -86,7 +87,7 @@ def frontier(
             **options,
         )
     drawn = partial(frontier_tables, tpot_s=tpot / 1e3, every=detail)
-    show(tables.render(answer, format, tables=drawn))
+    show_answer(answer, format, tables=drawn)
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import FormatOption, ModelArgument, check_format, show, write
+from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write
 from capacity.cli.question_flags import keywords_of, option, parameter
 from capacity.cli.verbs import POOL, command_of, defer, verb
 from capacity.techniques.registry import TECHNIQUES, Technique
@@ -150,6 +150,6 @@ def _deployment(
 
 
 def _show(answer: AnswerRecord, format: str) -> None:
-    from capacity.report.techniques import render_answer
+    from capacity.report.techniques import tables_of
 
-    show(render_answer(answer, check_format(format)))
+    show_answer(answer, format, tables=tables_of(answer))

@@ -30,9 +30,14 @@ def frontier_tables(answer: Frontier, *, tpot_s: float = TPOT_S, every: bool = F
         points = [(line, point) for line in answer.lines for point in line.points]
         title = f"Every point; {MARK}: no other is both faster for a user and fuller"
     else:
-        points, title = best, f"The most of each {within}; {MARK}: no other is both faster for a user and fuller"
+        points, title = (
+            best,
+            f"The most of each {within}; {MARK}: no other is both faster for a user and fuller",
+        )
     shown: list[Part] = [headline, _points(answer, points, title)] if points else [headline]
-    slow = [f"none of its loads is {within}" for line in answer.lines if line.points and id(line) not in named]
+    slow = [
+        f"none of its loads is {within}" for line in answer.lines if line.points and id(line) not in named
+    ]
     names = [line_name(line) for line in answer.lines if line.points and id(line) not in named]
     shown += [f"[yellow]{name}[/yellow]: {why}" for name, why in zip(names, slow, strict=True)]
     shown += [f"[red]{line_name(line)}[/red]: {line.reason}" for line in answer.lines if not line.points]

@@ -36,6 +36,14 @@ SUMMARIES = {
     "simulation": "capacity.report.simulation:simulation_summary",
     "plan": "capacity.report.plan_summary:plan_summary",
 }  # one screen, of answers whose tables take more
+SHEETS = {
+    "estimate": "capacity.report.answers:estimate_sheet",
+    "simulation": "capacity.report.simulation:simulation_sheet",
+}  # on a page, whose charts have the rest
+PAGES = {
+    "plan": "capacity.report.plan_html:plan_html",
+    "curve": "capacity.report.plan_html:curve_html",
+}  # of their own; of the others pages hold their tables
 Tables = Callable[[Any], list[Part]]
 
 
@@ -44,13 +52,29 @@ def schema_name(answer: AnswerRecord) -> str:
     return answer.SCHEMA.split("/")[1]
 
 
-def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None, detail: bool = True) -> str:
-    """An answer in `format`: table (by `tables`, else by `TABLES`), json or csv (its rows, or the record where it has
-    none). Without `detail`, a table is one screen."""
-    if format == "table":
+def render(
+    answer: AnswerRecord,
+    format: str,
+    *,
+    tables: Tables | None = None,
+    detail: bool = True,
+    command: str | None = None,
+    python: str | None = None,
+) -> str:
+    """An answer in `format`: table (by `tables`, else by `TABLES`), json, csv (its rows, or the record where it has
+    none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is one
+    screen."""
+    if format in ("table", "html"):
         name = schema_name(answer)
         shown = TABLES if detail else TABLES | SUMMARIES
-        return printed((tables or resolve_name(shown[name]))(answer))
+        if format == "table":
+            return printed((tables or resolve_name(shown[name]))(answer))
+        if name in PAGES and tables is None:
+            return str(resolve_name(PAGES[name])(answer, command=command))
+        from capacity.report.sheet import answer_html
+
+        parts = (tables or resolve_name((TABLES | SHEETS)[name]))(answer)
+        return answer_html(answer, parts, command=command, python=python)
     if format == "json":
         return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
     return to_csv(answer.to_rows())

@@ -63,7 +63,12 @@ def test_every_point_and_what_none_beats(frontier: Any) -> None:
 
 def test_what_does_not_fit_says_why() -> None:
     found = capacity.frontier(
-        "llama-3.1-70b", gpus=("h100", "l4"), tensor_parallel_sizes=(4,), loads=(1,), input_len=64, output_len=8
+        "llama-3.1-70b",
+        gpus=("h100", "l4"),
+        tensor_parallel_sizes=(4,),
+        loads=(1,),
+        input_len=64,
+        output_len=8,
     )
     text = " ".join(printed(frontier_tables(found)).split())
     assert found.lines[1].reason is not None

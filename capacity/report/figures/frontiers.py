@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.figures.loads import digits, faint
 from capacity.report.frontier import line_name
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.frontier import Frontier, FrontierLine
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # of prices: one scale that colour-blind readers order alike
-
 
 
 def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
@@ -60,6 +60,7 @@ def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> 
         title=f"{frontier.model}: use of a GPU against speed for a user",
         alt=_words(frontier, tpot_limit_s),
         figure=figure,
+        subject=subject_of(frontier),
         rows=tuple(_row(line, p, speed, rate) for _, line, known in drawn for _, p, speed, rate in known),
     )
 

@@ -38,6 +38,11 @@ TABLES: dict[str, Callable[[Any], list[Part]]] = {
 CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by verb
 
 
+def tables_of(answer: AnswerRecord) -> Callable[[Any], list[Part]]:
+    """What draws a technique's answer."""
+    return TABLES.get(schema_name(answer), record_parts)
+
+
 def render_answer(answer: AnswerRecord, format: str) -> str:
-    """A technique's answer in `format`: table, json or csv (its rows, or the record where it has none)."""
-    return render(answer, format, tables=TABLES.get(schema_name(answer), record_parts))
+    """A technique's answer in `format`, as `render`."""
+    return render(answer, format, tables=tables_of(answer))
