@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.answers.gpu_comparison import compare_gpus as compare_gpus
     from capacity.answers.listings import gpus as gpus
     from capacity.answers.listings import models as models
+    from capacity.answers.listings import use_cases as use_cases
     from capacity.answers.load_sweep import load_sweep as load_sweep
     from capacity.answers.records import Attribution as Attribution
     from capacity.answers.records import Estimate as Estimate
@@ -52,7 +53,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.fit": ("fit",),
     "capacity.answers.frontier": ("frontier",),
     "capacity.answers.gpu_comparison": ("compare_gpus",),
-    "capacity.answers.listings": ("gpus", "models"),
+    "capacity.answers.listings": ("gpus", "models", "use_cases"),
     "capacity.answers.load_sweep": ("load_sweep",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),

@@ -73,7 +73,8 @@ VALUES = {
     "step-noise": "0.1", "step-noise-seed": "3", "structured-output": "each", "swap-space": "0.001",
     "tensor-parallel-size": "2", "think-time-s": "3", "trace": "requests.csv", "trace-from-s": "2",
     "trace-rate-factor": "2", "trace-sessions": "closed", "trace-spread-ticks": "on", "trace-time-scale": "2",
-    "trace-until-s": "3", "turns": "3", "watermark": "0.5",
+    "trace-until-s": "3", "turns": "3", "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
+    "response-s": "9", "watermark": "0.5",
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
     "api-input-price": "0.3 --api-output-price 0.5", "api-output-price": "0.9 --api-input-price 0.3",
@@ -98,6 +99,10 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "image-tokens": f"gemma-3-4b --gpu h100 {PICTURED}",
     "image-size": f"qwen3.5-35b-a3b --gpu h200 --image-size 64x64 {PICTURED}",
     "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",
+    "users": f"{SMALL} --isl 600 --osl 60 --num-prompts 60",
+    **dict.fromkeys(
+        ("user-loop", "response-s"), f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --users 20 --think-time-s 3"
+    ),
 }  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",

@@ -14,6 +14,7 @@ from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware import load_profile
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 
@@ -97,7 +98,7 @@ def load_point(
     _, load = load_of(traffic)
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
     ranks, pool = resolved.pool.data_parallel_size, resolved.pool
-    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
+    held, seats = ranks * _held(resolved, tokens), ranks * resolved.max_num_seqs
     place: Mapping[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
@@ -114,6 +115,13 @@ def load_point(
         return _answered(place, estimate_of(resolved, traffic, price))
     except DoesNotFit as error:
         return LoadPoint(**place, reason=str(error))
+
+
+def _held(resolved: ResolvedPool, tokens: int) -> int:
+    try:
+        return TokenSteps(resolved).concurrent_requests(tokens)
+    except DoesNotFit:  # the drafter leaves no room
+        return 0
 
 
 def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:

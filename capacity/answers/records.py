@@ -181,7 +181,8 @@ class Estimate(Fit):
     none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
     `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
     prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
-    has no queue, these are None. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
+    has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request on
+    average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
     """
 
@@ -199,6 +200,7 @@ class Estimate(Fit):
     ttft_parts_s: Mapping[str, float] | None
     tpot_s: Quantity | None
     e2e_s: Quantity | None
+    tokens_per_step: float
     requests_in_flight: float | None
     whole_run: RunMeans | None
     output_tokens_per_s: Quantity

@@ -28,6 +28,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of
 from capacity.hardware.spreads import Metric
@@ -95,7 +96,7 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     price = deployment_price(pools, service, deployment.cost)
-    levels = parse_slos(slo or ())
+    levels = parse_slos(levels_of(slo or (), traffic))
     requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)

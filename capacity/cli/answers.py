@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, TRAFFIC, COST, shared=DETAILED, traffic_fields=ESTIMATED)(estimate)
     verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=ESTIMATED)(explain)
     verb(app, POOL, TRAFFIC, SERVICE, COST, shared=DETAILED)(simulate)
-    for function in (schedule, models, gpus, schema):
+    for function in (schedule, models, gpus, use_cases, schema):
         plain_verb(app, function)
 
 
@@ -226,6 +226,13 @@ def gpus(format: ListFormatOption = "table", profiles: ProfilesOption = None) ->
     from capacity.report import tables as report
 
     show(report.listing(capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"))
+
+
+def use_cases(format: FormatOption = "table") -> None:
+    """The use cases of --use-case: lengths, service levels and think times, with where each is from."""
+    from capacity.report.use_cases import listed_use_cases
+
+    show(listed_use_cases(capacity.use_cases(), check_format(format)))
 
 
 def schema(

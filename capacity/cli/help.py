@@ -30,7 +30,7 @@ class Page:
 
 ENGINE = "gpu tensor-parallel-size quantization kv-cache-dtype engine max-model-len"
 LENGTHS = "input-len output-len"
-LOAD = f"{LENGTHS} request-rate concurrency num-prompts trace"
+LOAD = f"{LENGTHS} request-rate concurrency use-case num-prompts trace"
 LLAMA = "llama-3.1-70b --gpu h100 -tp 4"
 CHAT = "--input-len 1024 --output-len 256"
 
@@ -44,7 +44,7 @@ PAGES = {
         ),
     ),
     "estimate": Page(
-        f"{ENGINE} {LENGTHS} concurrency request-rate batch-size price-tier detail format",
+        f"{ENGINE} {LENGTHS} concurrency request-rate use-case users batch-size price-tier detail format",
         (
             f"estimate {LLAMA} {CHAT} --concurrency 32 --price-tier on-demand",
             f"estimate llama-3.1-8b --gpu l4 -q fp8 {CHAT} --request-rate 0.5",
@@ -116,11 +116,12 @@ PAGES = {
         ("charts llama-3.1-8b --gpu h100 --output charts",),
     ),
     "plan": Page(
-        f"slo {LENGTHS} request-rate trace gpus quantizations engines objective price-tier time-limit-s output "
-        "detail format",
+        f"slo {LENGTHS} request-rate use-case users trace gpus quantizations engines objective price-tier "
+        "time-limit-s output detail format",
         (
             f"plan llama-3.1-8b {CHAT} --request-rate 20 --slo ttft:p95:500ms --slo tpot:p95:50ms "
             "--gpus h100,l40s --price-tier on-demand",
+            "plan llama-3.1-8b --use-case chat --users 500 --gpus h100,l40s --price-tier on-demand",
             "plan llama-3.1-70b --trace requests.csv --slo ttft:p95:1s --price-tier on-demand --output plan",
         ),
     ),
@@ -183,6 +184,7 @@ PAGES = {
     "dashboard": Page("", ("dashboard", "dashboard --port 8600")),
     "models": Page("", ("models",)),
     "gpus": Page("", ("gpus",)),
+    "use-cases": Page("", ("use-cases", "use-cases --format json")),
     "schema": Page("", ("schema", "schema estimate")),
 }
 

@@ -144,7 +144,7 @@ def tornado_of(
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
         not_varied=tuple(left_out),
-        warnings=resolved.notes,
+        warnings=(*resolved.notes, *workload.notices),
     )
 
 

@@ -87,7 +87,8 @@ def estimate_tables(answer: Estimate) -> list[Part]:
     prefill = f"A prefill step: {intensity.prefill_flops_per_byte:,.0f} {ridge}"
     tables = [*_prediction(answer), _step_table(prefill, answer.breakdown.prefill)]
     if intensity.decode_flops_per_byte is not None:
-        title = f"A decode step: {intensity.decode_flops_per_byte:,.0f} {ridge}"
+        drafted = "" if answer.tokens_per_step == 1 else f", {answer.tokens_per_step:.2f} tokens of a request"
+        title = f"A decode step{drafted}: {intensity.decode_flops_per_byte:,.0f} {ridge}"
         tables.append(_step_table(title, answer.breakdown.decode))
     return [*tables, *notes(answer.warnings)]
 

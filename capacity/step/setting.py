@@ -23,7 +23,7 @@ from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
 from capacity.step.launches import launch_seconds
 
-DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
+DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ class StepSetting:
     def execution(self, stored: WeightFormat) -> Execution:
         """What multiplies a format here: by the engine's own kernel where it has one."""
         execution = stored.execution(self.profile.dense_flops_per_s)
+        if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
+            execution = replace(execution, compute_dtype="fp16")
         own = None if self.engine is None else self.engine.weight_kernels.get(execution.kernel)
         return execution if own is None else replace(execution, kernel=own)
 

@@ -9,15 +9,18 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
+from capacity.deployment.use_cases import filled_notes
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
+from capacity.workload.users import user_loop
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
 GENERATED = (
     "input_len",
@@ -53,6 +56,7 @@ def described(traffic: Traffic) -> Workload:
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
     workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt:
         workload = _with_images(workload, traffic)
     if traffic.max_request_tokens is not None:
@@ -134,7 +138,9 @@ def _traced(traffic: Traffic, path: str) -> Workload:
 
 def _generated(traffic: Traffic) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
+        raise InvalidInput(
+            "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
+        )
     only_traces = (
         "trace_time_scale",
         "trace_rate_factor",
@@ -149,6 +155,8 @@ def _generated(traffic: Traffic) -> Workload:
     requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)
+    if traffic.users is not None and traffic.user_loop == "closed":
+        return _of_users(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: leave one out")
@@ -185,6 +193,25 @@ def _generated(traffic: Traffic) -> Workload:
         concurrency=traffic.concurrency,
         seed=traffic.seed,
         name="random",
+    )
+
+
+def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
+    """A closed loop of people, each with a request of their own after every answer."""
+    for name in ("turns", "clients", "random_prefix_len", "arrivals", "request_rate"):
+        if name in traffic.model_fields_set:
+            flag = name.replace("_", "-")
+            raise InvalidInput(f"--user-loop closed and --{flag} exclude each other: leave one out")
+    asked = traffic.num_prompts
+    return user_loop(
+        users=users,
+        num_requests=max(DEFAULT_NUM_PROMPTS, ROUNDS * users) if asked is None else asked,
+        think_time=ThinkTime(traffic.think_time_s),
+        prompt=prompt,
+        output=output,
+        rank_correlation=traffic.length_correlation,
+        seed=traffic.seed,
+        name=f"{users:,} users",
     )
 
 

@@ -248,6 +248,8 @@ def calibrated_profile(
         else {}
     )
     tables["gpu"] = name or profile.name
+    if fits:
+        tables.pop("error_factor", None)  # of a chip that nobody measured
     families = tables.setdefault("families", {})
     transferred = "transferred_from" in tables
     for fit in fits:

@@ -30,10 +30,10 @@ def _estimate(answer: Any) -> Iterator[Chart]:
     subject = subject_of(answer)
     if answer.ttft_parts_s is not None:
         yield ttft_chart(answer.ttft_parts_s, subject=subject)
-    phase, operators = "decode", answer.breakdown.decode
-    if not operators:
-        phase, operators = "prefill", answer.breakdown.prefill
-    yield step_chart(operators, phase, subject=subject)
+    if answer.breakdown.decode:
+        yield step_chart(answer.breakdown.decode, "decode", subject=subject)
+    else:
+        yield step_chart(answer.breakdown.prefill, "prefill", subject=subject)
     if answer.gpu.name in profile_names():  # the roof is the profile's
         yield roofline_chart(answer)
 

@@ -32,6 +32,8 @@ from capacity.step.setting import StepSetting
 KERNELS_PER_LAYER = 3.0
 KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
 
+FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of the one multiplies in another
+
 AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
 """FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. A frozen dataclass, so that equal
 operators merge, and that `capacity.step.export` finds the constants of its own formula in it."""
@@ -123,8 +125,8 @@ class Builder:
 
     def peak(self, compute_dtype: str) -> float:
         """Dense FLOP/s in a format. FP32 is FP32: PyTorch's matmul precision is "highest" unless changed, not TF32."""
-        rates = self.flops_per_s
-        return rates.get("fp32", rates["bf16"]) if compute_dtype == "fp32" else rates[compute_dtype]
+        rates, sixteen = self.flops_per_s, self.setting.profile.sixteen_bit
+        return rates.get(compute_dtype, rates[sixteen]) if compute_dtype in FLOATS else rates[compute_dtype]
 
     def gemm(
         self,

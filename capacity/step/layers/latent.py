@@ -171,14 +171,13 @@ class DecodeWork:
 
 def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
     """Scores every context token for every query in FP8, whole on every rank."""
-    rates = build.flops_per_s
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
             flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
         ),
         count=group.num_layers,
-        flops_per_s=rates["fp8" if "fp8" in rates else "bf16"],
+        flops_per_s=build.peak("fp8" if "fp8" in build.flops_per_s else "bf16"),
         constants=_INDEXER,
     )
 
