@@ -28,14 +28,9 @@ SIMULATED: Parts = dict.fromkeys(
 DEPLOYED: Parts = {**SIMULATED, "roles": ()}
 QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
-<<<<<<< HEAD
-    "estimate": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
-    "explain": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
-    "frontier": {**CLOSED_FORM, "schedule": (), "host_memory": ()},
-=======
     "estimate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
     "explain": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
->>>>>>> main
+    "frontier": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (), "host_memory": ()},
     "simulate": DEPLOYED,
     "cost": SIMULATED,
     "curve": {
