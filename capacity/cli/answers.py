@@ -228,11 +228,11 @@ def gpus(format: ListFormatOption = "table", profiles: ProfilesOption = None) ->
     show(report.listing(capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"))
 
 
-def use_cases(format: FormatOption = "table") -> None:
+def use_cases(format: ListFormatOption = "table") -> None:
     """The use cases of --use-case: lengths, service levels and think times, with where each is from."""
     from capacity.report.use_cases import listed_use_cases
 
-    show(listed_use_cases(capacity.use_cases(), check_format(format)))
+    show(listed_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
 
 
 def schema(
