@@ -109,7 +109,9 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
 def of_acceptance(deviation: float) -> Part:
     """What is not known of how many drafts are accepted."""
     what = "how many drafts are accepted: as published, on other prompts"
-    return Part(name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"say {ACCEPTANCE}", judged=False)
+    return Part(
+        name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"say {ACCEPTANCE}", judged=False
+    )
 
 
 def deviation_of(parts: Iterable[Part]) -> float:

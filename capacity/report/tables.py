@@ -64,20 +64,29 @@ def render(
     """An answer in `format`: table (by `tables`, else by `TABLES`), json, csv (its rows, or the record where it has
     none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is one
     screen."""
-    if format in ("table", "html"):
-        name = schema_name(answer)
-        shown = TABLES if detail else TABLES | SUMMARIES
-        if format == "table":
-            return printed((tables or resolve_name(shown[name]))(answer))
+    name = schema_name(answer)
+    if format == "table":
+        return printed((tables or _drawn_by(name, {} if detail else SUMMARIES))(answer))
+    if format == "html":
         if name in PAGES and tables is None:
             return str(resolve_name(PAGES[name])(answer, command=command))
         from capacity.report.sheet import answer_html
 
-        parts = (tables or resolve_name((TABLES | SHEETS)[name]))(answer)
+        parts = (tables or _drawn_by(name, SHEETS))(answer)
         return answer_html(answer, parts, command=command, python=python)
     if format == "json":
         return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
     return to_csv(answer.to_rows())
+
+
+def _drawn_by(name: str, instead: Mapping[str, str]) -> Tables:
+    """What draws answers of this name: of `instead`, of `TABLES`, or a technique's own."""
+    where = {**TABLES, **instead}.get(name)
+    if where is None:
+        from capacity.report.techniques import tables_of
+
+        return tables_of(name)
+    return resolve_name(where)  # type: ignore[no-any-return]
 
 
 def finite(value: object) -> object:
