@@ -14,7 +14,9 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
+from capacity_app import exports
 from capacity_app.boundary import boundary, in_words, plain
+from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
 
@@ -73,7 +75,7 @@ def notes(warnings: Sequence[str]) -> None:
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
-    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner.
+    """A chart with its words, its numbers and its files.
 
     The `customdata` of the point that was clicked last, where the chart is `clickable`; empty without one.
     """
@@ -88,19 +90,14 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
-                "toImageButtonOptions": {"format": "png", "filename": drawn.name, "scale": 2},
+                "modeBarButtonsToRemove": ["toImage"],  # a copy of what is in sight says not of what it is
             },
         )
         with st.popover(
             "Data and files", icon=":material/download:", key=f"files_{drawn.name}", on_change="rerun"
         ) as files:
             if files.open:
-                st.caption(plain(drawn.alt))
-                st.dataframe(list(drawn.rows), hide_index=True, alt=f"The numbers of: {drawn.title}")
-                with st.container(horizontal=True):
-                    download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
-                    download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
-                st.caption("PNG: the camera at the chart's upper right.")
+                exports.files(drawn)
     points = event["selection"]["points"] if clickable else []
     return tuple(points[0].get("customdata") or ()) if points else ()
 
@@ -113,19 +110,6 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
         download(
             "JSON", f"{name}_table.json", lambda: json.dumps(list(rows), indent=2), mime="application/json"
         )
-
-
-def download(label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str) -> None:
-    """A button whose file is only made when it is clicked."""
-    st.download_button(
-        label,
-        content,
-        file_name,
-        mime,
-        key=f"download_{file_name}",
-        on_click="ignore",
-        icon=":material/download:",
-    )
 
 
 def copies(
@@ -151,6 +135,24 @@ def copies(
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
             _record_files(name, answer)
+            _page(
+                name,
+                answer,
+                command_line(verb, model, options) if verb else None,
+                python_call(name, model, options),
+            )
+
+
+def _page(name: str, answer: Any, command: str | None, python: str) -> None:
+    """The answer on a page to print, made by the library as `--format html` makes it."""
+    from capacity.report.tables import render
+
+    download(
+        "Page to print",
+        f"{name}_page.html",
+        lambda: render(answer, "html", command=command, python=python),
+        mime="text/html",
+    )
 
 
 def record_downloads(name: str, answer: Any) -> None:

@@ -22,6 +22,7 @@ from capacity.report.figures.estimates import (
     step_chart,
     ttft_chart,
 )
+from capacity.report.subject import subject_of
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
@@ -145,7 +146,7 @@ def ask(side: sides.Side) -> Task:
 def this_load(answer: Estimate, why: Attribution | None) -> None:
     """What this one load is made of."""
     if answer.ttft_parts_s is not None:
-        parts.chart(ttft_chart(answer.ttft_parts_s, units))
+        parts.chart(ttft_chart(answer.ttft_parts_s, units, subject=subject_of(answer)))
     parts.chart(roofline_chart(answer))
     if why is not None:
         left, right = st.columns(2)
@@ -158,7 +159,10 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
     )
     operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
     if operators:
-        parts.chart(step_chart(operators, "prefill" if phase == "prefill" else "decode", units))
+        subject = subject_of(answer)
+        parts.chart(
+            step_chart(operators, "prefill" if phase == "prefill" else "decode", units, subject=subject)
+        )
     else:
         st.info("A single output token: there is no decode step.")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.planning.billing import Bill
@@ -70,6 +71,7 @@ def price_chart(bill: Bill, *, offers: Offers = None) -> Chart:
         title="$ per million tokens" + SPREAD * (offers is not None),
         alt=f"{listed(phrases)}.",
         figure=figure,
+        subject=subject_of(bill),
         rows=tuple(
             {"load": name, **{f"$ per 1M {kind}": getattr(load, field) for kind, field in PRICES}}
             for name, load in loads
@@ -107,6 +109,7 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
         title="A month of this load" + SPREAD * (offers is not None),
         alt=listed([f"{name} ${usd:,.0f} a month" for name, usd in bars]) + ".",
         figure=figure,
+        subject=subject_of(bill),
         rows=tuple({"bill": name, "$ a month": usd} for name, usd in bars),
     )
 
@@ -151,6 +154,7 @@ def day_chart(curve: Curve) -> Chart | None:
             f"{saved:,} fewer."
         ),
         figure=figure,
+        subject=subject_of(curve),
         rows=tuple(
             {
                 "hour": hour.hour,
@@ -197,6 +201,7 @@ def curve_chart(curve: Curve) -> Chart:
         title="Latency against load",
         alt=listed([f"{label} at {rate:,.2f} requests/s" for label, rate in marks]) + ".",
         figure=figure,
+        subject=subject_of(curve),
         rows=tuple(
             {
                 "requests/s": point.request_rate_per_s,
@@ -208,6 +213,35 @@ def curve_chart(curve: Curve) -> Chart:
             }
             for point in curve.points
         ),
+    )
+
+
+def served_chart(curve: Curve) -> Chart:
+    """Output tokens/s over the request rate that is offered."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[p.request_rate_per_s for p in curve.points],
+        y=[p.output_tokens_per_s for p in curve.points],
+        mode="lines+markers",
+        name="output tokens/s",
+        line={"color": colour(0), "width": 2.5},
+        marker={"symbol": symbol(0), "color": colour(0), "size": 8},
+    )
+    layout(figure, x="requests/s offered", y="output tokens/s", height=320)
+    figure.update_yaxes(rangemode="tozero")
+    most = max((p.output_tokens_per_s for p in curve.points), default=0.0)
+    return Chart(
+        name="throughput_over_load",
+        title="Throughput against load",
+        alt=f"At most {most:,.0f} output tokens/s over the rates tried.",
+        figure=figure,
+        rows=tuple(
+            {"requests/s": p.request_rate_per_s, "output tokens/s": p.output_tokens_per_s}
+            for p in curve.points
+        ),
+        subject=subject_of(curve),
     )
 
 
@@ -239,6 +273,7 @@ def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
         title=f"What ±{answer.swing:.0%} of an input does to {what}",
         alt=f"{worst}. Base: p95 E2E {units.time_text(answer.base.e2e_p95_s)}.",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(_swing_row(swing) for swing in reversed(swings)),
     )
 
