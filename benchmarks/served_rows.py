@@ -100,6 +100,7 @@ def server_of(
     launch = launch_settings(row) if launch is None else launch
     if not launch.get("reads_data_parallel", True):
         row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
+    row = replace(row, expert_parallel=launch.get("enable_expert_parallel", row.expert_parallel))
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")

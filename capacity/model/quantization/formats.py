@@ -227,7 +227,8 @@ _FORMATS: dict[str, WeightFormat] = {
         WeightFormat(
             name="mxfp4",
             value_bits=4,
-            compute_dtype="fp4",
+            compute_dtype="bf16",
+            needs_dtype="fp4",
             kernel="mxfp4",
             scale_bits=8,
             block_columns=32,
