@@ -85,6 +85,7 @@ class Server:
 
     resolved: ResolvedPool
     frontend: FrontendTimes
+    first_message_tokens: int
     policy_options: dict[str, Any]
     prompt_wait_steps: int
     concurrency: int
@@ -147,6 +148,7 @@ def server_of(
     return Server(
         resolved=resolved,
         frontend=frontend,
+        first_message_tokens=launch.get("first_message_tokens", 1),
         policy_options=options,
         prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
@@ -248,6 +250,7 @@ def simulated_means(
         waited = float((records.first_scheduled_ps - records.arrival_ps).mean()) / PS_PER_S
         means.append((*_means(records, server.concurrency, rounds), waited))
     ttft, tpot, waiting = np.mean(means, axis=0)
+    ttft += (server.first_message_tokens - 1) * tpot  # a client knows of messages
     return SimulatedMeans(ttft_s=float(ttft), tpot_s=float(tpot), waiting_s=float(waiting))
 
 

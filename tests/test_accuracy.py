@@ -16,6 +16,8 @@ import pytest
 from capacity.deployment.client_latency import USUAL_S
 from capacity.hardware import load_profile
 from capacity.hardware.calibration import fit_constants, fit_pool
+from capacity.model.quantization import find_format, known_formats
+from capacity.step.layers.builder import activation_bits
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -192,6 +194,29 @@ def test_served_token_times_by_formula(
     assert len(error) > 200
     assert np.median(error) < median
     assert np.quantile(error, 0.9) < p90
+
+
+def test_steps_take_a_tables_constants_at_the_roof_they_were_fitted_to(benchmark: object) -> None:
+    """A fraction is of a peak: taken of another one, MXFP4 experts ran four times as fast as their table."""
+    tables = benchmark("reference_tables.form").FORMATS.values()  # type: ignore[operator]
+    peaks = load_profile("b200-sxm-180gb").dense_flops_per_s
+    formats = [find_format(name) for name in known_formats()]
+    for table in tables:
+        executions = [stored.execution(peaks) for stored in formats if stored.kernel == table.kernel]
+        assert executions, table
+        for execution in executions:
+            assert execution.compute_dtype == table.dtype, table
+            assert activation_bits(execution.compute_dtype) == table.activation_bits, table
+
+
+def test_experts_of_eight_bit_activations_reach_what_their_table_does() -> None:
+    """MXFP4 under TensorRT-LLM multiplies at the rate of FP8 experts, whatever peak its fraction is of."""
+    card = load_profile("b200-sxm-180gb")
+    assert card.step_time is not None
+    families, peaks = card.step_time.families, card.dense_flops_per_s
+    served = families["trtllm"].moe["mxfp4"].compute_fraction
+    roof = peaks[find_format("mxfp4").execution(peaks).compute_dtype]
+    assert served * roof == pytest.approx(families["vllm"].moe["fp8"].compute_fraction * peaks["fp8"], rel=1e-3)
 
 
 def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
