@@ -135,6 +135,9 @@ def server_of(
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),
     )
+    if "weight_kernels" in launch:
+        own = resolved.engine.weight_kernels | launch["weight_kernels"]
+        resolved = changed(resolved, lambda spec: spec.model_copy(update={"weight_kernels": own}))
     usual = engine_frontend(resolved)
     frontend = FrontendTimes(
         request_latency_s=usual.request_latency_s,

@@ -216,7 +216,9 @@ def test_experts_of_eight_bit_activations_reach_what_their_table_does() -> None:
     families, peaks = card.step_time.families, card.dense_flops_per_s
     served = families["trtllm"].moe["mxfp4"].compute_fraction
     roof = peaks[find_format("mxfp4").execution(peaks).compute_dtype]
-    assert served * roof == pytest.approx(families["vllm"].moe["fp8"].compute_fraction * peaks["fp8"], rel=1e-3)
+    assert served * roof == pytest.approx(
+        families["vllm"].moe["fp8"].compute_fraction * peaks["fp8"], rel=1e-3
+    )
 
 
 def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:

@@ -94,8 +94,10 @@ class StepSetting:
     def execution(self, stored: WeightFormat) -> Execution:
         """What multiplies a format here: by the engine's own kernel where it has one."""
         execution = stored.execution(self.profile.dense_flops_per_s)
-        own = None if self.engine is None else self.engine.weight_kernels.get(execution.kernel)
-        return execution if own is None else replace(execution, kernel=own)
+        if self.engine is None:
+            return execution
+        own = self.engine.kernel_in_place_of(execution.kernel, self.profile.architecture)
+        return execution if own == execution.kernel else replace(execution, kernel=own)
 
     @property
     def remarks(self) -> tuple[str, ...]:

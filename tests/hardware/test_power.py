@@ -75,7 +75,9 @@ def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_fal
 
 
 def test_what_a_card_measured_of_itself_is_taken_as_it_is() -> None:
-    measured = gemm(0.8).model_copy(update={"fit": FIT.model_copy(update={"source": "capacity validate, 2 h"})})
+    measured = gemm(0.8).model_copy(
+        update={"fit": FIT.model_copy(update={"source": "capacity validate, 2 h"})}
+    )
     assert sustained(measured, H100) is measured
     assert sustained(gemm(0.8), H100).compute_fraction < 0.8
 
