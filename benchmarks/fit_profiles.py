@@ -7,8 +7,8 @@ says what would change. DIR is the folder of measured tables (`reference/measure
 CAPACITY_SHARED, or of ../shared beside the checkout).
 
 A GPU without tables of its own takes the nearest architecture's: its profile says whose, `transferred_from` under
-`[step_time]`, and keeps saying so when the section is written. Some with tables name one too, for what theirs lack:
-H200 (decode attention), B200 (experts), GB200 (GEMM).
+`[step_time]` (and by how much its steps may be off, `error_factor`), and keeps saying so when the section is written.
+Some with tables name one too, for what theirs lack: H200 (decode attention), B200 (experts), GB200 (GEMM).
 
 Some tables leave a constant nearly free (a latency that another term hides); where the solver stops in that valley
 depends on its build. So constants that a profile has already stay as they are while they fit their rows as well as
@@ -209,6 +209,7 @@ def substitute(documents: Fits) -> None:
 
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
+KEPT = ("transferred_from", "error_factor")  # of a profile's section: written by hand
 TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
 
 
@@ -304,8 +305,7 @@ def documents_for(
     for path in sorted(profiles.glob("*.toml")):
         document: dict[str, Any] = {"gpu": path.stem}
         stored = tomllib.loads(path.read_text(encoding="utf-8")).get("step_time", {})
-        if "transferred_from" in stored:
-            document["transferred_from"] = stored["transferred_from"]
+        document |= {name: stored[name] for name in KEPT if name in stored}
         if path.stem in fits:
             document["source"] = SOURCE
         document.update(fits.get(path.stem, {}))

@@ -248,15 +248,8 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         role=pool.role,
     )
     if pool.speculator is not None:
-        if resolved.lockstep_ranks > 1:
-            raise InvalidInput(
-                "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
-            )
         return _drafting(resolved, setup)
-    if pool.without_drafts != pool:
-        raise InvalidInput(
-            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
-        )
+    speculative.check_drafts_said(pool)
     return setup
 
 

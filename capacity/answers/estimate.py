@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.fit import fit_with, without_drafts
+from capacity.answers.engine_setup import drafting_notes
+from capacity.answers.fit import draft_memory_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
@@ -28,6 +29,7 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
@@ -61,10 +63,10 @@ def estimate(
 
 def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
     """`estimate` of what was looked up before: of many points, the pool's once. Raises as `estimate`."""
-    lengths = request_lengths(without_drafts(resolved), traffic)
+    lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
-    times, steps, load = phases.times, resolved.step_model, phases.served
+    times, steps, load = phases.times, TokenSteps(resolved), phases.served
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
@@ -81,7 +83,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
             in_flight=None if traffic.request_rate is not None else in_flight,
         ),
     )
-    memory = fit_with(resolved, (*steps.notes, *phases.warnings, *cautions_of(price)))
+    of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
+    notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
+    memory = fit_with(resolved, notes)
     return Estimate(
         **{field.name: getattr(memory, field.name) for field in fields(Fit)},
         input_len=lengths.input_len,
@@ -96,6 +100,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
         tpot_s=None if latencies is None else latencies.tpot_s,
         e2e_s=None if latencies is None else latencies.e2e_s,
+        tokens_per_step=steps.tokens_per_step,
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
@@ -109,7 +114,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
         usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
         energy=_energy(resolved, output_rate.value),
-        basis=steps.basis,
+        basis=resolved.step_model.basis,
     )
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.attribution import Response, responses, shares
+from capacity.answers.engine_setup import drafting_notes
 from capacity.answers.estimate import breakdown
 from capacity.answers.explained_intervals import explained_intervals
-from capacity.answers.fit import gpu_summary, model_summary, without_drafts
+from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.phases import (
     RequestLengths,
     batch_over_ranks,
@@ -23,6 +24,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 
@@ -48,15 +50,16 @@ def explain(
 
 def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     """`explain` of what was looked up before. Raises as `explain`."""
-    lengths = request_lengths(without_drafts(resolved), traffic)
+    lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
-    times, steps = phases.times, resolved.step_model
+    times, steps = phases.times, TokenSteps(resolved)
     if phases.served is not None and phases.served.steady is None:
         verdict = phases.served.verdict
         raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    notes = (*resolved.step_model.notes, *drafting_notes(resolved))
     return Attribution(
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
@@ -73,7 +76,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
         breakdown=breakdown(prefill, decode),
         responses=_responses(resolved, traffic, lengths),
         intervals=explained_intervals(resolved, phases, traffic, lengths),
-        warnings=(*resolved.notes, *resolved.memory.warnings, *steps.notes, *phases.warnings),
+        warnings=(*resolved.notes, *resolved.memory.warnings, *notes, *phases.warnings),
     )
 
 

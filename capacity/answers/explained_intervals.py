@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of
-from capacity.answers.intervals import LoadBands, bands_of, batch_bands, client_range_s, predicted_latencies
+from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of, of_acceptance
+from capacity.answers.intervals import (
+    LoadBands,
+    bands_of,
+    batch_bands,
+    client_range_s,
+    length_spread,
+    predicted_latencies,
+)
 from capacity.answers.phases import Phases, RequestLengths
 from capacity.answers.records import ExplainedInterval, IntervalPart, Quantity
 from capacity.deployment import Traffic
@@ -66,6 +73,9 @@ def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float
         narrowed = "capacity calibrate RESULTS (two runs of your own)"
         part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=narrowed)
         yield part, band.low, band.high
+    spread = length_spread(resolved)
+    if spread and metric != "ttft":
+        yield of_acceptance(spread), math.expm1(-NINETY * spread), math.expm1(NINETY * spread)
 
 
 def _client(

@@ -7,7 +7,6 @@ from typing import Any
 
 from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummary
 from capacity.base.checked import checked
-from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
@@ -81,15 +80,6 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
         smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
         warnings=(*resolved.notes, *one_replica_notes(resolved), *plan.warnings, *warnings),
     )
-
-
-def without_drafts(resolved: ResolvedPool) -> ResolvedPool:
-    """The pool as it is, unless it drafts, which the closed forms leave out. Raises InvalidInput."""
-    if resolved.pool.speculator is not None:
-        raise InvalidInput(
-            "--speculator is for `simulate`; `capacity speculate` gives its formulas and memory"
-        )
-    return resolved
 
 
 def model_summary(resolved: ResolvedPool) -> ModelSummary:

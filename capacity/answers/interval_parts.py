@@ -20,6 +20,7 @@ from capacity.step.time_classes import TIME_CLASSES, TimeClass
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
+ACCEPTANCE = "--acceptance"
 WHAT: dict[TimeClass, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
@@ -48,8 +49,9 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by
-    another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`: that of the profile.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `chip_error_factor` as of
+    `StepModel`. `transferred`: by another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`:
+    that of the profile. `length_spread`: deviation of the logarithm of tokens a drafted round.
     """
 
     engine: str
@@ -61,9 +63,11 @@ class Asked:
     saturated: bool = False
     ttft_share: float = 0.0
     error_factor: float = 1.0
+    chip_error_factor: float = 1.0
     transferred: bool = False
     unsaid: Sequence[str] = ()
     adjustment: Adjustment | None = None
+    length_spread: float = 0.0
 
 
 def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
@@ -87,13 +91,27 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
                 judged=False,
             )
         )
+    if asked.chip_error_factor > 1:
+        deviation = math.log(asked.chip_error_factor) / NINETY * weight
+        what = f"steps of {asked.gpu}, none of whose kernels was measured"
+        parts.append(Part(name="chip", what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
     parts += _of_launch(metric, asked, known)
+    if metric != "ttft":
+        parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
     tail = _tail(metric, asked.statistic, known)
     if tail:
         what = f"how far {asked.statistic} is from the mean"
         parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
     return tuple(sorted(kept, key=lambda part: -part.deviation))
+
+
+def of_acceptance(deviation: float) -> Part:
+    """What is not known of how many drafts are accepted."""
+    what = "how many drafts are accepted: as published, on other prompts"
+    return Part(
+        name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"say {ACCEPTANCE}", judged=False
+    )
 
 
 def deviation_of(parts: Iterable[Part]) -> float:

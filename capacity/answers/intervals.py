@@ -28,6 +28,7 @@ from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Kind, Metric, spreads
+from capacity.pool.drafting import speculator_of
 from capacity.pool.resolve import ResolvedPool
 
 if TYPE_CHECKING:
@@ -168,10 +169,17 @@ class LoadBands:
             saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
             error_factor=resolved.step_model.error_factor,
+            chip_error_factor=resolved.step_model.chip_error_factor,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
             unsaid=_unsaid(pool),
             adjustment=profile.adjustment,
+            length_spread=length_spread(resolved),
         )
+
+
+def length_spread(resolved: ResolvedPool) -> float:
+    """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
+    return 0.0 if resolved.pool.speculator is None else speculator_of(resolved.pool).length_spread
 
 
 def _unsaid(pool: Pool) -> tuple[str, ...]:
@@ -292,9 +300,13 @@ def batch_bands(
 
 
 def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """The 90 % band of measured over predicted steps of one regime."""
+    """The 90 % band of measured over predicted steps of one regime; of drafted ones also what acceptance is off by."""
     residuals = resolved.step_model.residuals(regime)
-    return with_interval(value, residuals.low, residuals.high)
+    accepted = NINETY * length_spread(resolved) if regime == "decode" else 0.0
+    if not accepted:
+        return with_interval(value, residuals.low, residuals.high)
+    low, high = (math.hypot(math.log1p(end), accepted) for end in (residuals.low, residuals.high))
+    return with_interval(value, math.expm1(-low), math.expm1(high))
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:

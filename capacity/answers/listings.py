@@ -1,4 +1,4 @@
-"""What there is to ask about: the model presets and the GPU profiles."""
+"""What there is to ask about: the model presets, the GPU profiles and the use cases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from capacity.base.checked import checked
+from capacity.deployment.use_cases import use_cases as known_use_cases
 from capacity.hardware import load_profile, profile_names
 from capacity.model import load_model, model_names
 
@@ -42,6 +43,46 @@ def models() -> list[ModelListing]:
             "kv_bytes_per_token": int(spec.kv_bytes_per_token("bf16")),
         }
         for spec in map(load_model, model_names())
+    ]
+
+
+class UseCaseListing(TypedDict):
+    """A use case: mean tokens and their coefficients of variation, service levels as `--slo` takes them, seconds
+    between an answer and the next question, and where each is from."""
+
+    name: str
+    title: str
+    about: str
+    input_len: int
+    input_len_cv: float
+    output_len: int
+    output_len_cv: float
+    slo: list[str]
+    think_time_s: float
+    sources: dict[str, str]
+
+
+def use_cases() -> list[UseCaseListing]:
+    """Every use case that `use_case=` takes: lengths in tokens, service levels, think time, with their sources."""
+    return [
+        {
+            "name": case.name,
+            "title": case.title,
+            "about": case.about,
+            "input_len": case.input_len.mean,
+            "input_len_cv": case.input_len.cv,
+            "output_len": case.output_len.mean,
+            "output_len_cv": case.output_len.cv,
+            "slo": list(case.slo.limits),
+            "think_time_s": case.think_time_s.mean,
+            "sources": {
+                "input_len": case.input_len.origin,
+                "output_len": case.output_len.origin,
+                "slo": case.slo.origin,
+                "think_time_s": case.think_time_s.origin,
+            },
+        }
+        for case in known_use_cases()
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -11,15 +11,17 @@ from capacity.answers.estimate import estimate_of
 from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
-from capacity.hardware import load_profile
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 
 LoadField = Literal["batch_size", "concurrency", "request_rate"]
 LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,13 @@ def load_of(traffic: Traffic) -> tuple[LoadField, float]:
     return given[0]
 
 
+def lengths_of(traffic: Traffic) -> tuple[int, int]:
+    """Tokens in and out of a typical request. Raises InvalidInput without them."""
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+    return traffic.input_len, traffic.output_len
+
+
 def load_point(
     resolved: ResolvedPool, traffic: Traffic, price: Price | None, *, price_note: str | None = None
 ) -> LoadPoint:
@@ -89,7 +98,7 @@ def load_point(
     _, load = load_of(traffic)
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
     ranks, pool = resolved.pool.data_parallel_size, resolved.pool
-    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
+    held, seats = ranks * _held(resolved, tokens), ranks * resolved.max_num_seqs
     place: Mapping[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
@@ -106,6 +115,13 @@ def load_point(
         return _answered(place, estimate_of(resolved, traffic, price))
     except DoesNotFit as error:
         return LoadPoint(**place, reason=str(error))
+
+
+def _held(resolved: ResolvedPool, tokens: int) -> int:
+    try:
+        return TokenSteps(resolved).concurrent_requests(tokens)
+    except DoesNotFit:  # the drafter leaves no room
+        return 0
 
 
 def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
@@ -148,6 +164,13 @@ class Sized:
     refused: InvalidInput | None = None  # where not even the question can be put to this pool
 
 
+def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tuple[int, ...]:
+    """Tensor-parallel sizes of one GPU, the least first: the pool's own where it says one, else those within a node."""
+    if "tensor_parallel_size" in pool.model_fields_set:
+        return (pool.tensor_parallel_size,)
+    return tensor_parallel_sizes(model, largest_tensor_parallel_size(profile))
+
+
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> Sized:
@@ -155,13 +178,10 @@ def smallest_pool(
     where it says one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
-    own = "tensor_parallel_size" in pool.model_fields_set
-    most = largest_tensor_parallel_size(profile)
-    sizes: Iterable[int] = (pool.tensor_parallel_size,) if own else tensor_parallel_sizes(model, most)
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
     refused: InvalidInput | None = None
-    for size in sizes:
+    for size in sizes_to_try(pool, model, profile):
         sized = pool.model_copy(update={"tensor_parallel_size": size})
         try:
             resolved = resolve(model, sized, profiles=profiles)
@@ -176,6 +196,28 @@ def smallest_pool(
     reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
     point = LoadPoint(gpu=profile.name, load=float(load), reason=reason)
     return Sized(pool=None, point=point, refused=refused)
+
+
+def smallest_pools(
+    model: ModelSpec,
+    pools: Sequence[Pool],
+    traffic: Traffic,
+    cost: Cost,
+    *,
+    profiles: Profiles = None,
+    progress: Progress | None = None,
+) -> list[Sized]:
+    """`smallest_pool` of each. Raises InvalidInput where all are refused alike: then it is the question that is
+    wrong, not a pool."""
+    found = []
+    for done, pool in enumerate(pools):
+        if progress is not None:
+            progress(done, len(pools))
+        found.append(smallest_pool(model, pool, traffic, cost, profiles=profiles))
+    refused = [each.refused for each in found]
+    if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
+        raise refused[0]
+    return found
 
 
 Worth = Callable[[LoadPoint], float | None]

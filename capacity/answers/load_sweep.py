@@ -145,7 +145,8 @@ def _field(name: str) -> LoadField:
 
 def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
     """The traffic at another load of this field, the other loads left out."""
-    said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in LOAD_FIELDS}
+    left = (*LOAD_FIELDS, "users", "response_s")
+    said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
+from capacity.deployment.use_cases import filled_notes
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
@@ -110,7 +112,8 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
-        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=())
+        notes = (*filled_notes(traffic), *resolved.split_notes(lengths.input_len, traffic.batch_size))
+        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
     from capacity.answers.served import served  # loads the simulator
 
     load = served(resolved, traffic, slots)
@@ -119,7 +122,11 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
         requests=requests,
         served=load,
-        warnings=_load_notes(resolved, traffic, slots, load),
+        warnings=(
+            *filled_notes(traffic),
+            *_load_notes(resolved, traffic, slots, load),
+            *resolved.split_notes(lengths.input_len),
+        ),
     )
 
 
@@ -160,7 +167,7 @@ def batch_over_ranks(
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
-        resolved.step_model,
+        TokenSteps(resolved),
         limits,
         share,
         input_len=lengths.input_len,
@@ -177,7 +184,7 @@ def _loop_over_ranks(
     streams = min(resolved.pool.pipeline_parallel_size, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
-        resolved.step_model,
+        TokenSteps(resolved),
         limits,
         share,
         input_len=lengths.input_len,
@@ -191,7 +198,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     """How many such requests run at once at most. Raises where not one does, or not all of a batch."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
-    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
+    held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
             f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: raise --max-num-seqs"
@@ -200,11 +207,15 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     if held < needed:
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
-            f"which holds {held} such requests; {resolved.more_memory}",
+            f"which holds {held} such requests{_beside(resolved)}; {resolved.more_memory}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
     return min(held, seats)
+
+
+def _beside(resolved: ResolvedPool) -> str:
+    return "" if resolved.pool.speculator is None else " beside the drafter"
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
 from capacity.step.model import StepModel
@@ -56,7 +57,7 @@ class Sensitivities:
 def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     """What each class of seconds does to the latencies of a load."""
     times = _closed_form(resolved, load)
-    steps = resolved.step_model
+    steps = TokenSteps(resolved)
     of_prefill = step_shares(steps, times.prefill_shape)
     served_s = max(load.ttft_s - load.server_s, 0.0)
     queue_s = min(max(load.waiting_s - load.server_s, 0.0), served_s)
@@ -70,7 +71,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     e2e = {name: value * load.ttft_s / load.e2e_s for name, value in ttft.items()}
     if load.tpot_s is not None and load.output_len > 1:
         cost = steps.step_cost(times.decode_shape)
-        decode_share = min(cost.seconds / load.tpot_s, 1.0)
+        decode_share = min(cost.seconds / steps.tokens_per_step / load.tpot_s, 1.0)
         of_decode = step_shares(steps, times.decode_shape)
         tpot = {
             name: amplified * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])
@@ -81,7 +82,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     return Sensitivities(ttft=ttft, tpot=tpot, e2e=e2e, queue_share=queue_s / load.ttft_s)
 
 
-def step_shares(steps: StepModel, shape: StepShape) -> Shares:
+def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     """What each class does to the time of one step; they add up to 1.
 
     Not its seconds: what the CPU takes while the GPU computes hides, all but what sticks out, and yet that grows with
@@ -121,7 +122,7 @@ def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> flo
     if batch > 1:
         context = max(round(decode.decode_context_tokens / batch), 1)
         half = decode_shape(batch // 2, context, window_tokens=resolved.model.window_tokens)
-        steps = resolved.step_model
+        steps = TokenSteps(resolved)
         growth = (1 - steps.step_seconds(half) / steps.step_seconds(decode)) / (1 - (batch // 2) / batch)
     return min(1 / (1 - prefilling) / (1 - min(max(growth, 0.0), MOST_LOAD)), MOST_AMPLIFIED)
 
@@ -139,7 +140,7 @@ def _closed_form(resolved: ResolvedPool, load: LoadSeen) -> PhaseTimes:
     running = max(min(load.in_flight, most), 1.0)
     share = max(math.ceil(running / resolved.independent_ranks / streams), 1)
     times = closed_loop_times(
-        resolved.step_model,
+        TokenSteps(resolved),
         resolved.limits_from(),
         share,
         input_len=max(round(load.input_len), 1),

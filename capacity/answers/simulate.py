@@ -20,6 +20,7 @@ from capacity.answers.engine_setup import (
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length
+from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
@@ -28,6 +29,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of
 from capacity.hardware.spreads import Metric
@@ -95,7 +97,7 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     price = deployment_price(pools, service, deployment.cost)
-    levels = parse_slos(slo or ())
+    levels = parse_slos(levels_of(slo or (), traffic))
     requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
@@ -126,6 +128,7 @@ def simulate(
         answer,
         cost=_cost(price, pools, service, requests, run, verdict),
         replications=replicated,
+        priorities=priority_classes(requests, run.records),
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
@@ -251,6 +254,7 @@ def _described(
             *resolved.memory.warnings,
             *requests.notices,
             *resolved.step_model.notes,
+            *resolved.split_notes(requests.mean_prompt_tokens),
             *drafting_notes(resolved),
         ),
     )

@@ -30,21 +30,21 @@ class Page:
 
 ENGINE = "gpu tensor-parallel-size quantization kv-cache-dtype engine max-model-len"
 LENGTHS = "input-len output-len"
-LOAD = f"{LENGTHS} request-rate concurrency num-prompts trace"
+LOAD = f"{LENGTHS} request-rate concurrency use-case num-prompts trace"
 LLAMA = "llama-3.1-70b --gpu h100 -tp 4"
 CHAT = "--input-len 1024 --output-len 256"
 
 PAGES = {
     "fit": Page(
-        f"{ENGINE} gpu-memory-utilization from-vllm download format",
+        f"{ENGINE} gpu-memory-utilization from-launch download format",
         (
             "fit gpt-oss-120b --gpu h200",
             "fit llama-3.1-70b --gpu a100 -tp 2 -q awq --max-model-len 32k",
-            "fit --from-vllm 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
+            "fit --from-launch 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
         ),
     ),
     "estimate": Page(
-        f"{ENGINE} {LENGTHS} concurrency request-rate batch-size price-tier detail format",
+        f"{ENGINE} {LENGTHS} concurrency request-rate use-case users batch-size price-tier detail format",
         (
             f"estimate {LLAMA} {CHAT} --concurrency 32 --price-tier on-demand",
             f"estimate llama-3.1-8b --gpu l4 -q fp8 {CHAT} --request-rate 0.5",
@@ -58,6 +58,13 @@ PAGES = {
             f"explain {LLAMA} {CHAT} --concurrency 32 --interval",
             "explain ttft",
             f"explain goodput {LLAMA} {CHAT} --concurrency 32",
+        ),
+    ),
+    "frontier": Page(
+        f"gpus quantizations engines tensor-parallel-sizes {LENGTHS} loads tpot price-tier chart detail format",
+        (
+            f"frontier llama-3.1-70b --gpus h100,h200,b200 --quantizations default,fp8 {CHAT} --price-tier on-demand",
+            f"frontier llama-3.1-8b --gpus h100,l40s {CHAT} --tpot 20 --chart frontier.html",
         ),
     ),
     "simulate": Page(
@@ -109,11 +116,12 @@ PAGES = {
         ("charts llama-3.1-8b --gpu h100 --output charts",),
     ),
     "plan": Page(
-        f"slo {LENGTHS} request-rate trace gpus quantizations engines objective price-tier time-limit-s output "
-        "detail format",
+        f"slo {LENGTHS} request-rate use-case users trace gpus quantizations engines objective price-tier "
+        "time-limit-s output detail format",
         (
             f"plan llama-3.1-8b {CHAT} --request-rate 20 --slo ttft:p95:500ms --slo tpot:p95:50ms "
             "--gpus h100,l40s --price-tier on-demand",
+            "plan llama-3.1-8b --use-case chat --users 500 --gpus h100,l40s --price-tier on-demand",
             "plan llama-3.1-70b --trace requests.csv --slo ttft:p95:1s --price-tier on-demand --output plan",
         ),
     ),
@@ -160,6 +168,13 @@ PAGES = {
     "sweep": Page(
         "", ("sweep sweep.toml --store results", "sweep sweep.toml --store results --export points.csv")
     ),
+    "from-launch": Page(
+        "",
+        (
+            "from-launch 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",
+            "from-launch 'text-generation-launcher --model-id Qwen/Qwen3-32B --num-shard 2' --gpu h100",
+        ),
+    ),
     "from-vllm": Page(
         "", ("from-vllm 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",)
     ),
@@ -176,6 +191,7 @@ PAGES = {
     "dashboard": Page("", ("dashboard", "dashboard --port 8600")),
     "models": Page("", ("models",)),
     "gpus": Page("", ("gpus",)),
+    "use-cases": Page("", ("use-cases", "use-cases --format json")),
     "schema": Page("", ("schema", "schema estimate")),
 }
 

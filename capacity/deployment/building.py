@@ -42,6 +42,8 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
         return f"unknown field {shown!r}; {_nearest(str(where[-1]), _field_names(spec, where[:-1]))}"
     if first["type"] == "missing":
         return f"{shown} is missing"
+    if not where:  # of several fields together
+        return first["msg"].replace("Value error, ", "")
     value = (
         first["input"]
         if flags and isinstance(first["input"], str) and first["input"].strip()

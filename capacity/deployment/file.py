@@ -64,4 +64,5 @@ def to_toml(deployment: DeploymentFile) -> str:
 
 
 def _assignments(spec: Spec) -> list[str]:
-    return [f"{name} = {toml_value(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]
+    said = spec.model_dump(exclude_defaults=True, exclude_unset=True)
+    return [f"{name} = {toml_value(value)}" for name, value in said.items()]

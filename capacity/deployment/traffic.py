@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
@@ -12,6 +12,8 @@ from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
+from capacity.deployment.priorities import priority_shares
+from capacity.deployment.use_cases import USE_CASES, filled_fields, find_use_case
 
 SECONDS_PER_DAY = 86_400
 
@@ -24,6 +26,11 @@ class Traffic(Spec):
     )
     output_len: int | None = flag(
         None, "Output tokens of a request.", "--osl", "--random-output-len", ge=1, le=1 << 40
+    )
+    use_case: str | None = flag(
+        None,
+        f"What requests are like: {', '.join(USE_CASES)} (`capacity use-cases`): lengths, service levels and think "
+        "time where nothing else says them.",
     )
     max_tokens: int | None = flag(
         None,
@@ -48,6 +55,18 @@ class Traffic(Spec):
     )
     adapter_skew: float = flag(
         0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_adapters")
+    )
+    priority_shares: str | None = flag(
+        None,
+        "Priorities of requests and their shares, as 0:0.2,1:0.8: the lower is served first.",
+        needs=Need("scheduling_policy", ("priority",)),
+    )
+    cache_salts: int | None = flag(
+        None,
+        "Tenants, whose prefixes are cached apart (cache_salt): each request is one's, each conversation all of one's.",
+        ge=1,
+        le=1 << 24,
+        needs=(Need("random_prefix_len"), Need("turns"), Need("trace")),
     )
     images_per_prompt: int = flag(
         0,
@@ -77,6 +96,28 @@ class Traffic(Spec):
         None,
         "Requests in 24 hours, which come evenly: --request-rate N / 86,400, and kept as that.",
         gt=0,
+        read_by="rate",
+    )
+    users: int | None = flag(
+        None,
+        "People who ask, read and ask again: users / (think + response) requests per second; --think-time-s, "
+        "--response-s.",
+        ge=1,
+        le=1 << 30,
+        read_by="rate",
+    )
+    user_loop: Literal["open", "closed"] = flag(
+        "open",
+        "Users come at that rate whatever answers take (open), or each waits for the answer (closed).",
+        needs=Need("users"),
+        read_by="schedule",
+    )
+    response_s: float = flag(
+        0.0,
+        "Seconds that an answer takes, for the rate of --users; 0: none, the most that they ask.",
+        ge=0,
+        le=LATEST_S,
+        needs=Need("users"),
         read_by="rate",
     )
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
@@ -165,7 +206,11 @@ class Traffic(Spec):
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )
     think_time_s: float = flag(
-        0.0, "Mean seconds between an answer and the next question.", ge=0, le=LATEST_S, needs=Need("turns")
+        0.0,
+        "Mean seconds between an answer and the next question.",
+        ge=0,
+        le=LATEST_S,
+        needs=(Need("turns"), Need("users")),
     )
     client_latency_s: LatencySeconds = flag(
         USUAL_S,
@@ -228,9 +273,37 @@ class Traffic(Spec):
         others = {name: value for name, value in fields.items() if name != "requests_per_day"}
         return {**others, "request_rate": per_day / SECONDS_PER_DAY}
 
+    @field_validator("priority_shares")
+    @classmethod
+    def _shares(cls, value: str | None) -> str | None:
+        if value is not None:
+            priority_shares(value)
+        return value
+
     @field_validator("requests_per_day")
     @classmethod
     def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("request_rate") is not None:
             raise ValueError("the rate is given already (request_rate): give one of them")
         return value
+
+    @field_validator("use_case")
+    @classmethod
+    def _known_use_case(cls, value: str | None) -> str | None:
+        if value is not None:
+            find_use_case(value)
+        return value
+
+    @field_validator("users")
+    @classmethod
+    def _users_or_a_rate(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("request_rate") is not None:
+            raise ValueError("the rate is given already (request_rate): give one of them")
+        return value
+
+    @model_validator(mode="after")
+    def _as_the_use_case(self) -> Self:
+        """Fields that the use case and the users say: they have a value, and nobody has set them."""
+        for name, value in filled_fields(self).items():
+            self.__dict__[name] = value
+        return self

@@ -135,12 +135,14 @@ class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
     `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
-    given here is taken from that profile's fit, and counts as assumed.
+    given here is taken from that profile's fit, and counts as assumed. `error_factor`: of a chip whose kernels nobody
+    measured here, by how much its steps may be off, up or down, in nine cases of ten.
     """
 
     gpu: str | None = None
     source: str | None = None
     transferred_from: str | None = None
+    error_factor: Annotated[float, Field(ge=1, le=10)] = 1.0
     families: dict[str, KernelFamily] = Field(default_factory=dict)
     elementwise: ElementwiseCoefficients | None = None
     nccl: dict[str, CollectiveCoefficients] = Field(default_factory=dict)

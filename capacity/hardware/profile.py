@@ -6,7 +6,9 @@ a tensor-parallel group crosses. Values are plain numbers; where each comes from
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,22 +16,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, parse_toml, read_text
+from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import StepCoefficients
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
-LinkKind = Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "c2c", "network"]
+LinkKind = Literal["nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "pcie", "c2c", "network"]
 Positive = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
-_IDENTITY_FIELDS = ("name", "aliases", "vendor", "architecture", "form_factor", "compute_capability", "notes")
+_IDENTITY_FIELDS = (
+    *("name", "aliases", "vendor", "platform", "architecture", "form_factor", "compute_capability", "notes"),
+)
 _GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 _GROUP_LABELS = ("kind",)
 
@@ -55,14 +60,16 @@ class Link(Spec):
 
 
 class HardwareProfile(Spec):
-    """One GPU, as sold, and the node that it sits in. Rates are dense, links are per direction, SI units.
+    """One accelerator, as sold, and the node that it sits in. Rates are dense, links are per direction, SI units.
 
+    `platform`: what programs it, which decides the engines that run there; if it is not said, ROCm of AMD's, else CUDA.
     `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its source.
     """
 
     name: Annotated[str, Field(min_length=1)]
     aliases: tuple[str, ...] = ()
-    vendor: Literal["nvidia", "amd", "intel", "other"]
+    vendor: Literal["nvidia", "amd", "intel", "google", "aws", "apple", "other"]
+    platform: Platform = "cuda"
     architecture: str
     form_factor: str
     compute_capability: str | None = None
@@ -83,6 +90,26 @@ class HardwareProfile(Spec):
     provenance: dict[str, Provenance]
     step_time: StepCoefficients | None = None
     adjustment: Adjustment | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_platform(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("platform") is None and fields.get("vendor") == "amd":
+            return {**fields, "platform": "rocm"}
+        return fields
+
+    @property
+    def sixteen_bit(self) -> str:
+        """What 16-bit models are multiplied in: BF16, FP16 where there is none (Volta, Turing), else FP32."""
+        return next(name for name in ("bf16", "fp16", "fp32") if name in self.dense_flops_per_s)
+
+    @property
+    def capability(self) -> float:
+        """NVIDIA's compute capability as a number, infinite where nobody says; of others 0."""
+        if self.platform != "cuda":
+            return 0.0
+        said = re.fullmatch(r"\d+\.\d+", self.compute_capability or "")
+        return math.inf if said is None else float(said.group())
 
     def adjusted_by(self, adjustment: Adjustment | None) -> HardwareProfile:
         """The same GPU with another adjustment in place of its own."""

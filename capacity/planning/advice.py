@@ -136,7 +136,7 @@ def advise(
             )
         ),
         refused=tuple(line for line in lines if line.refused is not None),
-        observations=(*_observations(resolved, requests, base), *cautions_of(price)),
+        observations=(*requests.notices, *_observations(resolved, requests, base), *cautions_of(price)),
     )
 
 

@@ -17,6 +17,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
+from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.billing import Bill, make_bill
 from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
@@ -83,6 +84,8 @@ def cost(
         warnings=(
             *cautions_of(price),
             *resolved.notes,
+            *filled_notes(traffic),
+            *resolved.split_notes(lengths[0]),
             *(() if run is None else run.warnings),
             *_cautions(price, billing),
             *api_notes,
@@ -124,7 +127,7 @@ def _run_of(
 
     Raises InvalidInput where none is served.
     """
-    asked = (traffic.trace, traffic.request_rate, traffic.concurrency)
+    asked = (traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     if workload is None and all(each is None for each in asked):
         return None
     requests = requests_of(long_enough(traffic), workload)

@@ -22,6 +22,7 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.bounds import Load, bound
@@ -177,7 +178,7 @@ def curve(
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
     workloads = draws(traffic, workload, load.replications)
-    goal = Goal(slos=parse_slos(slo), goodput_target=load.goodput_target)
+    goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(resolved, workloads, goal, load, replicas=pool.replicas, price=price, progress=progress)
 
@@ -228,7 +229,13 @@ def draw_curve(
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,
         day=day,
-        warnings=(*notes, *cautions_of(price), *resolved.notes, *workloads[0].notices),
+        warnings=(
+            *notes,
+            *cautions_of(price),
+            *resolved.notes,
+            *resolved.split_notes(workloads[0].mean_prompt_tokens),
+            *workloads[0].notices,
+        ),
     )
 
 

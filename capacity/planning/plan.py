@@ -11,6 +11,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
+from capacity.deployment.use_cases import levels_of
 from capacity.planning.space import DRAFT_MODEL, Search
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def plan(
 ) -> Plan:
     """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.
 
-    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them).
+    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, those
+    of the `use_case`.
     `workers` processes simulate side by side, this one among them: a script that asks for more
     than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
@@ -57,7 +59,7 @@ def plan(
     cost: Cost = build(Cost, cost_fields)
     _check(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-    goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
+    goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
     workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
     _check_goal(goal.slos, workloads[0])
     for router in search.routers:
@@ -75,7 +77,10 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
 
     slos = parse_slos(texts)
     if not slos:
-        raise InvalidInput("no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms")
+        raise InvalidInput(
+            "no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms, or a --use-case, "
+            "which has some"
+        )
     return slos
 
 

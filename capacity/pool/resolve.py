@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
-from capacity.deployment.engines import EngineSpec, engine_names, find_engine
+from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
     QuantizationScheme,
-    find_format,
-    find_kv_cache_format,
     scheme_for,
-    uniform_scheme,
 )
 from capacity.pool.memory import MemoryPlan, memory_plan
-from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
+from capacity.pool.parallelism import (
+    largest_tensor_parallel_size,
+    shares_contexts,
+    tensor_parallel_sizes,
+)
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
+from capacity.pool.supported import check_formats, check_runs, served_in
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
-from capacity.step.closed_form import EngineLimits
+from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
+from capacity.step.split import longer_when_split, over_fewer
+
+FIRST_STEPS = 16  # of a prefill: the others are as long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ class ResolvedPool(PoolSettings):
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
         other = with_defaults(pool, self.model, profile=self.profile, engine=self.engine, scheme=scheme)
         if {"quantization", "kv_cache_dtype"} & set(fields):
-            _check_formats(other)
+            check_formats(other)
         return other
 
     def adjusted_by(self, adjustment: Adjustment | None) -> ResolvedPool:
@@ -97,13 +102,15 @@ class ResolvedPool(PoolSettings):
         """Where compute takes over from HBM, at the rate that the layers' weights multiply in."""
         dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
         rates = self.profile.dense_flops_per_s
-        return rates.get(dtype, rates["bf16"]) / self.profile.hbm_bytes_per_s
+        return rates.get(dtype, rates[self.profile.sixteen_bit]) / self.profile.hbm_bytes_per_s
 
     @property
     def smallest_tensor_parallel_size(self) -> int | None:
         """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
+            if not own and not shares_contexts(self, size):
+                continue
             plan = self.memory if own else memory_plan(self.with_tensor_parallel_size(size))
             if plan.fits:
                 return size
@@ -126,12 +133,28 @@ class ResolvedPool(PoolSettings):
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
             async_scheduling=self.pool.async_scheduling,
+            decode_context_parallel_size=self.pool.decode_context_parallel_size,
+            max_loras=self.pool.max_loras or 0,
+            max_lora_rank=self.pool.max_lora_rank,
         )
 
     @cached_property
     def step_model(self) -> StepModel:
         """What each step costs."""
         return StepModel(self.step_setting)
+
+    @cached_property
+    def _step_model_over_fewer(self) -> StepModel | None:
+        return over_fewer(self.step_setting)
+
+    def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
+        """What to tell of a prefill of such prompts that tensor parallelism makes longer; nothing where it does not."""
+        less = self._step_model_over_fewer
+        if less is None or prompt_tokens < 1:
+            return ()
+        steps = tuple(islice(prefill_steps(prompts, max(round(prompt_tokens), 1), self.limits), FIRST_STEPS))
+        note = longer_when_split(self.step_model, self.pool.tensor_parallel_size, less, steps)
+        return () if note is None else (note,)
 
     @property
     def limits(self) -> EngineLimits:
@@ -162,16 +185,17 @@ def resolve(
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if pool.max_model_len == "auto":
         return _longest_that_fits(spec, pool, profiles)
-    spec = _in_dtype(spec, pool.dtype)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
+    served = served_in(spec, pool.dtype, profile)
     resolved = with_defaults(
         pool,
-        spec,
+        served,
         profile=profile,
         engine=_engine(pool, profile),
-        scheme=scheme_for(spec, pool.quantization),
+        scheme=scheme_for(served, pool.quantization),
     )
-    _check_formats(resolved)
+    check_runs(resolved)
+    check_formats(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -197,6 +221,8 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "max_loras": None,
+        "decode_context_parallel_size": 1,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
@@ -316,27 +342,6 @@ def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None
     return replace(shorter, notes=(*shorter.notes, note))
 
 
-DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
-    "half": "fp16",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float": "fp32",
-    "float32": "fp32",
-}
-
-
-def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
-    """The model loaded with `--dtype`: activations, KV, and the weights of a checkpoint that is not quantized."""
-    if dtype == "auto" or DTYPES[dtype] == model.dtype:
-        return model
-    name = DTYPES[dtype]
-    if model.checkpoint.quantized:
-        return replace(model, dtype=name)
-    return replace(
-        model, dtype=name, checkpoint=uniform_scheme(name, find_format(name), base=find_format(name))
-    )
-
-
 def _max_model_len(model: ModelSpec, pool: Pool) -> int:
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
@@ -346,32 +351,6 @@ def _max_model_len(model: ModelSpec, pool: Pool) -> int:
             f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
         )
     return pool.max_model_len
-
-
-def _check_formats(settings: PoolSettings) -> None:
-    """Raises InvalidInput where the engine cannot load the weights, or keep KV in that format."""
-    engine, scheme = settings.engine, settings.scheme
-    if not engine.loads(scheme.families):
-        missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
-        raise InvalidInput(
-            f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
-            f"{', '.join(engine.weight_formats)}: use another --quantization, or "
-            f"{_engines_that(lambda other: other.loads(scheme.families))}"
-        )
-    kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
-    if not engine.caches_in(kv):
-        raise InvalidInput(
-            f"{engine.label} keeps no KV cache in {kv}, only in "
-            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype, or "
-            f"{_engines_that(lambda other: other.caches_in(kv))}"
-        )
-
-
-def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
-    """The engines whose newest release can do it, as a flag to give."""
-    engines = (find_engine(name) for name in engine_names())
-    able = [engine.name for engine in engines if not engine.baseline and can(engine)]
-    return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 
 def _kv_cache_dtype(

@@ -23,7 +23,7 @@ from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
 from capacity.step.launches import launch_seconds
 
-DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
+DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,9 @@ class StepSetting:
     max_num_seqs: int | None = None
     draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
     async_scheduling: bool | None = None
+    decode_context_parallel_size: int = 1
+    max_loras: int = 0  # LoRA adapters in a step at most
+    max_lora_rank: int = 16
     host: HostTime | None = None
     kernel_family: str | None = None
 
@@ -94,6 +97,8 @@ class StepSetting:
     def execution(self, stored: WeightFormat) -> Execution:
         """What multiplies a format here: by the engine's own kernel where it has one."""
         execution = stored.execution(self.profile.dense_flops_per_s)
+        if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
+            execution = replace(execution, compute_dtype="fp16")
         if self.engine is None:
             return execution
         own = self.engine.kernel_in_place_of(execution.kernel, self.profile.architecture)

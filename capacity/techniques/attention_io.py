@@ -137,7 +137,7 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         flops += count * naive.flops
         naive_extra = max(naive_extra, heads * naive.extra_memory_bytes)
         tiled_extra = max(tiled_extra, heads * tiled.extra_memory_bytes)
-    compute_s = flops / profile.dense_flops_per_s["bf16"]
+    compute_s = flops / profile.dense_flops_per_s[profile.sixteen_bit]
     operators = resolved.step_model.step_cost(
         prefill_shape(1, tokens, window_tokens=model.window_tokens)
     ).operators

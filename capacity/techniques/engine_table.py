@@ -169,7 +169,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
-    least_prefill_ms = prefill.flops / profile.dense_flops_per_s["bf16"] * 1e3
+    least_prefill_ms = prefill.flops / profile.dense_flops_per_s[profile.sixteen_bit] * 1e3
     least_step_ms = decode.bytes / profile.hbm_bytes_per_s * 1e3
     sampling = sum(op.seconds for op in decode.operators if op.name in ("lm_head", "sampling"))
     network_ms = (resolved.engine.request_latency_s + resolved.engine.response_latency_s) * 1e3

@@ -166,7 +166,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
     products = (op for op in operators if not op.name.startswith("attention prefill"))
     largest = max(products, key=lambda op: op.flops)
     roofs = pool.profile.dense_flops_per_s
-    return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs["bf16"])
+    return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs[pool.profile.sixteen_bit])
 
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:

@@ -28,6 +28,7 @@ from capacity.workload.randomness import random_stream
 from capacity.workload.slo import Slo, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace, trace_titles
+from capacity.workload.users import user_loop
 from capacity.workload.workload import Workload
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "read_trace",
     "synthetic",
     "trace_titles",
+    "user_loop",
     "write_csv",
     "write_timed_trace",
 ]

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
+from capacity.deployment.priorities import priority_shares
+from capacity.deployment.use_cases import filled_notes
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
+from capacity.workload.columns import IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
+from capacity.workload.users import user_loop
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
 GENERATED = (
     "input_len",
@@ -53,12 +59,17 @@ def described(traffic: Traffic) -> Workload:
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
     workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt:
         workload = _with_images(workload, traffic)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
         workload = _adapted(workload, traffic, traffic.num_adapters)
+    if traffic.priority_shares is not None:
+        workload = _ranked(workload, traffic, priority_shares(traffic.priority_shares))
+    if traffic.cache_salts is not None:
+        workload = _salted(workload, traffic, traffic.cache_salts)
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
 
 
@@ -76,10 +87,34 @@ def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workloa
         raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
     popular = SharedPrefixes(1, num_adapters, traffic.adapter_skew)
+    return replace(workload, adapter=1 + _by_session(workload, lambda count: popular.pick(count, rng)))
+
+
+def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
+    """Every request, or every session, with one of these priorities, by their shares."""
+    if workload.priority is not None:
+        raise InvalidInput("the trace says the priority of every request: leave out --priority-shares")
+    rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
+    return replace(
+        workload, priority=_by_session(workload, lambda n: rng.choice(kinds, n, p=list(shares.values())))
+    )
+
+
+def _salted(workload: Workload, traffic: Traffic, salts: int) -> Workload:
+    """Every request, or every session, of one of so many tenants, who find nothing of others in a prefix cache."""
+    if workload.content is None:
+        raise InvalidInput("--cache-salts changes nothing where no two prompts share anything: leave it out")
+    rng = random_stream(traffic.seed, "salts")
+    salt = _by_session(workload, lambda n: rng.integers(salts, size=n))
+    return replace(workload, content=workload.content.salted(salt))
+
+
+def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
+    """A draw for every request, the same for all of a session."""
     if workload.session is None:
-        return replace(workload, adapter=1 + popular.pick(len(workload), rng))
+        return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
-    return replace(workload, adapter=1 + popular.pick(len(sessions), rng)[session])
+    return draw(len(sessions))[session]
 
 
 def _with_images(workload: Workload, traffic: Traffic) -> Workload:
@@ -134,7 +169,9 @@ def _traced(traffic: Traffic, path: str) -> Workload:
 
 def _generated(traffic: Traffic) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
+        raise InvalidInput(
+            "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
+        )
     only_traces = (
         "trace_time_scale",
         "trace_rate_factor",
@@ -149,6 +186,8 @@ def _generated(traffic: Traffic) -> Workload:
     requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)
+    if traffic.users is not None and traffic.user_loop == "closed":
+        return _of_users(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: leave one out")
@@ -185,6 +224,25 @@ def _generated(traffic: Traffic) -> Workload:
         concurrency=traffic.concurrency,
         seed=traffic.seed,
         name="random",
+    )
+
+
+def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
+    """A closed loop of people, each with a request of their own after every answer."""
+    for name in ("turns", "clients", "random_prefix_len", "arrivals", "request_rate"):
+        if name in traffic.model_fields_set:
+            flag = name.replace("_", "-")
+            raise InvalidInput(f"--user-loop closed and --{flag} exclude each other: leave one out")
+    asked = traffic.num_prompts
+    return user_loop(
+        users=users,
+        num_requests=max(DEFAULT_NUM_PROMPTS, ROUNDS * users) if asked is None else asked,
+        think_time=ThinkTime(traffic.think_time_s),
+        prompt=prompt,
+        output=output,
+        rank_correlation=traffic.length_correlation,
+        seed=traffic.seed,
+        name=f"{users:,} users",
     )
 
 

@@ -116,13 +116,6 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
         simulate(**options)
 
 
-@pytest.mark.parametrize("question", [capacity.estimate, capacity.explain])
-def test_formulas_that_leave_drafts_out_say_so(question: Any) -> None:
-    load = {"input_len": 10, "output_len": 10, "batch_size": 1}
-    with pytest.raises(InvalidInput, match="simulate"):
-        question("llama-3.1-8b", gpu="h100", speculator="eagle3", **load)
-
-
 def test_fit_says_what_drafts_take() -> None:
     plain, drafted = (
         capacity.fit("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, **drafts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from capacity.answers.listings import gpus, models
+from capacity.answers.listings import gpus, models, use_cases
 from capacity.base.errors import InvalidInput
 from capacity.hardware import profile_names
 from capacity.model import model_names
@@ -28,3 +28,10 @@ def test_numbers_by_hand() -> None:
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="does not exist"):
         gpus(profiles=tmp_path / "nowhere")
+
+
+def test_use_cases_are_listed_with_their_sources() -> None:
+    cases = {case["name"]: case for case in use_cases()}
+    assert cases["chat"]["input_len"] == 1155  # of the trace's 19,366 requests
+    assert set(cases["chat"]["sources"]) == {"input_len", "output_len", "slo", "think_time_s"}
+    assert cases["rag"]["sources"]["input_len"].startswith("assumed: ")

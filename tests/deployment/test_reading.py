@@ -57,7 +57,7 @@ def test_what_is_declared_is_there() -> None:
         ("simulate", [Traffic(input_len_cv=2)], "without --length-distribution lognormal or gamma: add it"),
         ("simulate", [Traffic(input_len_cv=2, length_distribution="gamma")], ""),
         ("curve", [Traffic(request_rate=3)], "; `curve` takes --rates instead"),
-        ("simulate", [Traffic(think_time_s=1)], "without --turns: add it, or leave --think-time-s out"),
+        ("simulate", [Traffic(think_time_s=1)], "without --turns or --users: add one, or leave --think-time-s out"),
         ("speculate", [Pool(gpu="h100", async_scheduling=False)], "without --simulate"),
     ],
 )  # fmt: skip

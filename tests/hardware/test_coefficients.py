@@ -49,7 +49,7 @@ def test_every_profile_states_source_and_error_of_its_fits(name: str) -> None:
                 assert constants.fit.median_error is not None
     assert set(step_time.residuals) == {"prefill", "decode", "decode_moe"}
     if not step_time.families:
-        assert step_time.transferred_from is not None
+        assert step_time.transferred_from is not None or step_time.error_factor > 1
         assert step_time.residuals["decode"].fit.basis == "assumed"
 
 

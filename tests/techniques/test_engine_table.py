@@ -56,7 +56,8 @@ def test_an_engine_refuses_what_it_does_not_load(
     engine: str, quantization: str | None, kv_cache_dtype: str, refused: str | None
 ) -> None:
     """The table is what the resolve step goes by; the refusal is one line that names who could."""
-    pool = Pool(gpu="h100", engine=engine, quantization=quantization, kv_cache_dtype=kv_cache_dtype)
+    gpu = "b200" if quantization == "nvfp4" else "h100"  # FP4 of TensorRT-LLM wants Blackwell
+    pool = Pool(gpu=gpu, engine=engine, quantization=quantization, kv_cache_dtype=kv_cache_dtype)
     if refused is None:
         assert resolve("llama-3.1-8b", pool).engine.name == engine.partition("@")[0]
         return

@@ -62,6 +62,7 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     return HardwareProfile(
         name="cpu",
         vendor="other",
+        platform="cpu",
         architecture="cpu",
         form_factor="CPU",
         notes=f"Not a GPU. {facts.name}, {facts.compute_units} thread(s), measured by the validation harness.",

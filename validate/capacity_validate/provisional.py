@@ -128,7 +128,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
 
 def provisional_remark(profile: HardwareProfile) -> str:
     """What a user must know of it."""
-    best = "bf16" if "bf16" in profile.dense_flops_per_s else "fp16"
+    best = profile.sixteen_bit
     return (
         f"no bundled profile describes this card: a provisional one, {profile.name}, was made of what the driver says "
         f"({profile.sm_count} SMs, {profile.dense_flops_per_s[best] / 1e12:.0f} TFLOP/s in {best}, "

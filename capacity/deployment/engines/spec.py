@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.model.quantization import FormatFamily, Kernel
 
@@ -46,6 +47,17 @@ class ExpertPadding(Spec):
     intermediate_multiple: Count
 
 
+class Running(Spec):
+    """An engine on one platform: NVIDIA's least compute capability (of others 0), and what weights it loads there.
+
+    `formats` None: all families of `weight_formats`. `format_capability`: families that need a higher capability.
+    """
+
+    min_capability: Annotated[float, Field(ge=0)] = 0.0
+    formats: tuple[FormatFamily, ...] | None = None
+    format_capability: dict[FormatFamily, float] = Field(default_factory=dict)
+
+
 class EngineSpec(Spec):
     """One release of one engine. `origins` maps each constant's name to its source; `notes` are for the user.
 
@@ -73,6 +85,8 @@ class EngineSpec(Spec):
     All-reduce. `all_reduce_one_shot_rows`: its kernel, fused with the norm that follows, takes the one-shot way up to
     so many rows, however large they are; None: the quicker way of each size. `all_reduce_families`: by architecture,
     whose all-reduce kernels it calls in place of its own family's.
+
+    `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
     `weight_kernels_on`: beside them, by architecture.
@@ -119,6 +133,7 @@ class EngineSpec(Spec):
     default_drafts: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
 
+    runs_on: Annotated[dict[Platform, Running], Field(min_length=1)]
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
@@ -172,6 +187,20 @@ class EngineSpec(Spec):
     def loads(self, families: Collection[FormatFamily]) -> bool:
         """Whether it loads weights of all these families."""
         return set(families) <= set(self.weight_formats)
+
+    def runs(self, platform: Platform, capability: float) -> bool:
+        """Whether it runs on such accelerators; `capability` is NVIDIA's, of others 0."""
+        running = self.runs_on.get(platform)
+        return running is not None and capability >= running.min_capability
+
+    def loads_there(self, family: FormatFamily, platform: Platform, capability: float) -> bool:
+        """Whether it runs there and loads such weights."""
+        if not self.runs(platform, capability) or family not in self.weight_formats:
+            return False
+        running = self.runs_on[platform]
+        if running.formats is not None and family not in running.formats:
+            return False
+        return capability >= running.format_capability.get(family, 0.0)
 
     def caches_in(self, kv_cache_format: str) -> bool:
         """Whether it keeps KV in this format."""

@@ -9,6 +9,7 @@ from capacity.pool.drafting.drafters import layer_model
 from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation
 from capacity.pool.drafting.speculators import (
     Speculator,
+    check_drafts_said,
     drafting_in,
     find_speculator,
     speculator_of,
@@ -32,6 +33,7 @@ __all__ = [
     "Speculator",
     "TextbookEntry",
     "acceptance_of_length",
+    "check_drafts_said",
     "drafting_in",
     "effective_exponent",
     "expected_tokens",

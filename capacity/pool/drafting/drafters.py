@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
-from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.model.spec import ModelSpec
 from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.resolve import ResolvedPool
-from capacity.step import decode_shape
-from capacity.step.closed_form import EngineLimits, prefill_steps
+from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape
+from capacity.step.closed_form import NOTHING, EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
+WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from there on are no prompt's
 LOOKUP_S = (
     50e-6  # n-gram search on the CPU for one round: assumed, 2026-11-21; prompts of a few thousand tokens
 )
@@ -27,7 +29,8 @@ LOOKUP_S = (
 class DraftWork(NamedTuple):
     """The drafting of one round: requests, their context, drafts in depth, nodes in all, and what was accepted last.
 
-    `last_round_tokens`: tokens of a request that the round before yielded, on average.
+    `last_round_tokens`: tokens of a request that the round before yielded, on average. `beside`: the target's step,
+    whose prompt tokens a drafter with a KV cache of its own computes as well.
     """
 
     batch_size: int
@@ -35,26 +38,41 @@ class DraftWork(NamedTuple):
     draft_tokens: int
     nodes: int
     last_round_tokens: float
+    beside: StepShape = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
     """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes).
 
-    `gpus` of them share its weights; each holds `gpu_kv_bytes_per_token`, KV heads that are too few to share included.
+    Each GPU holds `gpu_weights_bytes` of them and `gpu_kv_bytes_per_token`, KV heads that are too few to share
+    included. `reads_prompts`: it computes every prompt too.
     """
 
     weights_bytes: float = 0.0
-    gpus: int = 1
+    gpu_weights_bytes: float = 0.0
     kv_bytes_per_token: float = 0.0
     gpu_kv_bytes_per_token: float = 0.0
+    reads_prompts: ClassVar[bool] = False
 
     def seconds(self, work: DraftWork) -> float:
         """Time to draft one round."""
         raise NotImplementedError
 
+    def joint_seconds(self, works: Sequence[DraftWork]) -> float:
+        """The same of data-parallel ranks that take every step together, a round each."""
+        return max(map(self.seconds, works))
+
+    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
+        """What `seconds` are made of, as rows of the step's table."""
+        return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
+
     def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
         """Time that a prompt takes before it can draft, beside the target's own prefill."""
+        return 0.0
+
+    def prompts_s(self, shape: StepShape) -> float:  # noqa: ARG002
+        """The same of the prompt tokens of one step."""
         return 0.0
 
 
@@ -92,20 +110,63 @@ class ModelDrafter(Drafter):
     model: ModelSpec
     steps: StepModel
     limits: EngineLimits  # of the target, which bounds the draft's prefill too
+    reads_prompts = True
 
     def seconds(self, work: DraftWork) -> float:
-        """Draft steps in sequence; the first one also takes in what the last round accepted beyond one token.
+        first, level = self._shapes(work)
+        return self.steps.step_seconds(first) + (work.draft_tokens - 1) * self.steps.step_seconds(level)
 
-        The others draft from a tree's level each, nodes/depth wide on average: 1 for a chain.
+    def joint_seconds(self, works: Sequence[DraftWork]) -> float:
+        firsts, levels = zip(*map(self._shapes, works), strict=True)
+        more = (works[0].draft_tokens - 1) * self.steps.joint_seconds(levels)
+        return self.steps.joint_seconds(firsts) + more
+
+    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
+        """A row for each bound."""
+        first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
+        return _by_bound([(first, 1), (level, work.draft_tokens - 1)])
+
+    def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
+        """Draft steps in sequence: the first, and each of the others.
+
+        The first one also takes in what the last round accepted beyond one token, and the prompts of the step. The
+        others draft from a tree's level each, nodes/depth wide on average: 1 for a chain.
         """
-        batch, k = work.batch_size, work.draft_tokens
+        batch = work.batch_size
         plain = decode_shape(batch, work.context_tokens, window_tokens=self.model.window_tokens)
-        first = plain._replace(draft_tokens=round(batch * (work.last_round_tokens - 1)))
-        level = plain._replace(draft_tokens=round(batch * (work.nodes / k - 1)))
-        return self.steps.step_seconds(first) + (k - 1) * self.steps.step_seconds(level)
+        first = work.beside._replace(
+            decode_sequences=batch,
+            draft_tokens=round(batch * (work.last_round_tokens - 1)),
+            decode_context_tokens=plain.decode_context_tokens,
+            decode_window_context_tokens=plain.decode_window_context_tokens,
+            encoder_tokens=0,
+            encoder_pairs=0,
+        )
+        return first, plain._replace(draft_tokens=round(batch * (work.nodes / work.draft_tokens - 1)))
 
     def prefill_s(self, input_len: int) -> float:
         return prefill_seconds(self.steps, input_len, self.limits)
+
+    def prompts_s(self, shape: StepShape) -> float:
+        none: dict[str, int] = dict.fromkeys(StepShape._fields[WITHOUT_PROMPTS:], 0)
+        return self.steps.step_seconds(shape._replace(**none))
+
+
+def _by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
+    """Several steps, each so many times, added up by what bounds their operators."""
+    rows: dict[Bound, OpCost] = {}
+    for table, times in tables:
+        for op in table.operators if times else ():
+            row = rows.get(op.bound) or OpCost(
+                name=f"drafting, {op.bound}", flops=0.0, bytes=0.0, seconds=0.0, bound=op.bound
+            )
+            rows[op.bound] = replace(
+                row,
+                flops=row.flops + times * op.flops,
+                bytes=row.bytes + times * op.bytes,
+                seconds=row.seconds + times * op.seconds,
+            )
+    return tuple(rows.values())
 
 
 class LookupDrafter(Drafter):
@@ -125,17 +186,34 @@ class HeadsDrafter(Drafter):
     target: ResolvedPool
 
     def seconds(self, work: DraftWork) -> float:
+        return sum(op.seconds for op in self.costs(work))
+
+    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
         model = self.target.model
         step = self.target.step_model.step_cost(decode_shape(work.batch_size, work.context_tokens))
-        lm_head_s = sum(op.seconds for op in step.operators if op.name in ("lm_head", "sampling"))
-        return work.draft_tokens * (1.0 + model.hidden_size / model.vocab_size) * lm_head_s
+        heads = work.draft_tokens * (1.0 + model.hidden_size / model.vocab_size)
+        return tuple(
+            OpCost(
+                name="drafting",
+                flops=heads * op.flops,
+                bytes=heads * op.bytes,
+                seconds=heads * op.seconds,
+                bound=op.bound,
+            )
+            for op in step.operators
+            if op.name in ("lm_head", "sampling")
+        )
 
 
 def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> HeadsDrafter:
     """Heads stay at 16 bit."""
     hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
     weights_bytes = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
-    return HeadsDrafter(target=target, weights_bytes=weights_bytes, gpus=target.pool.tensor_parallel_size)
+    return HeadsDrafter(
+        target=target,
+        weights_bytes=weights_bytes,
+        gpu_weights_bytes=weights_bytes / target.pool.tensor_parallel_size,
+    )
 
 
 def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
@@ -144,13 +222,13 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
             f"{draft.model.name} has a vocabulary of {draft.model.vocab_size} tokens, {target.model.name} of "
             f"{target.model.vocab_size}: a draft must share the target's"
         )
-    ranks = draft.pool.tensor_parallel_size
+    ranks, weights = draft.pool.tensor_parallel_size, weight_bytes(draft.model, draft.scheme)
     return ModelDrafter(
         model=draft.model,
         steps=replace(draft, engine=_in_a_round(draft.engine)).step_model,
         limits=target.limits,
-        weights_bytes=weight_bytes(draft.model, draft.scheme),
-        gpus=ranks,
+        weights_bytes=weights,
+        gpu_weights_bytes=weights / ranks,
         kv_bytes_per_token=draft.model.kv_bytes_per_token(draft.kv_cache_dtype),
         gpu_kv_bytes_per_token=_gpu_kv_bytes(draft.model, draft.kv_cache_dtype, ranks),
     )
@@ -168,20 +246,25 @@ def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
 def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter:
     """EAGLE and MTP: one decoder layer fed with the target's hidden states, sharing embedding and LM head.
 
-    It runs on the tensor-parallel GPUs of one stage and rank.
+    It runs on the tensor-parallel GPUs of one stage; ranks that share experts share those of the layer too.
     """
-    model = layer_model(target.model, speculator)
-    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "data_parallel_size": 1})
+    model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
-    parts = [part for part in model.parameter_parts() if part.kind not in shared]
+    sizes = [
+        (target.scheme.part_bytes(part), target.lockstep_ranks if part.kind == "experts" else 1)
+        for part in model.parameter_parts()
+        if part.kind not in shared
+    ]
     return ModelDrafter(
         model=model,
         steps=replace(target, model=model, pool=one_stage, engine=_in_a_round(target.engine)).step_model,
         limits=target.limits,
-        weights_bytes=sum(target.scheme.part_bytes(part) for part in parts),
-        gpus=target.pool.tensor_parallel_size,
+        weights_bytes=sum(size for size, _ in sizes),
+        gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
-        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, target.pool.tensor_parallel_size),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks)
+        / target.pool.decode_context_parallel_size,
     )
 
 
@@ -216,7 +299,8 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
             feed_forward, shared_intermediate_size=feed_forward.shared_intermediate_size + extra
         )
     else:
-        widened = DenseFeedForward(intermediate_size=feed_forward.intermediate_size + extra)
+        own = 0 if isinstance(feed_forward, NoFeedForward) else feed_forward.intermediate_size
+        widened = DenseFeedForward(intermediate_size=own + extra)
     return replace(
         model,
         name=f"{model.name} {speculator.name} layer",
@@ -235,8 +319,12 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
     own = next(dense, None)
     if own is not None:
         return own
-    assert isinstance(group.feed_forward, MoEFeedForward)
-    part = group.feed_forward
+    routed = (
+        g.feed_forward for g in (group, *model.layer_groups) if isinstance(g.feed_forward, MoEFeedForward)
+    )
+    part = next(routed, None)
+    if part is None:
+        return DenseFeedForward(intermediate_size=4 * model.hidden_size)
     return DenseFeedForward(
         intermediate_size=part.experts_per_token * part.expert_intermediate_size
         + part.shared_intermediate_size

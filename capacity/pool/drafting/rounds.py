@@ -8,6 +8,7 @@ pad to.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import DoesNotFit, InvalidInput
@@ -23,9 +24,10 @@ from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.drafting.textbook import check_drafts
 from capacity.pool.drafting.tree import MOST_NODES
 from capacity.pool.resolve import ResolvedPool
-from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
+from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
 from capacity.step.export import DraftedData
 from capacity.step.model import StepModel
+from capacity.step.setting import HostTime
 
 ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
 
@@ -156,10 +158,12 @@ class Speculation:
 
         Raises DoesNotFit where the draft leaves no room for one.
         """
-        memory = self.memory()
-        held = self.target.concurrent_requests(context_tokens)
-        held = held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
-        return min(held, self.target.max_num_seqs)
+        return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
+
+    def concurrent_requests(self, tokens: int) -> int:
+        """Requests of so many tokens that the KV cache holds beside the draft. Raises DoesNotFit."""
+        memory, held = self.memory(), self.target.concurrent_requests(tokens)
+        return held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
         """The smallest batch at which a round is no faster than plain steps; None: none up to `largest_batch`.
@@ -184,11 +188,11 @@ class Speculation:
         """Weights and KV of the draft, and the KV capacity that they leave. Raises DoesNotFit where none is left."""
         plan = self.target.memory
         drafter, ranks = self.drafter, self.target.pool.tensor_parallel_size
-        weights = drafter.weights_bytes / drafter.gpus
+        weights = drafter.gpu_weights_bytes
         per_token = max(plan.kv_cache_bytes, 1) / max(
             plan.kv_capacity_tokens, 1
         )  # of one GPU, replication included
-        left = plan.kv_cache_bytes - weights
+        left = plan.kv_cache_bytes - max(weights - self._spare_bytes(), 0)
         if left <= 0:
             raise DoesNotFit(
                 f"the draft's weights of {weights / 2**30:.1f} GiB per GPU exceed the "
@@ -197,14 +201,21 @@ class Speculation:
                 needed_bytes=weights,
                 usable_bytes=max(plan.kv_cache_bytes, 0),
             )
+        after = math.floor(left / (per_token + drafter.gpu_kv_bytes_per_token) + ROUNDING_TOKENS)
+        said = self.target.pool.num_gpu_blocks_override is not None  # blocks hold the draft's KV too
         return DraftMemory(
             draft_weights_bytes=drafter.weights_bytes,
             draft_kv_bytes_per_token=drafter.kv_bytes_per_token,
             kv_capacity_tokens_before=plan.kv_capacity_tokens,
-            kv_capacity_tokens_after=math.floor(
-                left / (per_token + drafter.gpu_kv_bytes_per_token) + ROUNDING_TOKENS
-            ),
+            kv_capacity_tokens_after=plan.kv_capacity_tokens if said else after,
         )
+
+    def _spare_bytes(self) -> int:
+        """GPU memory that is nobody's: where the KV cache's bytes are given, what is left of the rest."""
+        if self.target.pool.kv_cache_memory_bytes is None:
+            return 0
+        plan = self.target.memory
+        return max(plan.total_bytes - plan.needed_bytes - plan.kv_cache_bytes, 0)
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
         """One prompt's first token without and with the draft's own prefill of it, queueing left out."""
@@ -226,13 +237,41 @@ class DraftedSteps:
         self._steps = speculation.verifying(self._nodes)
         self._round_tokens = speculation.speculator.tokens_per_round(draft_tokens, self._nodes)
 
+    @property
+    def host(self) -> HostTime:
+        """The CPU's part in verifying."""
+        return self._steps.host
+
     def step_ps(self, shape: StepShape) -> int:
         step = self._steps.step_ps(shape)
-        if not shape.draft_tokens:
+        if not self._drafts(shape):
             return step
-        context = max(1, shape.decode_context_tokens // shape.decode_sequences)
-        work = DraftWork(shape.decode_sequences, context, self._draft_tokens, self._nodes, self._round_tokens)
-        return step + picoseconds(self._drafter.seconds(work))
+        return step + picoseconds(self._drafter.seconds(self._work(shape)))
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int:
+        """Of data-parallel ranks that take every step together, and draft together."""
+        step = self._steps.joint_ps(shapes)
+        if not any(map(self._drafts, shapes)):
+            return step
+        return step + picoseconds(self._drafter.joint_seconds(list(map(self._work, shapes))))
+
+    def step_cost(self, shape: StepShape) -> StepCost:
+        """The step's table, with rows for drafting."""
+        cost = self._steps.step_cost(shape)
+        if not self._drafts(shape):
+            return cost
+        return StepCost(operators=(*cost.operators, *self._drafter.costs(self._work(shape))))
+
+    def _drafts(self, shape: StepShape) -> bool:
+        """Whether the drafter has anything to do: drafts, or prompts to keep up with."""
+        return bool(shape.draft_tokens or (shape.prefill_tokens and self._drafter.reads_prompts))
+
+    def _work(self, shape: StepShape) -> DraftWork:
+        rows, context = 0, 1
+        if shape.draft_tokens:
+            rows = shape.decode_sequences
+            context = max(1, shape.decode_context_tokens // rows)
+        return DraftWork(rows, context, self._draft_tokens, self._nodes, self._round_tokens, shape)
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
         return None
@@ -255,6 +294,5 @@ class DraftedSteps:
 
     def _batch_seconds(self, sequences: int) -> float:
         """Time to draft for so many, where contexts do not matter."""
-        return self._drafter.seconds(
-            DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
-        )
+        work = DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
+        return self._drafter.seconds(work)

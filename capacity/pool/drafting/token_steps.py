@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from capacity.pool.drafting.rounds import Speculation
-from capacity.pool.drafting.speculators import speculator_of
+from capacity.pool.drafting.rounds import DraftedSteps, Round, Speculation
+from capacity.pool.drafting.speculators import check_drafts_said, speculator_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
+from capacity.step.setting import HostTime
 
 
 class TokenSteps:
@@ -21,6 +23,7 @@ class TokenSteps:
         self.resolved = resolved
         self.speculation: Speculation | None = None
         self._drafts = 0
+        check_drafts_said(resolved.pool)
         if resolved.pool.speculator is not None:
             self.speculation = Speculation(resolved, speculator_of(resolved.pool))
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
@@ -30,27 +33,58 @@ class TokenSteps:
 
         Raises DoesNotFit where that leaves no room.
         """
+        return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
+
+    def concurrent_requests(self, tokens: int) -> int:
+        """Requests of so many tokens that a rank's KV cache holds at once, beside the drafter. Raises DoesNotFit."""
         if self.speculation is not None:
-            return self.speculation.largest_batch(tokens)
-        return self.resolved.largest_batch(tokens)
+            return self.speculation.concurrent_requests(tokens)
+        return self.resolved.concurrent_requests(tokens)
+
+    @cached_property
+    def tokens_per_step(self) -> float:
+        """Tokens of a request that a decode step yields, on average."""
+        return 1.0 if self.speculation is None else self.speculation.speculator.tokens_per_round(self._drafts)
+
+    @property
+    def host(self) -> HostTime:
+        """The CPU's part in every step."""
+        return self.resolved.step_model.host if self._drafted is None else self._drafted.host
 
     def step_seconds(self, shape: StepShape) -> float:
         """The step in seconds."""
-        return self.resolved.step_model.step_seconds(shape) + self._gained_s(shape)
+        return self.resolved.step_model.step_seconds(shape) + self._gained_s([shape])
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Of data-parallel ranks in lock-step; they gain what the fullest gains."""
-        gained = max(map(self._gained_s, shapes), default=0.0, key=abs)
-        return self.resolved.step_model.joint_seconds(shapes) + gained
+        return self.resolved.step_model.joint_seconds(shapes) + self._gained_s(shapes)
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """The plain step's table."""
-        return self.resolved.step_model.step_cost(shape)
+        """The step's table: where the pool drafts, that of a whole round, which yields `tokens_per_step`."""
+        if self._drafted is None or self.speculation is None:
+            return self.resolved.step_model.step_cost(shape)
+        nodes = self.speculation.speculator.verified_tokens(self._drafts)
+        return self._drafted.step_cost(shape._replace(draft_tokens=shape.decode_sequences * nodes))
 
-    def _gained_s(self, shape: StepShape) -> float:
-        """What a token of a drafted round takes longer than one of a plain step; mostly below 0."""
-        if self.speculation is None or not shape.decode_sequences:
+    @cached_property
+    def _drafted(self) -> DraftedSteps | None:
+        return None if self.speculation is None else DraftedSteps(self.speculation, self._drafts)
+
+    def _gained_s(self, shapes: Sequence[StepShape]) -> float:
+        """What drafting adds to a step for each token that it then yields: mostly below 0 for decode rows, above for
+        prompts, which a draft model computes as well."""
+        if self.speculation is None:
             return 0.0
-        context = max(shape.decode_context_tokens // shape.decode_sequences, 1)
-        drafted = self.speculation.round(shape.decode_sequences, context, self._drafts)
+        gained = [self._gained_by_round(shape) for shape in shapes if shape.decode_sequences]
+        prompts = [shape for shape in shapes if shape.prefill_tokens]
+        added = max((self.speculation.drafter.prompts_s(shape) for shape in prompts), default=0.0)
+        return max(gained, default=0.0, key=abs) + added
+
+    def _gained_by_round(self, shape: StepShape) -> float:
+        drafted = self._round(shape)
         return drafted.tpot_s - drafted.plain_step_s
+
+    def _round(self, shape: StepShape) -> Round:
+        assert self.speculation is not None
+        context = max(shape.decode_context_tokens // shape.decode_sequences, 1)
+        return self.speculation.round(shape.decode_sequences, context, self._drafts)

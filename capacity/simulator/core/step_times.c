@@ -694,7 +694,8 @@ static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
     return slowest < 0 ? step_ps(t, &(shape){0}) : slowest;
 }
 
-/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them */
+/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them; a draft model computes
+ * the prompts as well. Steps of several ranks are asked for. */
 
 static double draft_step_seconds(step_times *draft, shape at, double drafts)
 {
@@ -704,29 +705,38 @@ static double draft_step_seconds(step_times *draft, shape at, double drafts)
     return in_reason(&at) ? step_seconds(draft, &draft->exact, &at) : NAN;
 }
 
-/* NaN: not in integers, or a callback failed. */
-static double new_draft_seconds(const step_source *source, i64 sequences, i64 context)
+/* Beside prompts that the draft model computes too (NULL: none). NaN: not in integers, or a callback failed. */
+static double new_draft_seconds(const step_source *source, i64 sequences, i64 context, const shape *prompts)
 {
     i64 window = source->draft_window_tokens;
     i64 clipped = window >= 0 && window < context ? window : context;
     shape plain = {.decode_sequences = sequences, .decode_context_tokens = sequences * context,
                    .decode_window_context_tokens = sequences * clipped};
-    double first = draft_step_seconds(source->draft, plain, source->first_drafts);
-    double level = draft_step_seconds(source->draft, plain, source->level_drafts);
+    shape with_prompts = plain;
+    if (prompts) {
+        with_prompts = *prompts;
+        with_prompts.decode_sequences = plain.decode_sequences;
+        with_prompts.decode_context_tokens = plain.decode_context_tokens;
+        with_prompts.decode_window_context_tokens = plain.decode_window_context_tokens;
+    }
+    double first = draft_step_seconds(source->draft, with_prompts, source->first_drafts);
+    double level = sequences ? draft_step_seconds(source->draft, plain, source->level_drafts) : 0.0;
     return first + (double)(source->draft_steps - 1) * level;
 }
 
 /* The same, which is asked for again and again: a batch's mean context is a whole number of tokens. */
 static double draft_seconds(step_times *t, const shape *s)
 {
-    i64 sequences = s->decode_sequences, context = s->decode_context_tokens / sequences;
+    i64 sequences = s->draft_tokens ? s->decode_sequences : 0;
     if (!t->source.draft) return table_seconds(t, DRAFT_SECONDS, sequences);
+    i64 context = s->decode_context_tokens / (sequences ? sequences : 1);
     if (context < 1) context = 1;
+    if (s->prefill_tokens) return new_draft_seconds(&t->source, sequences, context, s);
     if (!t->drafted) t->drafted = calloc((size_t)1 << DRAFTING_BITS, sizeof *t->drafted);
-    if (!t->drafted || sequences >= MOST_SIZES) return new_draft_seconds(&t->source, sequences, context);
+    if (!t->drafted || sequences >= MOST_SIZES) return new_draft_seconds(&t->source, sequences, context, NULL);
     i64 batch = sequences << 40 | context, place = context + sequences * SIZE_STRIDE;
     drafting *known = &t->drafted[place & (((i64)1 << DRAFTING_BITS) - 1)];
-    if (known->batch != batch) *known = (drafting){batch, new_draft_seconds(&t->source, sequences, context)};
+    if (known->batch != batch) *known = (drafting){batch, new_draft_seconds(&t->source, sequences, context, NULL)};
     return known->seconds;
 }
 
@@ -735,7 +745,7 @@ static i64 drafted_step_ps(step_times *t, const shape *s)
     i64 drafting;
     if (!in_reason(s) || (s->draft_tokens && !s->decode_sequences)) return ask_step(t, s);
     i64 ps = step_ps(t->source.inner, s);
-    if (ps < 0 || !s->draft_tokens) return answer(t, ps);
+    if (ps < 0 || !(s->draft_tokens || (s->prefill_tokens && t->source.draft))) return answer(t, ps);
     if (rounded(draft_seconds(t, s) * PS_PER_S, &drafting)) return ps + drafting;
     if (t->source.draft && t->source.draft->failed) t->failed = 1;
     return ask_step(t, s);
@@ -789,7 +799,6 @@ i64 joint_ps(step_times *t, const shape *shapes, i64 count)
     case STEPS_SCALED: return scaled_joint_ps(t, shapes, count);
     case STEPS_AFFINE:
     case STEPS_DELAYED:
-    case STEPS_DRAFTED:
     case STEPS_SLOWEST: return slowest_joint_ps(t, shapes, count);
     default: return ask_joint(t, shapes, count);
     }

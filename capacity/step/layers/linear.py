@@ -64,8 +64,8 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
                 "linear attention",
                 work,
                 count=layers,
-                flops_per_s=build.flops_per_s["bf16"],
-                constants=recurrence(heads, build.flops_per_s["bf16"]),
+                flops_per_s=build.peak("bf16"),
+                constants=recurrence(heads, build.peak("bf16")),
             )
         ],
     )

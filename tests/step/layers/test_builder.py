@@ -115,4 +115,5 @@ def test_fp32_is_not_tf32(gpu: str) -> None:
         if op.name in ("qkv", "gate_up", "down")
     )
     assert 0.5 * profile.dense_flops_per_s["fp32"] < rate < profile.dense_flops_per_s["fp32"]
-    assert profile.dense_flops_per_s["fp32"] < profile.dense_flops_per_s["bf16"]
+    sixteen = profile.dense_flops_per_s[profile.sixteen_bit]
+    assert profile.dense_flops_per_s["fp32"] < sixteen or profile.platform == "metal"  # the same lanes

@@ -1,0 +1,17 @@
+"""What an accelerator is programmed by: that, not its name, decides which engines run on it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Platform = Literal["cuda", "rocm", "gaudi", "tpu", "neuron", "metal", "cpu"]
+
+TITLES: dict[Platform, str] = {
+    "cuda": "NVIDIA GPUs",
+    "rocm": "AMD GPUs",
+    "gaudi": "Intel Gaudi",
+    "tpu": "Google TPUs",
+    "neuron": "AWS Trainium",
+    "metal": "Apple silicon",
+    "cpu": "CPUs",
+}

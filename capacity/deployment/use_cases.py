@@ -1,0 +1,181 @@
+"""Use cases: what requests are like where people chat, search documents, complete code, as data with its sources."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+
+if TYPE_CHECKING:
+    from capacity.deployment.traffic import Traffic
+
+FILE = Path(__file__).with_name("use_cases.toml")
+USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
+LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978"
+
+Text = Annotated[str, Field(min_length=1)]
+Filled = dict[str, float | str]
+
+
+class Known(Spec):
+    """Where a value comes from."""
+
+    source: Text
+    date: Annotated[str, Field(pattern=r"\d{4}-\d{2}-\d{2}")]
+    basis: Literal["measured", "published", "assumed"]
+
+    @property
+    def origin(self) -> str:
+        """As a note has it."""
+        return f"{self.basis}: {self.source}, {self.date}"
+
+
+class TokenLengths(Known):
+    """Tokens of a request's prompt or output: their mean and coefficient of variation."""
+
+    mean: Annotated[int, Field(ge=1)]
+    cv: Annotated[float, Field(ge=0)]
+
+
+class ServiceLevels(Known):
+    """What latency is owed, as `--slo` takes it."""
+
+    limits: tuple[Text, ...] = Field(min_length=1)
+
+
+class ThinkTime(Known):
+    """Mean seconds between an answer and the next question."""
+
+    mean: Annotated[float, Field(ge=0)]
+
+
+class UseCase(Spec):
+    """What requests of a kind are like."""
+
+    name: Text
+    title: Text
+    about: Text
+    input_len: TokenLengths
+    output_len: TokenLengths
+    slo: ServiceLevels
+    think_time_s: ThinkTime
+
+
+def use_cases() -> tuple[UseCase, ...]:
+    """All of them, in the order of `USE_CASES`."""
+    return tuple(_read().values())
+
+
+def find_use_case(name: str) -> UseCase:
+    """The use case of this name. Raises UnknownName."""
+    if name not in USE_CASES:
+        raise UnknownName("use case", name, USE_CASES, aliases=("summarize", "agent", "coding"))
+    return _read()[name]
+
+
+@cache
+def _read() -> Mapping[str, UseCase]:
+    tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    sources: Mapping[str, str] = tables.pop("sources")
+    try:
+        return {
+            name: UseCase.model_validate({"name": name, **_with_sources(tables[name], sources)})
+            for name in USE_CASES
+        }
+    except (KeyError, ValidationError) as error:
+        raise MalformedFile(FILE, f"is no list of use cases: {error}") from None
+
+
+def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, object]:
+    """A use case's table with each source in full."""
+    return {
+        name: {**value, "source": sources[value["source"]]} if isinstance(value, dict) else value
+        for name, value in table.items()
+    }
+
+
+# what a use case, and users, say of a traffic
+
+
+def filled_fields(traffic: Traffic) -> Filled:
+    """What a traffic's use case and users say of fields that nobody has said. Raises InvalidInput."""
+    filled = _of_the_use_case(traffic)
+    if traffic.users is None:
+        return filled
+    for other in ("concurrency", "batch_size"):
+        if getattr(traffic, other) is not None:
+            raise InvalidInput(f"users and {other} are two loads: give one of them")
+    think_s = float(filled.get("think_time_s", traffic.think_time_s))
+    wait_s = think_s + traffic.response_s
+    if not wait_s:
+        raise InvalidInput(
+            "users need the seconds between an answer and the next question: add --think-time-s, or --use-case"
+        )
+    if traffic.user_loop == "closed" and not think_s:
+        raise InvalidInput("users who ask again at once are a --concurrency: give that, or a --think-time-s")
+    if traffic.user_loop == "open":
+        filled["request_rate"] = traffic.users / wait_s
+    return filled
+
+
+def _of_the_use_case(traffic: Traffic) -> Filled:
+    """The lengths of a use case, where requests are generated, and its think time where people ask again."""
+    if traffic.use_case is None:
+        return {}
+    case, said = find_use_case(traffic.use_case), traffic.model_fields_set
+    given: Filled = {}
+    if traffic.users is not None or traffic.turns > 1:
+        given["think_time_s"] = case.think_time_s.mean
+    if traffic.trace is None:
+        given |= {"input_len": case.input_len.mean, "output_len": case.output_len.mean}
+        if not said & {"length_distribution", "random_range_ratio"}:
+            given |= {
+                "length_distribution": "lognormal",
+                "input_len_cv": case.input_len.cv,
+                "output_len_cv": case.output_len.cv,
+            }
+    return {name: value for name, value in given.items() if name not in said}
+
+
+def filled_notes(traffic: Traffic) -> tuple[str, ...]:
+    """What was filled in, where it is from and by which formula, a line each."""
+    return tuple(_notes(traffic))
+
+
+def _notes(traffic: Traffic) -> Iterator[str]:
+    filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
+    filled -= traffic.model_fields_set
+    if traffic.use_case is not None:
+        yield from _case_notes(find_use_case(traffic.use_case), filled)
+    if "request_rate" in filled:
+        waits = f" and {traffic.response_s:g} s for the answer" if traffic.response_s else ""
+        most = "" if traffic.response_s else ", the most that they ask: --response-s is what they wait"
+        yield (
+            f"{traffic.users:,} users, {traffic.think_time_s:g} s to think{waits}: users / (think + response) = "
+            f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"
+        )
+
+
+def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
+    for name in ("input_len", "output_len"):
+        if name in filled:
+            known: TokenLengths = getattr(case, name)
+            spread = f", CV {known.cv:g}" if f"{name}_cv" in filled else ""
+            yield f"{case.name}: {name} {known.mean:,}{spread} ({known.origin})"
+    if "think_time_s" in filled:
+        yield f"{case.name}: think_time_s {case.think_time_s.mean:g} ({case.think_time_s.origin})"
+    yield f"{case.name}: owed {', '.join(case.slo.limits)} where no --slo says otherwise ({case.slo.origin})"
+
+
+def levels_of(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:
+    """The service levels that were given, or else those of the traffic's use case, as `--slo` takes them."""
+    if given:
+        return (given,) if isinstance(given, str) else tuple(given)
+    return () if traffic.use_case is None else find_use_case(traffic.use_case).slo.limits

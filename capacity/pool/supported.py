@@ -1,0 +1,121 @@
+"""What runs on what: engines on accelerators, weight formats and 16-bit types there; refusals with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.base.platforms import TITLES
+from capacity.deployment.engines import EngineSpec, engine_names, find_engine
+from capacity.hardware import HardwareProfile
+from capacity.model import ModelSpec
+from capacity.model.quantization import (
+    find_format,
+    find_kv_cache_format,
+    uniform_scheme,
+)
+from capacity.pool.settings import PoolSettings
+
+DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float": "fp32",
+    "float32": "fp32",
+}
+
+
+def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
+    """The model as `--dtype` loads it; auto where the GPU has no BF16: in FP16, as engines fall back to.
+
+    Source: vLLM config/model.py, _resolve_auto_dtype. Raises InvalidInput for BF16 that is asked for there.
+    """
+    if profile.sixteen_bit == "fp16":
+        if dtype == "bfloat16":
+            raise InvalidInput(
+                f"--dtype bfloat16: {profile.name} has no BF16 tensor cores (NVIDIA's have it from compute capability "
+                f"8.0, this one is {profile.compute_capability}); use --dtype half, or another --gpu"
+            )
+        if dtype == "auto" and model.dtype == "bf16":
+            note = f"{profile.name} has no BF16: 16-bit weights, activations and KV are taken in FP16"
+            return replace(_in_dtype(model, "half"), notes=(*model.notes, note))
+    return _in_dtype(model, dtype)
+
+
+def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
+    """The model loaded with `--dtype`: activations, KV, and the weights of a checkpoint that is not quantized."""
+    if dtype == "auto" or DTYPES[dtype] == model.dtype:
+        return model
+    name = DTYPES[dtype]
+    if model.checkpoint.quantized:
+        return replace(model, dtype=name)
+    return replace(
+        model, dtype=name, checkpoint=uniform_scheme(name, find_format(name), base=find_format(name))
+    )
+
+
+def check_runs(settings: PoolSettings) -> None:
+    """Raises InvalidInput where the engine does not run on such accelerators at all."""
+    engine, profile = settings.engine, settings.profile
+    if engine.runs(profile.platform, profile.capability):
+        return
+    running = engine.runs_on.get(profile.platform)
+    others = _engines_that(lambda other: other.runs(profile.platform, profile.capability))
+    if running is None:
+        where = ", ".join(TITLES[platform] for platform in engine.runs_on)
+        raise InvalidInput(
+            f"{engine.label} does not run on {TITLES[profile.platform]} ({profile.name}), it runs on {where}: use "
+            f"{others}, or another --gpu"
+        )
+    raise InvalidInput(
+        f"{engine.label} needs compute capability {running.min_capability:.1f}, {profile.name} has "
+        f"{profile.compute_capability}: use {others}, or another --gpu"
+    )
+
+
+def check_formats(settings: PoolSettings) -> None:
+    """Raises InvalidInput where the engine cannot load the weights (here), or keep KV in that format."""
+    engine, scheme = settings.engine, settings.scheme
+    if not engine.loads(scheme.families):
+        missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
+        raise InvalidInput(
+            f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
+            f"{', '.join(engine.weight_formats)}: use another --quantization, or "
+            f"{_engines_that(lambda other: other.loads(scheme.families))}"
+        )
+    _check_formats_here(settings)
+    kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
+    if not engine.caches_in(kv):
+        raise InvalidInput(
+            f"{engine.label} keeps no KV cache in {kv}, only in "
+            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype, or "
+            f"{_engines_that(lambda other: other.caches_in(kv))}"
+        )
+
+
+def _check_formats_here(settings: PoolSettings) -> None:
+    engine, profile = settings.engine, settings.profile
+    platform, capability = profile.platform, profile.capability
+    refused = [f for f in settings.scheme.families if not engine.loads_there(f, platform, capability)]
+    if not refused:
+        return
+    needed = engine.runs_on[platform].format_capability.get(refused[0], 0.0)
+    why = f", only from compute capability {needed:.1f}" if capability < needed else ""
+    able = [f for f in engine.weight_formats if engine.loads_there(f, platform, capability)]
+
+    def loads_all(other: EngineSpec) -> bool:
+        return all(other.loads_there(family, platform, capability) for family in settings.scheme.families)
+
+    raise InvalidInput(
+        f"{engine.label} does not load {', '.join(refused)} weights ({settings.scheme.name}) on {profile.name}{why}; "
+        f"there it loads {', '.join(able)}: use another --quantization, or {_engines_that(loads_all)}"
+    )
+
+
+def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
+    """The engines whose newest release can do it, as a flag to give."""
+    engines = (find_engine(name) for name in engine_names())
+    able = [engine.name for engine in engines if not engine.baseline and can(engine)]
+    return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"

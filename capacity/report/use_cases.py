@@ -1,0 +1,77 @@
+"""The use cases as people read them: what each says, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from capacity.answers.listings import UseCaseListing
+from capacity.deployment import Traffic
+from capacity.deployment.use_cases import Known, find_use_case
+from capacity.report.layout import grid, printed
+from capacity.report.tables import listing
+
+YOURS = "you"
+
+
+def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
+    """As JSON, CSV, or two tables."""
+    return printed(list(_tables(cases))) if format == "table" else listing(cases, format, title="Use cases")
+
+
+def _tables(cases: Sequence[UseCaseListing]) -> Iterator[Table]:
+    """The values of all, then the sources of each."""
+    values = grid(
+        "Use cases",
+        ("name", "left"),
+        ("prompt", "right"),
+        ("CV", "right"),
+        ("output", "right"),
+        ("CV", "right"),
+        ("service levels", "left"),
+        ("think, s", "right"),
+    )
+    for case in cases:
+        values.add_row(
+            case["name"],
+            f"{case['input_len']:,}",
+            f"{case['input_len_cv']:g}",
+            f"{case['output_len']:,}",
+            f"{case['output_len_cv']:g}",
+            ", ".join(case["slo"]),
+            f"{case['think_time_s']:g}",
+        )
+    yield values
+    sources = grid("Where they are from", ("name", "left"), ("of", "left"), ("basis and source", "left"))
+    for case in cases:
+        for place, (field, origin) in enumerate(case["sources"].items()):
+            sources.add_row("" if place else case["name"], field, origin)
+    yield sources
+
+
+def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
+    """What is taken for granted of a use case's traffic and service levels: each value, its unit, whose it is."""
+    if traffic.use_case is None:
+        return []
+    case = find_use_case(traffic.use_case)
+    known: dict[str, tuple[str, str, Known]] = {
+        "input_len": ("prompt", "tokens", case.input_len),
+        "output_len": ("answer", "tokens", case.output_len),
+        "input_len_cv": ("spread of prompts", "CV", case.input_len),
+        "output_len_cv": ("spread of answers", "CV", case.output_len),
+        "think_time_s": ("between an answer and the next question", "s", case.think_time_s),
+    }
+    rows: list[dict[str, object]] = []
+    for field, (what, unit, origin) in known.items():
+        said = field in traffic.model_fields_set
+        rows.append(
+            {
+                "what": what,
+                "value": f"{getattr(traffic, field):g} {unit}",
+                "from": YOURS if said else origin.origin,
+            }
+        )
+    own = tuple(slo) != case.slo.limits
+    rows.append({"what": "owed", "value": ", ".join(slo), "from": YOURS if own else case.slo.origin})
+    return rows

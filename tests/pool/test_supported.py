@@ -1,0 +1,89 @@
+"""What runs on what: refusals in one line with the way out, FP16 where there is no BF16, formats by capability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.deployment.engines import engine_names, find_engine
+from capacity.hardware import load_profile, profile_names
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step import StepShape
+
+
+def resolved(gpu: str, **fields: Any) -> ResolvedPool:
+    return resolve("llama-3.1-8b", Pool.model_validate({"gpu": gpu, "max_model_len": 4096, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fields", "text"),
+    [
+        (
+            "tpu-v5e",
+            {"engine": "tensorrt-llm"},
+            r"does not run on Google TPUs \(tpu-v5e-16gb\).*--engine .*vllm",
+        ),
+        ("m4-max", {"engine": "deepspeed-mii"}, r"does not run on Apple silicon.*--engine .*llama\.cpp"),
+        ("t4", {"engine": "tensorrt-llm"}, r"needs compute capability 8\.0, t4-16gb has 7\.5: use --engine"),
+        ("v100", {"engine": "sglang"}, r"needs compute capability 7\.5, v100-sxm-32gb has 7\.0"),
+        ("t4", {"dtype": "bfloat16"}, r"no BF16 tensor cores.*--dtype half"),
+        (
+            "t4",
+            {"quantization": "fp8"},
+            r"on t4-16gb, only from compute capability 8\.0; there it loads 16-bit",
+        ),
+        (
+            "epyc-9755",
+            {"quantization": "fp8"},
+            r"does not load fp8 weights \(fp8\) on epyc-9755-768gb; there",
+        ),
+        ("a100", {"engine": "tensorrt-llm", "quantization": "fp8"}, r"only from compute capability 8\.9"),
+        ("gaudi3", {"engine": "llama.cpp", "quantization": "q4_k_m"}, "does not run on Intel Gaudi"),
+    ],
+)
+def test_what_does_not_run_is_refused_with_the_way_out(gpu: str, fields: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text) as caught:
+        resolved(gpu, **fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100"])
+def test_models_run_in_fp16_where_there_is_no_bf16(gpu: str) -> None:
+    """As vLLM falls back to; memory and steps are FP16's, and the answer says so."""
+    pool = resolved(gpu)
+    assert pool.model.dtype == "fp16"
+    assert any("has no BF16" in note for note in pool.notes)
+    assert pool.scheme.name == resolved(gpu, dtype="half").scheme.name == "fp16"
+    assert not any("has no BF16" in note for note in resolved("a100").notes)
+
+
+def test_what_the_ways_out_name_is_accepted() -> None:
+    """The engines that a refusal names do run there."""
+    for gpu in ("tpu-v5e", "m4-max", "t4", "gaudi3", "epyc-9755"):
+        for name in engine_names():
+            profile, engine = load_profile(gpu), find_engine(name)
+            if engine.runs(profile.platform, profile.capability):
+                resolved(
+                    gpu, engine=name, **({"quantization": "q8_0"} if "llama" in name or "oll" in name else {})
+                )
+            else:
+                with pytest.raises(InvalidInput, match=r"does not run on|needs compute"):
+                    resolved(gpu, engine=name)
+
+
+@pytest.mark.parametrize("gpu", profile_names())
+def test_every_profile_runs_under_some_engine_and_is_timed(gpu: str) -> None:
+    """A step of each: faster than no memory could be read, slower than all of it at once."""
+    profile = load_profile(gpu)
+    engine = "vllm" if profile.platform != "metal" else "llama.cpp"
+    pool = resolve(
+        "llama-3.2-1b",
+        Pool.model_validate({"gpu": gpu, "engine": engine, "max_model_len": 2048, "dtype": "half"}),
+    )
+    shape = StepShape(decode_sequences=1, decode_context_tokens=512, decode_window_context_tokens=512)
+    seconds = pool.step_model.step_seconds(shape)
+    least = pool.memory.weights_bytes * 0.75 / profile.hbm_bytes_per_s
+    assert least < seconds < 20 * least + 0.01
