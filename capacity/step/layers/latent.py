@@ -107,20 +107,19 @@ def _attention(
     ]
     if mixer.indexer is None:
         return attention
-    attention.append(_sparse_prefill(decode, mixer.indexer, group, build, heads))
+    attention.append(sparse_prefill(decode, heads, group, build))
     return attention if mixer.indexer.shared else [*attention, indexer_operator(mixer.indexer, group, build)]
 
 
-def _sparse_prefill(
-    decode: DecodeWork, indexer: SparseIndexer, group: LayerGroup, build: Builder, heads: float
-) -> Attention:
-    """Of prompts longer than top-k: the work of decode, row by row."""
+def sparse_prefill(decode: DecodeWork, heads: float, group: LayerGroup, build: Builder) -> Attention:
+    """Of prompts longer than decode's top-k: the same work, row by row."""
+    assert decode.top_k is not None
     least = PADDED_HEADS.get(build.setting.profile.architecture, 0)
     work = SparsePrefillWork(
         flops_per_pair=decode.flops_per_pair * max(1.0, least / heads),
         context_bytes=decode.context_bytes,
         row_bytes=decode.row_bytes,
-        top_k=indexer.top_k,
+        top_k=decode.top_k,
     )
     operator = build.attention("attention prefill (sparse)", "mla_decode", work, count=group.num_layers)
     fraction = min(operator.constants.compute_fraction, SPARSE_COMPUTE_FRACTION)
