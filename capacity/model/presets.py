@@ -57,12 +57,18 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 def _load_preset(name: str) -> ModelSpec:
     path = _PRESETS / f"{name}.json"
     preset = read_json_object(path)
-    return from_hf_config(
+    model = from_hf_config(
         preset["config"],
         name=name,
         hf_id=preset["hf_id"],
         source=f"{preset['source']}, {preset['date']}",
         origin=str(path),
+    )
+    if preset.get("basis") != "assumed":
+        return model
+    note = f"the shapes of {name} are written from memory (assumed, {preset['date']}): no public copy of its config"
+    return replace(
+        model, notes=(*model.notes, f"{note} was at hand; a folder with its config.json says more")
     )
 
 

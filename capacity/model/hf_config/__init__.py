@@ -100,6 +100,11 @@ def from_hf_config(
         uncounted=uncounted,
         source=source,
     )
+    if uncounted:
+        note = (
+            f"the weights and the work of {' and '.join(uncounted)} are not counted: no formula for them here"
+        )
+        spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
         spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
     if quantization is not None:

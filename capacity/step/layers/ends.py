@@ -16,10 +16,13 @@ SAMPLING_BYTES_PER_LOGIT = (
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
-    """One look-up for each row."""
+    """One look-up for each row, and what its model multiplies every row with outside of the layers."""
     yield build.traffic(
         "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
     )
+    for part in build.model.outside:  # whole on every GPU
+        if part.kind == "dense_ffn":
+            yield from build.gemm("projections of inputs", part.kind, k=part.columns, n=part.rows)
 
 
 def head(build: Builder) -> Iterator[Operator]:
