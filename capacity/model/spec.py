@@ -68,7 +68,7 @@ class ModelSpec:
     @property
     def attention_kind(self) -> str:
         """`mha`, `gqa`, `mqa`, `mla` or `linear`; several joined by `+` in a hybrid."""
-        return "+".join(sorted({group.mixer.kind for group in self.layer_groups}))
+        return "+".join(sorted({group.mixer.kind for group in self.layer_groups} - {""}))
 
     @property
     def caches_latents(self) -> bool:
