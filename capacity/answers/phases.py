@@ -77,6 +77,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
             "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
         )
     _check_load(traffic)
+    check_task(resolved, traffic.output_len)
     images, size = traffic.images_per_prompt, traffic.image_tokens or 0
     lengths = RequestLengths(
         input_len=traffic.input_len + images * size,
@@ -101,6 +102,15 @@ def _check_load(traffic: Traffic) -> None:
         raise InvalidInput(
             f"--{flag} changes nothing of a --batch-size, whose requests are alike and begin together: "
             "leave it out, or give --concurrency or --request-rate"
+        )
+
+
+def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
+    """Raises InvalidInput for tokens out of a model that ends with its prompt."""
+    if resolved.model.task == "embed" and output_len not in (None, 1):
+        raise InvalidInput(
+            f"{resolved.model.name} makes no tokens: it embeds or scores its prompt; use --output-len 1, which stands "
+            "for its one answer"
         )
 
 

@@ -267,9 +267,8 @@ def models(
     if add[0] != "add" or len(add) != 2:
         raise InvalidInput(f"`capacity models add ORG/NAME` or PATH keeps a model, not {' '.join(add)!r}")
     kept = capacity.add_model(add[1], name=name)
-    print(
-        f"{kept.name}: {kept.model.total_params / 1e9:,.4g} B parameters, {kept.model.attention_kind}, kept in {kept.path}"
-    )
+    read = f"{kept.model.total_params / 1e9:,.4g} B parameters, {kept.model.attention_kind}"
+    print(f"{kept.name}: {read}, kept in {kept.path}")
     for note in kept.model.notes:
         print(f"note: {note}")
 

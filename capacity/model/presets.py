@@ -31,9 +31,9 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
 
     An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
-    that preset in that format; `notes` of the model say so. A model that was added is found by its name. With `download`, an `org/name` that is no preset is
-    fetched through huggingface_hub: its `config.json` only, which is parsed as JSON, never run. Raises
-    UnknownName, MalformedFile, UnsupportedModel.
+    that preset in that format; `notes` of the model say so. A model that was added is found by its name. With
+    `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which is
+    parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -98,6 +98,8 @@ def _load_preset(name: str) -> ModelSpec:
         source=f"{preset['source']}, {preset['date']}",
         origin=str(path),
     )
+    if "task" in preset:
+        model = replace(model, task=preset["task"])
     if preset.get("basis") != "assumed":
         return model
     note = f"the shapes of {name} are written from memory (assumed, {preset['date']}): no public copy of its config"

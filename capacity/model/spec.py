@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from capacity.model.layers import KvCacheGroup, LayerGroup
 from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 from capacity.model.vision import VisionEncoder
+
+
+Task: TypeAlias = Literal["generate", "embed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ class ModelSpec:
     norm_values: int = 1
     outside: tuple[ParameterPart, ...] = ()
     assumed: bool = False
-    task: Literal["generate", "embed"] = "generate"
+    task: Task = "generate"
 
     @property
     def num_layers(self) -> int:

@@ -26,8 +26,10 @@ def embedding(build: Builder) -> Iterator[Operator]:
 
 
 def head(build: Builder) -> Iterator[Operator]:
-    """LM head and sampling: rows are the sampled ones alone."""
+    """LM head and sampling: rows are the sampled ones alone; a model that ends with its prompt has neither."""
     model, ranks = build.model, build.setting.tensor_parallel_size
+    if model.task == "embed":
+        return
     vocabulary = math.ceil(model.vocab_size / ranks)
     yield from build.gemm(
         "lm_head",
