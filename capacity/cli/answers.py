@@ -23,7 +23,7 @@ from capacity.cli.options import (
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
-PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
+PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 DETAILED = (*MODEL_AND_PLACE, "detail")
 
@@ -132,7 +132,7 @@ def explain(
         return
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
-    on_a_gpu = question.deployment or question.from_vllm or "gpu" in question.flags
+    on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))

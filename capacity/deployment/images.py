@@ -11,7 +11,7 @@ from capacity.deployment.traffic import Traffic
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
-    from capacity.model.vision import VisionEncoder
+    from capacity.model.vision_towers import VisionEncoder
 
 _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 

@@ -10,7 +10,6 @@ from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 from capacity.model.vision import VisionEncoder
 
-
 Task: TypeAlias = Literal["generate", "embed"]
 
 

@@ -40,6 +40,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
         "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
+    shared = build.setting.decode_context_parallel_size
+    of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
     prefill = build.attention(
         "attention prefill" + suffix,
         "prefill_attention",
@@ -47,9 +49,17 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         count=layers,
     )
     decode = build.attention(
-        "attention decode" + suffix, "decode_attention", DecodeWork(windowed=windowed, **work), count=layers
+        "attention decode" + suffix,
+        "decode_attention",
+        DecodeWork(windowed=windowed, **of_decode),
+        count=layers,
     )
-    phases = {"all": [prefill, decode], "prompt": [prefill], "output": [decode]}
+    exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
+    phases: dict[str, list[Operator]] = {
+        "all": [prefill, decode, *exchange],
+        "prompt": [prefill],
+        "output": [decode],
+    }
     return MixerOperators(
         products=[
             *(_cross_products(mixer, group, build) if mixer.crossed else ()),
@@ -63,7 +73,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
             ),
             *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
         ],
-        attention=list(phases[group.phase] if mixer.causal else [prefill]),
+        attention=phases[group.phase if mixer.causal else "prompt"],
     )
 
 

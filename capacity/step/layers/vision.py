@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.model.vision import VisionEncoder
+from capacity.model.vision_towers import VisionEncoder
 from capacity.step import OpCost, StepShape
 from capacity.step.collectives import AllReduce
 from capacity.step.layers.builder import Builder

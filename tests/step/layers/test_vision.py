@@ -8,6 +8,8 @@ from capacity.base.errors import UnsupportedModel
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.step import StepShape, prefill_shape
+from capacity.step.layers.builder import Builder
+from capacity.step.layers.vision import encoder_operator
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
 
@@ -78,7 +80,10 @@ def test_a_model_without_an_encoder_refuses_images() -> None:
 
 def test_windows_of_patches_do_not_grow_with_the_image() -> None:
     """28 of Qwen2.5-VL's 32 layers attend within 64 patches: of an image twice as large they take twice the time."""
-    operator = encoder_operator(Builder(steps("qwen2.5-vl-7b").setting), _encoder("qwen2.5-vl-7b"))
+    model = load_model("qwen2.5-vl-7b")
+    assert model.vision is not None
+    setting = StepSetting(model=model, profile=load_profile("h100-sxm-80gb"))
+    operator = encoder_operator(Builder(setting), model.vision)
     attention = [op for op in operator.of_patches if op.name == "encoder attention"]
 
     def flops(tokens: int) -> list[float]:
