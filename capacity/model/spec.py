@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from capacity.model.layers import KvCacheGroup, LayerGroup
 from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
-from capacity.model.vision import VisionEncoder
+from capacity.model.vision_towers import VisionEncoder
 
 Task: TypeAlias = Literal["generate", "embed"]
 
