@@ -40,6 +40,7 @@ VERBS = {  # a short question of each verb
     **dict.fromkeys(("cost", "tornado", "advise"), f"{SMALL} {LOAD} --price 2"),
     "curve": f"{SMALL} --isl 60 --osl 6 --num-prompts 8 --slo ttft:p95:500ms --rates 4 --replications 1",
     "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
+    "frontier": "llama-3.2-1b --gpus h100 --isl 60 --osl 6 --loads 1",
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",

@@ -60,6 +60,13 @@ PAGES = {
             f"explain goodput {LLAMA} {CHAT} --concurrency 32",
         ),
     ),
+    "frontier": Page(
+        f"gpus quantizations engines tensor-parallel-sizes {LENGTHS} loads tpot price-tier chart detail format",
+        (
+            f"frontier llama-3.1-70b --gpus h100,h200,b200 --quantizations default,fp8 {CHAT} --price-tier on-demand",
+            f"frontier llama-3.1-8b --gpus h100,l40s {CHAT} --tpot 20 --chart frontier.html",
+        ),
+    ),
     "simulate": Page(
         f"{ENGINE} {LOAD} replicas slo goodput records detail format",
         (

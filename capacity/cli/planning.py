@@ -25,6 +25,8 @@ from capacity.cli.options import (
     refuse_alone,
     say,
     show,
+    show_answer,
+    typed,
     write,
 )
 from capacity.cli.question import Question, note, note_command, request_of
@@ -96,7 +98,7 @@ def plan(
             progress=progress,
             **options,
         )
-    _show(answer, format, detail=detail)
+    show_answer(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
@@ -141,7 +143,7 @@ def cost(question: Question) -> None:
         name: value for name, value in question.of(Billing).items() if name != "replicas"
     }  # the pool's
     answer = capacity.cost(request, profiles=question.profiles, download=question.download, **billing)
-    _show(answer, question.format)
+    show_answer(answer, question.format)
 
 
 def curve(
@@ -188,11 +190,11 @@ def curve(
             download=question.download,
             progress=progress,
         )
-    _show(answer, question.format)
+    show_answer(answer, question.format)
     if output is not None:
         from capacity.report.plan_html import curve_html
 
-        write(output, curve_html(answer))
+        write(output, curve_html(answer, typed()))
 
 
 def tornado(question: Question, *, replicas: ReplicasOption = None) -> None:
@@ -210,7 +212,7 @@ def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, 
     request = _request(question, replicas)
     with progress_bar(what) as progress:
         answer = ask(request, profiles=question.profiles, download=question.download, progress=progress)
-    _show(answer, question.format)
+    show_answer(answer, question.format)
 
 
 def diff(
@@ -229,7 +231,7 @@ def diff(
     answer = capacity.diff(
         first, second, replications=replications, seed=seed, profiles=profiles, download=download
     )
-    _show(answer, format)
+    show_answer(answer, format)
 
 
 def sweep(
@@ -260,7 +262,7 @@ def sweep(
             export_to=export,
             progress=progress,
         )
-    _show(swept, format)
+    show_answer(swept, format)
     if format == "table":
         show(f"kept in {store}")
     if swept.first_failure is not None:
@@ -302,12 +304,6 @@ def from_vllm(
 ) -> None:
     """The same as `from-launch`, by its older name."""
     from_launch(command, gpu, output)
-
-
-def _show(answer: Any, format: str, *, detail: bool = True) -> None:
-    from capacity.report import tables as report
-
-    show(report.render(answer, format, detail=detail))
 
 
 def listed(value: Any) -> Sequence[str]:

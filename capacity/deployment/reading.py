@@ -30,6 +30,7 @@ QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
     "estimate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
     "explain": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
+    "frontier": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (), "host_memory": ()},
     "simulate": DEPLOYED,
     "cost": SIMULATED,
     "curve": {

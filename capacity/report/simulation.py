@@ -32,6 +32,11 @@ Values = Mapping[str, Any]  # the answer as JSON values
 def simulation_summary(answer: Simulation) -> list[Part]:
     """What was served, latencies, and the service levels."""
     hint = "--detail has where the time goes, what bounds the steps, and each percentile's interval"
+    return [*simulation_sheet(answer), hint]
+
+
+def simulation_sheet(answer: Simulation) -> list[Part]:
+    """The same for a page, whose charts have the rest."""
     return [
         *_what_was_served(answer),
         *_priorities(answer),
@@ -39,7 +44,6 @@ def simulation_summary(answer: Simulation) -> list[Part]:
         *_goodput(answer.goodput),
         *_service_levels(answer),
         *notes(answer.warnings),
-        hint,
     ]
 
 
