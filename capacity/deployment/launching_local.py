@@ -73,7 +73,7 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
     flags = [
         ("--model", GGUF),
         ("--alias", model_id),
-        ("--n-gpu-layers", GGML_ALL_LAYERS),
+        ("--n-gpu-layers", pool.n_gpu_layers or GGML_ALL_LAYERS),
         ("--split-mode", split),
         ("--parallel", slots),
         ("--ctx-size", None if length is None else length * slots),
@@ -109,6 +109,8 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
     model = [f"FROM ./{GGUF}", f"PARAMETER num_batch {budget}"]
     if (length := _length(pool)) is not None:
         model.append(f"PARAMETER num_ctx {length}")
+    if pool.n_gpu_layers is not None:
+        model.append(f"PARAMETER num_gpu {pool.n_gpu_layers}")
     name = shlex.quote(model_id.rpartition("/")[2].lower())
     script = [
         "#!/bin/sh",

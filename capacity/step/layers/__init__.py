@@ -7,14 +7,14 @@ heads and widths; KV heads beyond it replicate.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, singledispatch
 
 from capacity.base.errors import UnsupportedModel
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
-from capacity.step.layers import ends, feed_forward, grouped, latent, linear
+from capacity.step.layers import ends, feed_forward, grouped, host, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator
 
@@ -39,20 +39,47 @@ def build_operators(build: Builder) -> Operators:
     """All operators of one step. Raises UnsupportedModel for a layer without a builder here."""
     per_token: list[Operator] = [*ends.embedding(build)]
     per_context: list[Operator] = []
-    for group in build.model.layer_groups:
-        mixed = mixer_operators(group.mixer, group, build)
-        per_token += mixed.products
-        per_context += mixed.attention
-        per_token += feed_forward_operators(group.feed_forward, group, build)
+    for layers in _layers(build):
+        per_token += layers.products
+        per_context += layers.attention
     per_token += ends.communication(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),
         shared=merged(op for op in per_token if op.name in shared),
-        per_sample=merged(ends.head(build)),
+        per_sample=merged(_head(build)),
         per_context=merged(per_context),
         notes=tuple(dict.fromkeys(build.notes)),
     )
+
+
+def _layers(build: Builder) -> Iterator[MixerOperators]:
+    """Products and attention of all layers, those of the CPU too."""
+    cpu_layers = build.setting.cpu_layers
+    if not cpu_layers:
+        yield from (_of_group(group, build) for group in build.model.layer_groups)
+        return
+    by_cpu, from_host = host.cpu_builder(build), host.host_reading_builder(build)
+    for group in build.model.layer_groups:
+        here, there = host.on_the_gpu(group, cpu_layers), host.on_the_cpu(group, cpu_layers)
+        if here is not None:
+            yield _of_group(here, build)
+        if there is not None:
+            own, read = _of_group(there, by_cpu), _of_group(there, from_host)
+            products = [*host.products_of_host(own.products, read.products)]
+            yield MixerOperators(products, [host.of_cpu(operator) for operator in own.attention])
+
+
+def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
+    mixed = mixer_operators(group.mixer, group, build)
+    products = [*mixed.products, *feed_forward_operators(group.feed_forward, group, build)]
+    return MixerOperators(products, mixed.attention)
+
+
+def _head(build: Builder) -> Iterator[Operator]:
+    if not build.setting.head_on_cpu:
+        return ends.head(build)
+    return (host.of_cpu(operator) for operator in ends.head(host.cpu_builder(build)))
 
 
 @singledispatch
