@@ -23,9 +23,11 @@ from capacity.base.foreign import printable_values
 
 FileKind = Literal[
     "a model configuration",
+    "a safetensors index",
     "a hardware profile",
     "a deployment",
     "a sweep",
+    "a sweep's results",
     "a list of prices",
     "a scenario",
     "a campaign",
@@ -37,9 +39,11 @@ MOST_BYTES: Mapping[
     FileKind, int
 ] = {  # uncompressed; the largest of each kind that is known, several times over
     "a model configuration": 1_000_000,
+    "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
     "a deployment": 1 << 18,
     "a sweep": 1 << 18,
+    "a sweep's results": 1 << 28,
     "a list of prices": 1 << 22,
     "a scenario": 1 << 28,
     "a campaign": 1 << 20,

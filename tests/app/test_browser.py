@@ -9,6 +9,8 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import date
+from html import escape
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +21,8 @@ from capacity_app.pages import PAGES
 from capacity_app.screenshots import open_page, settle
 
 import capacity
+from capacity.report.display import time_and_interval
+from capacity.report.subject import subject_of
 
 PATHS = {page.name: "/" if page is PAGES[0] else f"/{page.name}" for page in PAGES}
 # streamlit looks for its own paths below a page's before it looks at the root
@@ -85,7 +89,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
     """Open tabs of new sessions; at the end none may have complained."""
     tabs: list[Tab] = []
 
-    def opened(path: str = "/", **looks: Any) -> Tab:
+    def opened(path: str = "/fit", **looks: Any) -> Tab:
         tabs.append(Tab(open_page(chromium, **looks), server))
         return tabs[-1].open(path)
 
@@ -111,12 +115,12 @@ def test_the_slider_moves_the_numbers_by_keyboard(tab: Callable[..., Tab]) -> No
     slider.focus()
     slider.press("ArrowRight")
     answer = capacity.estimate("llama-3.1-8b", gpu="h100", input_len=1024, output_len=256, batch_size=48)
-    here.until("TPOT", f"{answer.tpot_s.value * 1e3:,.1f} ms")
+    here.until("TPOT", time_and_interval(answer.tpot_s)[0])
     here.page.wait_for_url("**batch=48**")
 
 
 def test_an_address_restores_the_view(tab: Callable[..., Tab]) -> None:
-    first = tab("/")
+    first = tab("/fit")
     first.set("Tensor parallel", 2)
     first.page.wait_for_url("**tp=2**")
     first.page.get_by_role("radio", name="GB", exact=True).click()
@@ -149,14 +153,14 @@ def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
 
 
 def test_a_wrong_link_says_what_it_could_not_take(tab: Callable[..., Tab]) -> None:
-    page = tab("/?gpu=h1000&tp=2&colour=blue").page
+    page = tab("/fit?gpu=h1000&tp=2&colour=blue").page
     assert "gpu=h1000" in page.get_by_role("alert").inner_text()
     assert "colour=blue" in page.get_by_role("alert").inner_text()
     assert page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "2"
 
 
 def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
-    here = tab("/?tp=2&isl=77")
+    here = tab("/fit?tp=2&isl=77")
     here.page.get_by_role("button", name="Examples").click()
     here.page.get_by_role("link", name="DeepSeek-V3 on eight H200").click()
     here.page.wait_for_url("**deepseek-v3**")
@@ -167,7 +171,7 @@ def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
 
 
 def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[..., Tab]) -> None:
-    here = tab("/?source=config.json")
+    here = tab("/fit?source=config.json")
     chooser = here.page.get_by_test_id("stSidebar").locator("input[type=file]")
     chooser.set_input_files(
         [{"name": "config.json", "mimeType": "application/json", "buffer": json.dumps(CONFIG).encode()}]
@@ -186,23 +190,57 @@ def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[
 
 
 def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
-    here = tab("/")
+    here = tab("/fit")
     answer = capacity.fit("llama-3.1-8b", gpu="h100-sxm-80gb")
     assert json.loads(here.download("JSON")) == json.loads(json.dumps(answer.to_dict()))
     row = next(csv.DictReader(io.StringIO(here.download("CSV").decode())))
     assert int(row["kv_capacity_tokens"]) == answer.kv_capacity_tokens
     here.page.get_by_role("button", name="Data and files").first.click()
-    html = here.download("HTML")
-    assert b"<html" in html[:200]
-    assert b"plotly" in html
+    html = here.download("HTML").decode()
+    assert html.startswith("<!doctype html>")
+    assert len(html) < 50_000
+    assert "<script" not in html
+    picture = here.download("SVG").decode()
+    assert picture in html
+    for said in ("Memory of one h100-sxm-80gb", "llama-3.1-8b, 1 x h100-sxm-80gb", date.today().isoformat()):
+        assert said in picture
 
 
-def test_a_chart_is_saved_as_a_picture(tab: Callable[..., Tab]) -> None:
-    here = tab("/")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: str) -> None:
+    from PIL import Image
+
+    here = tab("/fit", theme=theme)
+    here.page.get_by_role("button", name="Data and files").first.click()
     with here.page.expect_download() as waited:
-        here.page.locator(".modebar-btn[data-title*=PNG], .modebar-btn[data-title*=png]").first.click()
-    assert Path(waited.value.path()).read_bytes().startswith(b"\x89PNG")
+        here.page.get_by_role("button", name="PNG").click()
     assert waited.value.suggested_filename == "memory.png"
+    picture = Image.open(waited.value.path()).convert("L")
+    levels = picture.histogram()
+    assert picture.width == 1720
+    assert picture.getpixel((0, 0)) == 255
+    assert levels[255] > sum(levels) / 3
+    assert sum(levels[:64]) > 500  # the words
+
+
+def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
+    here = tab("/estimate?load=a+closed+loop&concurrency=8")
+    page = here.download("Page to print").decode()
+    answer = capacity.estimate(
+        "llama-3.1-8b",
+        gpu="h100-sxm-80gb",
+        input_len=1024,
+        output_len=256,
+        concurrency=8,
+        price_tier="on-demand",
+    )
+    assert answer.ttft_s is not None
+    for said in (*time_and_interval(answer.ttft_s), subject_of(answer), "--concurrency 8"):
+        assert escape(said) in page
+    here.page.set_content(page)
+    assert here.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    pages = here.page.pdf(format="A4")
+    assert 1 <= len(re.findall(rb"/Type /Page\b", pages)) <= 4
 
 
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
@@ -239,7 +277,7 @@ def test_both_themes_are_drawn(tab: Callable[..., Tab], tmp_path: Path, theme: s
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling(tab: Callable[..., Tab]) -> None:
-    for path in ("/", "/estimate"):
+    for path in ("/", "/fit", "/estimate"):
         here = tab(path, width=390, height=844)
         here.page.locator(READY).first.wait_for()
         wide = here.page.evaluate(
@@ -262,7 +300,7 @@ def test_the_first_page_and_an_interaction_are_quick(chromium: Any, server: str)
     for _ in range(3):
         here = Tab(open_page(chromium), server)
         began_s = time.perf_counter()
-        here.page.goto(server + "/")
+        here.page.goto(server + "/fit")
         here.page.locator(READY).first.wait_for()
         first_s.append(time.perf_counter() - began_s)
         settle(here.page)

@@ -18,6 +18,7 @@ from capacity.hardware import profile_names
 from capacity.hardware.pricing import TIERS
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.report.display import time_and_interval
 
 Open = Callable[..., Any]
 NAMES = [page.name for page in PAGES]
@@ -73,7 +74,7 @@ def test_the_copied_python_gives_the_same_answer(dashboard: Open) -> None:
         price_tier="on-demand",
     )
     assert found["answer"] == direct
-    assert opened.kpis["TPOT"] == f"{direct.tpot_s.value * 1e3:,.1f} ms"
+    assert opened.kpis["TPOT"] == time_and_interval(direct.tpot_s)[0]
 
 
 def test_charts_draw_the_librarys_numbers(dashboard: Open) -> None:
@@ -192,7 +193,7 @@ def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
 
 def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
     opened = dashboard(
-        "fit", source="config.json", config="eJw" + "A" * 50_000, gpu="![x](http://e.com/x)", nonsense="1"
+        "start", source="config.json", config="eJw" + "A" * 50_000, gpu="![x](http://e.com/x)", nonsense="1"
     )
     assert not opened.at.exception
     assert all("](http" not in line for line in opened.refusals)
@@ -227,6 +228,13 @@ LOADS = [
     ("plan", {}),
     ("cost", {}),
     ("speculation", {}),
+    ("start", {}),
+    ("advise", {}),
+    pytest.param("quantization", {}, marks=pytest.mark.slow),
+    pytest.param("scaling", {}, marks=pytest.mark.slow),
+    pytest.param("disaggregation", {"dis_n": "20", "dis_replicas": "2"}, marks=pytest.mark.slow),
+    ("cache", {}),
+    ("sweeps", {}),
 ]
 OTHERWISE = {
     "model": "qwen3-8b",
@@ -248,7 +256,7 @@ OTHERWISE = {
     "mem": "GB",
     "time": "s",
 }
-ON_REQUEST = {("cost", "time")}  # the tornado's axis, which is drawn by a button
+ON_REQUEST = {("cost", "time"), ("advise", "time")}  # of what is drawn by a button
 
 
 @pytest.mark.parametrize(("page", "query"), LOADS)

@@ -8,10 +8,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from capacity_app.sides import Side, read_side
-from capacity_app.state import packed_text
+from capacity_app.links import packed_text
+from capacity_app.side import Side, read_side
 
 import capacity
+from capacity.report.comparisons import difference_and_interval
+from capacity.report.display import time_and_interval
 
 Open = Callable[..., Any]
 LOOP = {"load": "arrivals at a rate", "rate": "4"}
@@ -49,8 +51,8 @@ def test_a_question_of_a_meeting(dashboard: Open) -> None:
     rows = table(opened)
     for figure, field in (("TPOT", "tpot_s"), ("TTFT", "ttft_s")):
         before, after = getattr(first, field), getattr(second, field)
-        assert rows[figure]["A"].startswith(f"{1e3 * before.value:,.1f} ms")
-        assert rows[figure]["B"].startswith(f"{1e3 * after.value:,.1f} ms")
+        assert rows[figure]["A"].startswith(f"{time_and_interval(before)[0]} (")
+        assert rows[figure]["B"].startswith(f"{time_and_interval(after)[0]} (")
         apart = after.high < before.low or before.high < after.low
         expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
         assert rows[figure]["B against A"] == expected
@@ -77,6 +79,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     assert opened.refusals == []
     sides = [
         Side(
+            page="estimate",
             model="llama-3.1-70b",
             options={**FIRST, **more, "input_len": 1024, "output_len": 256},
             cost={"price_tier": "on-demand"},
@@ -85,7 +88,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     ]
     direct = capacity.diff(*sides)
     shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
-    assert list(shown["B less A, mean"]) == [f"{1e3 * d.mean_s:,.1f} ms" for d in direct.differences]
+    assert list(shown["B less A, mean, ms"]) == [difference_and_interval(d)[0] for d in direct.differences]
     assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
 
 
@@ -128,6 +131,7 @@ def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
 
 
 GOOD: dict[str, Any] = {
+    "page": "estimate",
     "model": "llama-3.1-8b",
     "options": {"gpu": "h100-sxm-80gb", "input_len": 1, "output_len": 1, "batch_size": 1},
     "cost": {},
@@ -152,7 +156,7 @@ GOOD: dict[str, Any] = {
 def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: str) -> None:
     with pytest.raises(capacity.InvalidInput):
         read_side(side)
-    opened = dashboard("estimate", side=side)
+    opened = dashboard("fit", side=side)
     assert not opened.at.exception
     assert len(opened.refusals) == 1
     assert "\n" not in opened.refusals[0]
@@ -161,5 +165,5 @@ def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: 
 
 
 def test_a_side_is_read_as_it_was_pinned() -> None:
-    side = Side(model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
+    side = Side(page="estimate", model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
     assert read_side(side.text) == side

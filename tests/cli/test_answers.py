@@ -13,6 +13,7 @@ import pytest
 
 import capacity
 from capacity.answers.listings import gpus, models
+from capacity.report.display import time_and_interval
 from capacity.report.schemas import json_schema
 from capacity.report.tables import render
 from capacity.simulator.core import library
@@ -78,7 +79,7 @@ def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
     assert all(row.gpu in table for row in direct.rows)
     best = direct.rows[0]
     assert best.ttft_s is not None
-    assert f"{best.ttft_s.value * 1e3:,.1f} ms" in table
+    assert time_and_interval(best.ttft_s)[0] in table
     assert len(run("estimate", *asked, "--format", "csv").out.splitlines()) == len(direct.rows) + 1
     alone = run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--order", "ttft")
     assert (alone.code, alone.err.count("\n")) == (2, 1)
