@@ -109,6 +109,9 @@ class Search(Spec):
     gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
+    cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
+    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=1, le=1 << 20)
+    host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)
     max_quality_loss: float | None = flag(
@@ -260,9 +263,15 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
                 enable_prefix_caching=prefix,
                 max_model_len=search.max_model_len,
                 gpu_memory_utilization=search.gpu_memory_utilization,
+                **_offload(search),
                 **parallelism,
                 **drafts,
             )
+
+
+def _offload(search: Search) -> dict[str, Any]:
+    """What of the model stands in host memory, as it was asked for."""
+    return search.model_dump(include={"cpu_offload_gb", "n_gpu_layers", "host_cpu"}, exclude_none=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
