@@ -1,4 +1,4 @@
-"""Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure.
+"""Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure::
 
 import capacity
 capacity.estimate("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, input_len=1024, output_len=256, concurrency=32)
@@ -34,7 +34,8 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.base.errors import CapacityError as CapacityError
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
-    from capacity.deployment.vllm_command import from_vllm as from_vllm
+    from capacity.deployment.launch_command import from_launch as from_launch
+    from capacity.deployment.launch_command import from_vllm as from_vllm
     from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
@@ -63,7 +64,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.simulate": ("simulate",),
     "capacity.answers.support": ("gpu_support",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.deployment.vllm_command": ("from_vllm",),
+    "capacity.deployment.launch_command": ("from_launch", "from_vllm"),
     "capacity.hardware.cost_estimate": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),

@@ -71,9 +71,11 @@ CONFIGS = """dense experts awq gptq gptq3 bnb bnb8 fp8 fp8block modelopt compres
 SPECULATORS = "self-draft ngram medusa-tree eagle-tree eagle2-tree eagle3-tree eagle3"
 ROUTERS = "round-robin least-outstanding least-kv prefix-aware session-sticky"
 SCHEMAS = """fit estimate simulation explain plan cost curve diff tornado advise deployment sweep-file sweep quantize
-speculate kv cache-curve scale batching engines textbook speculators attention-io definition"""
-VERBS = """fit estimate explain simulate schedule models gpus schema plan cost curve tornado advise diff sweep from-vllm
-quantize speculate scale attention-io batching charts kv cache-curve engines validate calibrate compare dashboard"""
+frontier load-sweep gpu-comparison speculate kv cache-curve scale batching engines textbook speculators attention-io
+definition"""
+VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan cost curve tornado advise diff sweep
+from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines validate calibrate
+compare dashboard"""
 
 # memory
 
@@ -586,6 +588,7 @@ AS_TABLE = {
     "simulate-replicated": f"{SIMULATE} --replications 2",
     "models": "models",
     "gpus": "gpus",
+    "frontier": "frontier llama-3.1-8b --gpus h100,l4 --quantizations default,fp8 --isl 300 --osl 30 --price 2",
     "plan": f"{PLAN} --price h100=2.5",
     "plan-unmet": f"plan llama-3.1-8b {SMALL_PLAN} --objective gpus --slo ttft:p95:1ms",
     "cost": f"cost {DEPLOYED} --price 2 --api DeepInfra --documents 1000 --deadline-hours 1",
@@ -606,7 +609,7 @@ AS_TABLE = {
     "cache-curve": f"cache-curve mooncake.jsonl --replicas 2 --model {POOL}",
     "engines": "engines --claims",
 }
-AS_CSV = """fit estimate explain simulate simulate-replicated models gpus plan cost curve tornado advise diff
+AS_CSV = """fit estimate explain frontier simulate simulate-replicated models gpus plan cost curve tornado advise diff
 diff-replicated sweep quantize speculate scale attention-io batching kv cache-curve engines textbook speculators"""
 SERVE = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
 STEPS = {

@@ -13,7 +13,8 @@ from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
 from capacity.model.quantization import known_quantizations
 from capacity.report.display import rate_and_interval, usd_text
-from capacity.report.figures.frontiers import frontier_chart, line_name
+from capacity.report.figures.frontiers import frontier_chart
+from capacity.report.frontier import line_name
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

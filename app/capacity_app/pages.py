@@ -79,7 +79,7 @@ PAGES = (
         title="Fit",
         icon=":material/memory:",
         help="Does it fit? Memory of each GPU against what the engine may use, and on which GPUs else it would.",
-        reads=lambda: QUESTION | {"mem"},
+        reads=lambda: QUESTION | LENGTHS | {"mem"},
     ),
     PageEntry(
         name="estimate",

@@ -9,29 +9,40 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app.boundary import boundary, plain
+from capacity_app import exports
+from capacity_app.boundary import boundary, in_words, plain
+from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
+from capacity_app.merits import meaning
+from capacity_app.sessions import current
 
 REFRESH_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kpi:
-    """A number to see first: as text, with its interval or its reason below, and its definition behind a `?`."""
+    """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
+
+    `number` is what a comparison takes of it, with its interval where it has one. `help` is of figures that
+    `merits.MEANINGS` does not have.
+    """
 
     label: str
     value: str
     below: str = ""
     help: str | None = None
+    number: Quantity | None = None
 
 
-def kpis(row: Sequence[Kpi]) -> None:
-    """A row of figures of merit, which wraps on narrow screens."""
-    with st.container(horizontal=True):
+def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
+    """Figures of merit in an even grid (`looks.STYLE`), as many beside each other as there is room for; `place` tells
+    the grids of a page apart."""
+    with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
                 kpi.label,
@@ -40,9 +51,8 @@ def kpis(row: Sequence[Kpi]) -> None:
                 delta_color="off",
                 delta_arrow="off",
                 border=True,
-                width="content",
                 height="stretch",
-                help=kpi.help,
+                help=kpi.help or meaning(kpi.label),
             )
 
 
@@ -56,17 +66,17 @@ _SHOWN = {  # by the colour of a verdict
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(plain(text), icon=icon)
+    show(plain(in_words(text)), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:
-        st.caption(f":material/info: {plain(warning)}")
+        st.caption(f":material/info: {plain(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
-    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner.
+    """A chart with its words, its numbers and its files.
 
     The `customdata` of the point that was clicked last, where the chart is `clickable`; empty without one.
     """
@@ -81,19 +91,14 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
-                "toImageButtonOptions": {"format": "png", "filename": drawn.name, "scale": 2},
+                "modeBarButtonsToRemove": ["toImage"],  # a copy of what is in sight says not of what it is
             },
         )
         with st.popover(
             "Data and files", icon=":material/download:", key=f"files_{drawn.name}", on_change="rerun"
         ) as files:
             if files.open:
-                st.caption(plain(drawn.alt))
-                st.dataframe(list(drawn.rows), hide_index=True, alt=f"The numbers of: {drawn.title}")
-                with st.container(horizontal=True):
-                    download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
-                    download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
-                st.caption("PNG: the camera at the chart's upper right.")
+                exports.files(drawn)
     points = event["selection"]["points"] if clickable else []
     return tuple(points[0].get("customdata") or ()) if points else ()
 
@@ -106,19 +111,6 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
         download(
             "JSON", f"{name}_table.json", lambda: json.dumps(list(rows), indent=2), mime="application/json"
         )
-
-
-def download(label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str) -> None:
-    """A button whose file is only made when it is clicked."""
-    st.download_button(
-        label,
-        content,
-        file_name,
-        mime,
-        key=f"download_{file_name}",
-        on_click="ignore",
-        icon=":material/download:",
-    )
 
 
 def copies(
@@ -144,6 +136,24 @@ def copies(
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
             _record_files(name, answer)
+            _page(
+                name,
+                answer,
+                command_line(verb, model, options) if verb else None,
+                python_call(name, model, options),
+            )
+
+
+def _page(name: str, answer: Any, command: str | None, python: str) -> None:
+    """The answer on a page to print, made by the library as `--format html` makes it."""
+    from capacity.report.tables import render
+
+    download(
+        "Page to print",
+        f"{name}_page.html",
+        lambda: render(answer, "html", command=command, python=python),
+        mime="text/html",
+    )
 
 
 def record_downloads(name: str, answer: Any) -> None:
@@ -230,19 +240,15 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     _leave(job)
     kept.pop("stopped", None)
     if job_of_task is None:
-        job_of_task = runner().submit(task)
-        job_of_task.watchers += 1
+        job_of_task = runner().submit(task, current())
     kept["job"] = job_of_task
     return job_of_task
 
 
 def _leave(job: Job | None) -> None:
     """Cancel what nobody waits for any more."""
-    if job is None or job.finished:
-        return
-    job.watchers -= 1
-    if job.watchers <= 0:
-        runner().cancel(job)
+    if job is not None and not job.finished:
+        runner().leave(job, current())
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from capacity_app import looks, what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
 from capacity_app.pages import PAGES, PageEntry
@@ -26,8 +27,13 @@ def run() -> None:
     link = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation(_menu(), position="top")
     begin(next(entry for entry in PAGES if entry.title == page.title).reads())
+    looks.apply()
+    entry = next(entry for entry in PAGES if entry.title == page.title)
     st.title(page.title)
+    st.caption(entry.help)
     notice = st.container()
+    with st.sidebar:
+        what_if.box(entry.name)
     _presets()
     with boundary():
         st.session_state[_INPUTS] = inputs = sidebar()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 from capacity.answers.load_point import (
     LOAD_FIELDS,
     LoadPoint,
+    Progress,
     Sized,
+    lengths_of,
     load_point,
     price_or_why_not,
-    smallest_pool,
+    smallest_pools,
 )
 from capacity.answers.load_sweep import REQUESTS
 from capacity.answers.phases import estimate_fields
@@ -26,7 +28,6 @@ from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
 from capacity.model import ModelSpec, load_model
 
 MOST_LINES = 24
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,8 @@ class FrontierLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(AnswerRecord):
-    """Deployments of one model over concurrency, each at the fewest GPUs that hold it by tensor parallelism (or at the
-    size of the question)."""
+    """Deployments of one model over concurrency, each at the fewest GPUs that hold it by tensor parallelism, or at the
+    sizes of the question."""
 
     SCHEMA: ClassVar[str] = "capacity/frontier/v1"
     ROWS: ClassVar[str] = "lines"
@@ -62,6 +63,26 @@ class Frontier(AnswerRecord):
     input_len: int
     output_len: int
     lines: tuple[FrontierLine, ...]
+
+    def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
+        """Of each line that has one its best point within a TPOT (s), most output tokens/s per GPU first."""
+        found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
+        return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
+
+    def undominated(self) -> set[tuple[int, int]]:
+        """Numbers of line and point that no other point beats in both speed for a user and use of a GPU."""
+        places = [
+            (point.tpot_s.value, -_per_gpu(point), number, place)
+            for number, line in enumerate(self.lines)
+            for place, point in enumerate(line.points)
+            if point.tpot_s is not None and point.output_tokens_per_s_per_gpu is not None
+        ]
+        least, front = 1.0, set()
+        for _, rate, number, place in sorted(places):
+            if rate < least:
+                least = rate
+                front.add((number, place))
+        return front
 
 
 @documented(Pool, Traffic, Cost)
@@ -72,21 +93,26 @@ def frontier(
     gpus: Sequence[str],
     quantizations: Sequence[str | None] = (None,),
     engines: Sequence[str] = ("vllm",),
+    tensor_parallel_sizes: Sequence[int | None] = (None,),
     loads: Sequence[int] = REQUESTS,
     profiles: str | Path | None = None,
+    download: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Frontier:
-    """`estimate` of every GPU with every weight format (None: as published) and engine, over closed loops of `loads`.
+    """`estimate` of every GPU with every weight format (None: as published), engine and tensor-parallel size (None:
+    the fewest GPUs that hold the model), over closed loops of `loads`.
 
     `gpu`, `quantization` and `engine` in `options` do not count. What cannot be is a line with its reason. Raises
     InvalidInput for more than 24 lines, and for what cannot be asked of any.
     """
-    places = list(product(gpus, quantizations, engines))
+    places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))
     if not 0 < len(places) <= MOST_LINES:
-        raise InvalidInput(f"{len(places)} deployments: give from 1 to {MOST_LINES} of GPU x format x engine")
+        raise InvalidInput(
+            f"{len(places)} deployments: give from 1 to {MOST_LINES} of GPU x format x engine x tensor-parallel size"
+        )
     pool, fields, prices = split(options, Pool, Traffic, Cost)
-    if given := [name for name in LOAD_FIELDS if name in fields]:
+    if given := [name for name in (*LOAD_FIELDS, "requests_per_day") if name in fields]:
         raise InvalidInput(f"{given[0]} is a load of its own: leave it out, or give `loads`")
     if not len(loads) or min(loads) < 1:
         raise InvalidInput("loads must be whole numbers of requests, at least one, from 1")
@@ -95,26 +121,26 @@ def frontier(
         pool={**pool, "gpu": gpus[0]},
         traffic={**estimate_fields(fields), "concurrency": 1},
         cost=prices,
-        question="estimate",
+        question="frontier",
     )
     traffic = deployment.traffic
-    if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no lengths: give input_len and output_len, the tokens of a typical request")
-    spec = model if isinstance(model, ModelSpec) else load_model(model)
+    input_len, output_len = lengths_of(traffic)
+    spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     folder = None if profiles is None else str(profiles)
-    lines, refused = [], []
-    for done, (gpu, quantization, engine) in enumerate(places):
-        if progress is not None:
-            progress(done, len(places))
-        own = {**pool, "gpu": gpu, "engine": engine, "quantization": quantization}
-        sized = smallest_pool(spec, build(Pool, own), traffic, deployment.cost, profiles=folder)
-        refused.append(sized.refused)
-        lines.append(_line(sized, traffic, deployment.cost, loads, quantization=quantization, engine=engine))
-    if refused[0] is not None and len({str(error) for error in refused}) == 1:
-        raise refused[0]  # of the question, not of a deployment
-    return Frontier(
-        model=spec.name, input_len=traffic.input_len, output_len=traffic.output_len, lines=tuple(lines)
+    pools = [_pool_at(pool, gpu, quantization, engine, size) for gpu, quantization, engine, size in places]
+    sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
+    lines = tuple(
+        _line(each, traffic, deployment.cost, loads, quantization=quantization, engine=engine)
+        for each, (_, quantization, engine, _) in zip(sized, places, strict=True)
     )
+    return Frontier(model=spec.name, input_len=input_len, output_len=output_len, lines=lines)
+
+
+def _pool_at(
+    fields: dict[str, Any], gpu: str, quantization: str | None, engine: str, size: int | None
+) -> Pool:
+    own = {**fields, "gpu": gpu, "engine": engine, "quantization": quantization}
+    return build(Pool, own if size is None else own | {"tensor_parallel_size": size})
 
 
 def _line(

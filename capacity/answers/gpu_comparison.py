@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.load_point import LoadField, LoadPoint, in_order, load_of, smallest_pool
+from capacity.answers.load_point import (
+    LoadField,
+    LoadPoint,
+    in_order,
+    lengths_of,
+    load_of,
+    smallest_pools,
+)
 from capacity.answers.phases import estimate_fields
 from capacity.base.checked import checked
-from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -60,27 +66,21 @@ def compare_gpus(
     )
     asked, first = deployment.traffic, deployment.pools[0]
     load_field, load = load_of(asked)
-    if asked.input_len is None or asked.output_len is None:
-        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+    input_len, output_len = lengths_of(asked)
     named = deployment.model
     spec = named if isinstance(named, ModelSpec) else load_model(named)
     folder = None if profiles is None else str(profiles)
     names = profile_names([folder] if folder else []) if gpus is None else gpus
-    sized = [
-        smallest_pool(spec, first.model_copy(update={"gpu": gpu}), asked, deployment.cost, profiles=folder)
-        for gpu in names
-    ]
-    refused = [each.refused for each in sized]
-    if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
-        raise refused[0]  # of the question, not of a GPU
+    pools = [first.model_copy(update={"gpu": gpu}) for gpu in names]
+    sized = smallest_pools(spec, pools, asked, deployment.cost, profiles=folder)
     if order is None:
         order = "price" if deployment.cost.model_fields_set else "throughput-per-gpu"
     return GpuComparison(
         model=spec.name,
         load_field=load_field,
         load=float(load),
-        input_len=asked.input_len,
-        output_len=asked.output_len,
+        input_len=input_len,
+        output_len=output_len,
         order=order,
         rows=in_order((each.point for each in sized), order),
     )

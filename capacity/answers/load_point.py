@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,6 +21,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 LoadField = Literal["batch_size", "concurrency", "request_rate"]
 LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,13 @@ def load_of(traffic: Traffic) -> tuple[LoadField, float]:
             "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
         )
     return given[0]
+
+
+def lengths_of(traffic: Traffic) -> tuple[int, int]:
+    """Tokens in and out of a typical request. Raises InvalidInput without them."""
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+    return traffic.input_len, traffic.output_len
 
 
 def load_point(
@@ -188,6 +196,28 @@ def smallest_pool(
     reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
     point = LoadPoint(gpu=profile.name, load=float(load), reason=reason)
     return Sized(pool=None, point=point, refused=refused)
+
+
+def smallest_pools(
+    model: ModelSpec,
+    pools: Sequence[Pool],
+    traffic: Traffic,
+    cost: Cost,
+    *,
+    profiles: Profiles = None,
+    progress: Progress | None = None,
+) -> list[Sized]:
+    """`smallest_pool` of each. Raises InvalidInput where all are refused alike: then it is the question that is
+    wrong, not a pool."""
+    found = []
+    for done, pool in enumerate(pools):
+        if progress is not None:
+            progress(done, len(pools))
+        found.append(smallest_pool(model, pool, traffic, cost, profiles=profiles))
+    refused = [each.refused for each in found]
+    if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
+        raise refused[0]
+    return found
 
 
 Worth = Callable[[LoadPoint], float | None]

@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import repeat
 
 from capacity.base.foreign import printable
 
+STYLE = """
+:root { color-scheme: light; font-family: system-ui, sans-serif; color: #1c2733; background: #fff; }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.45; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; }
+table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #dde3ea; vertical-align: top; text-align: left; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+pre { overflow-x: auto; padding: .8rem; background: #f3f5f8; white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; display: block; } .faint { color: #55606e; }
+.bad { color: #a52222; } .good { color: #17693b; } .odd { color: #7a5200; } .wide { overflow-x: auto; }
+@page { margin: 14mm; }
+@media print {
+  body { margin: 0; max-width: none; padding: 0; font-size: 10pt; } h2 { break-after: avoid; }
+  figure, tr, pre { break-inside: avoid; } pre { border: 1px solid #dde3ea; } .wide { overflow: visible; }
+}
+"""
+VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
-def page_html(title: str, body: str, *, style: str, head: str = "") -> str:
-    """A page that needs nothing else; `head` is what else stands there."""
+
+def page_html(title: str, body: str, *, style: str = "") -> str:
+    """A page that needs nothing else, on a screen and on paper; `style` is what it has beside the common one."""
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{escape(printable(title))}</title>'
-        f"<style>{style}</style></head><body>{body}</body></html>\n"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{VIEWPORT}'
+        f"<title>{escape(printable(title))}</title><style>{STYLE}{style}</style></head><body>{body}</body></html>\n"
     )
+
+
+def records_html(records: Sequence[Mapping[str, object]]) -> str:
+    """Records as a table, a column for each name; empty without any."""
+    if not records:
+        return ""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    columns = [_numeric(record.get(name) for record in records) for name in names]
+    rows = ([_shown(record.get(name)) for name in names] for record in records)
+    return f'<div class="wide">{table_html(names, rows, columns=columns)}</div>'
+
+
+def _numeric(values: Iterable[object]) -> str:
+    known = [value for value in values if value is not None]
+    return ' class="n"' if known and all(isinstance(value, (int, float)) for value in known) else ""
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def table_html(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    LIST_FORMATS,
     EngineLoopOption,
-    FormatOption,
+    ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
     check_format,
@@ -19,11 +20,12 @@ from capacity.cli.options import (
     progress_bar,
     refuse_alone,
     show,
+    show_answer,
 )
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
-PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
+PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 DETAILED = (*MODEL_AND_PLACE, "detail")
 
@@ -66,14 +68,14 @@ def fit(
             profiles=question.profiles,
             download=question.download,
         )
-        _show(compared, question.format)
+        show_answer(compared, question.format)
         if not any(point.fits for point in compared.rows):
             raise typer.Exit(1)
         return
     if price_tier is not None:
         raise InvalidInput(f"--price-tier {price_tier} needs --gpu all: one GPU has no order")
     answer = capacity.fit(request, profiles=question.profiles, download=question.download)
-    _show(answer, question.format)
+    show_answer(answer, question.format)
     if not answer.fits:
         raise typer.Exit(1)
 
@@ -98,12 +100,12 @@ def estimate(
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
         compared = capacity.compare_gpus(request, order=order, profiles=question.profiles)
-        _show(compared, question.format)
+        show_answer(compared, question.format)
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
     answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
-    _show(answer, question.format, detail=question.detail)
+    show_answer(answer, question.format, detail=question.detail)
 
 
 def explain(
@@ -132,18 +134,17 @@ def explain(
         return
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
-    on_a_gpu = question.deployment or question.from_vllm or "gpu" in question.flags
+    on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))
     answer = capacity.explain(request, profiles=question.profiles, download=question.download)
-    if interval and question.format == "table":
-        from capacity.report import tables
+    if interval:
         from capacity.report.answers import interval_tables
 
-        show(tables.render(answer, "table", tables=interval_tables))
+        show_answer(answer, question.format, tables=interval_tables)
         return
-    _show(answer, question.format)
+    show_answer(answer, question.format)
 
 
 def simulate(
@@ -212,7 +213,7 @@ def simulate(
         exports.write_series(answer.run, series)
     if observer and timeline:
         exports.write_timeline(observer, answer.run, timeline)
-    _show(answer, question.format, detail=question.detail)
+    show_answer(answer, question.format, detail=question.detail)
     _exit_as(answer)
 
 
@@ -250,15 +251,15 @@ def schedule(
             show(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
 
 
-def models(format: FormatOption = "table") -> None:
+def models(format: ListFormatOption = "table") -> None:
     """The model presets, with parameters and KV bytes per token."""
     from capacity.report import tables as report
 
-    show(report.listing(capacity.models(), check_format(format), title="Models"))
+    show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
 
 
 def gpus(
-    format: FormatOption = "table",
+    format: ListFormatOption = "table",
     profiles: ProfilesOption = None,
     support: Annotated[
         bool,
@@ -272,16 +273,16 @@ def gpus(
     if gpu is not None and not support:
         raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
     if support:
-        _show(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
+        show_answer(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
         return
-    show(report.listing(capacity.gpus(profiles=profiles), check_format(format), title="GPUs"))
+    show(report.listing(capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"))
 
 
-def use_cases(format: FormatOption = "table") -> None:
+def use_cases(format: ListFormatOption = "table") -> None:
     """The use cases of --use-case: lengths, service levels and think times, with where each is from."""
     from capacity.report.use_cases import listed_use_cases
 
-    show(listed_use_cases(capacity.use_cases(), check_format(format)))
+    show(listed_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
 
 
 def schema(
@@ -295,9 +296,3 @@ def schema(
     from capacity.report.schemas import json_schema, schema_names
 
     show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
-
-
-def _show(answer: Any, format: str, *, detail: bool = True) -> None:
-    from capacity.report import tables as report
-
-    show(report.render(answer, check_format(format), detail=detail))

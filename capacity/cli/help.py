@@ -36,11 +36,11 @@ CHAT = "--input-len 1024 --output-len 256"
 
 PAGES = {
     "fit": Page(
-        f"{ENGINE} gpu-memory-utilization from-vllm download format",
+        f"{ENGINE} gpu-memory-utilization from-launch download format",
         (
             "fit gpt-oss-120b --gpu h200",
             "fit llama-3.1-70b --gpu a100 -tp 2 -q awq --max-model-len 32k",
-            "fit --from-vllm 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
+            "fit --from-launch 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
         ),
     ),
     "estimate": Page(
@@ -58,6 +58,13 @@ PAGES = {
             f"explain {LLAMA} {CHAT} --concurrency 32 --interval",
             "explain ttft",
             f"explain goodput {LLAMA} {CHAT} --concurrency 32",
+        ),
+    ),
+    "frontier": Page(
+        f"gpus quantizations engines tensor-parallel-sizes {LENGTHS} loads tpot price-tier chart detail format",
+        (
+            f"frontier llama-3.1-70b --gpus h100,h200,b200 --quantizations default,fp8 {CHAT} --price-tier on-demand",
+            f"frontier llama-3.1-8b --gpus h100,l40s {CHAT} --tpot 20 --chart frontier.html",
         ),
     ),
     "simulate": Page(
@@ -160,6 +167,13 @@ PAGES = {
     ),
     "sweep": Page(
         "", ("sweep sweep.toml --store results", "sweep sweep.toml --store results --export points.csv")
+    ),
+    "from-launch": Page(
+        "",
+        (
+            "from-launch 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",
+            "from-launch 'text-generation-launcher --model-id Qwen/Qwen3-32B --num-shard 2' --gpu h100",
+        ),
     ),
     "from-vllm": Page(
         "", ("from-vllm 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.cli import answers, dashboard, planning, techniques, validation
+from capacity.cli import answers, dashboard, frontier, planning, techniques, validation
 from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import CLOSED_PIPE, dashed, fail, show, silence
 
@@ -39,7 +39,7 @@ app = typer.Typer(
         "token_normalize_func": dashed,  # vLLM's flags may have underscores
     },
 )
-for room in (answers, techniques, planning, validation, dashboard):
+for room in (answers, frontier, techniques, planning, validation, dashboard):
     room.register(app)
 
 
@@ -67,12 +67,17 @@ def _repeated(arguments: list[str]) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _version(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and that of the data.")
+    ] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
 
+        from capacity.answers.data_version import data_version
+
         show(f"llm-capacity {installed('llm-capacity')}")
+        show(str(data_version()))
         raise typer.Exit(0)
     if context.invoked_subcommand is None:
         show(context.get_help())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -16,13 +17,19 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.foreign import brief, printable
 
+if TYPE_CHECKING:
+    from capacity.base.record import AnswerRecord
+    from capacity.report.tables import Tables
+
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
 CLOSED_PIPE = 141  # exit code where nobody reads any more, as shells have it
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "csv", "html")
+LIST_FORMATS = FORMATS[:3]  # of what is no answer
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
 OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+FormatOption = Annotated[str, typer.Option("--format", help="table, json, csv, or html: a page to print.")]
+ListFormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 DeploymentOption = Annotated[
     str | None, typer.Option("--deployment", help="Take model, pool, traffic and cost from this TOML file.")
 ]
@@ -31,8 +38,14 @@ WriteOption = Annotated[
 ]
 DetailOption = Annotated[bool, typer.Option("--detail", help="All tables, not one screen of them.")]
 ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
-VllmOption = Annotated[
-    str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
+LaunchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-launch",
+        "--from-vllm",
+        help="Take model and engine from a pasted line that launches a server, or from its file: vllm serve, "
+        "sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, ollama.",
+    ),
 ]
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
@@ -75,6 +88,21 @@ def show(text: str) -> None:
     except BrokenPipeError:  # who reads has enough; the parser would make exit code 1 of it
         silence(sys.stdout)
         sys.exit(CLOSED_PIPE)
+
+
+def show_answer(
+    answer: AnswerRecord, format: str, *, detail: bool = True, tables: Tables | None = None
+) -> None:
+    """Print an answer; a page of HTML holds the command as it was typed. Raises InvalidInput for no format."""
+    from capacity.report.tables import render
+
+    check_format(format)
+    show(render(answer, format, tables=tables, detail=detail, command=typed()))
+
+
+def typed() -> str:
+    """The command as it was typed, to paste."""
+    return shlex.join(["capacity", *sys.argv[1:]])
 
 
 def say(message: str) -> None:

@@ -25,6 +25,8 @@ from capacity.cli.options import (
     refuse_alone,
     say,
     show,
+    show_answer,
+    typed,
     write,
 )
 from capacity.cli.question import Question, note, note_command, request_of
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
+PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
 PEAK_TO_MEAN = 1.6
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
     for function in (curve, tornado, advise):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
-    for alone in (diff, sweep, from_vllm):
+    for alone in (diff, sweep, from_launch, from_vllm):
         plain_verb(app, alone)
 
 
@@ -96,7 +98,7 @@ def plan(
             progress=progress,
             **options,
         )
-    _show(answer, format, detail=detail)
+    show_answer(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
@@ -141,7 +143,7 @@ def cost(question: Question) -> None:
         name: value for name, value in question.of(Billing).items() if name != "replicas"
     }  # the pool's
     answer = capacity.cost(request, profiles=question.profiles, download=question.download, **billing)
-    _show(answer, question.format)
+    show_answer(answer, question.format)
 
 
 def curve(
@@ -188,11 +190,11 @@ def curve(
             download=question.download,
             progress=progress,
         )
-    _show(answer, question.format)
+    show_answer(answer, question.format)
     if output is not None:
         from capacity.report.plan_html import curve_html
 
-        write(output, curve_html(answer))
+        write(output, curve_html(answer, typed()))
 
 
 def tornado(question: Question, *, replicas: ReplicasOption = None) -> None:
@@ -210,7 +212,7 @@ def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, 
     request = _request(question, replicas)
     with progress_bar(what) as progress:
         answer = ask(request, profiles=question.profiles, download=question.download, progress=progress)
-    _show(answer, question.format)
+    show_answer(answer, question.format)
 
 
 def diff(
@@ -229,7 +231,7 @@ def diff(
     answer = capacity.diff(
         first, second, replications=replications, seed=seed, profiles=profiles, download=download
     )
-    _show(answer, format)
+    show_answer(answer, format)
 
 
 def sweep(
@@ -260,7 +262,7 @@ def sweep(
             export_to=export,
             progress=progress,
         )
-    _show(swept, format)
+    show_answer(swept, format)
     if format == "table":
         show(f"kept in {store}")
     if swept.first_failure is not None:
@@ -269,17 +271,22 @@ def sweep(
         raise typer.Exit(2)
 
 
-def from_vllm(
-    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+def from_launch(
+    command: Annotated[
+        str, typer.Argument(help="A pasted line that launches a server, in quotes, or its file.")
+    ],
     gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """Read a pasted `vllm serve ...` as a deployment file, which every verb takes by --deployment."""
+    """Read a line that launches a server (vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp, Ollama) as a deployment file,
+    which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
+    from capacity.deployment.launch_command import read_launch
     from capacity.deployment.reading import unread
-    from capacity.deployment.vllm_command import read_vllm_command
 
-    read = read_vllm_command(command)
+    read = read_launch(command)
+    if not read.model:
+        raise InvalidInput("the line names no model: paste the whole of it")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     note_command(read)
     pool = deployment.pools[0]
@@ -290,10 +297,13 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _show(answer: Any, format: str, *, detail: bool = True) -> None:
-    from capacity.report import tables as report
-
-    show(report.render(answer, format, detail=detail))
+def from_vllm(
+    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+    gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
+    output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
+) -> None:
+    """The same as `from-launch`, by its older name."""
+    from_launch(command, gpu, output)
 
 
 def listed(value: Any) -> Sequence[str]:

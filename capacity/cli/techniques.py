@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import FormatOption, ModelArgument, check_format, show, write
+from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write
 from capacity.cli.question_flags import keywords_of, option, parameter
 from capacity.cli.verbs import POOL, command_of, defer, verb
 from capacity.techniques.registry import TECHNIQUES, Technique
@@ -59,14 +59,14 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
     def ask(*, options: dict[str, object], format: str, chart: str | None = None, **flags: Any) -> None:
         for other in technique.instead:
             if flags.pop(_name(other.flag)):
-                return _show(getattr(module, other.question)(), format)
+                return show_answer(getattr(module, other.question)(), format)
         _check_model(technique, flags)
         if specs:
             flags["model"] = _deployment(technique.verb, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
         if chart:
             write(chart, CHARTS[technique.verb](answer).html())
-        return _show(answer, format)
+        return show_answer(answer, format)
 
     own = [parameter(keyword, optional=bool(technique.instead)) for keyword in keywords]
     own += [option(_name(flag), bool, False, flag, help=help) for flag, _, _, help in technique.instead]
@@ -119,7 +119,7 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
         situation = Situation(pool=pool, estimate=estimate_of(pool, request.traffic, price))
     definition = define(term, situation)
     if format != "table":
-        _show(definition, format)
+        show_answer(definition, format)
         return
     show(f"{definition.term}: {definition.definition}")
     if definition.yours is not None:
@@ -147,9 +147,3 @@ def _deployment(
     made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
     refuse_idle(verb, made.values(), options, **keywords)
     return DeploymentFile.model_validate({"model": model, "pools": (made.pop("pool"),), **made})
-
-
-def _show(answer: AnswerRecord, format: str) -> None:
-    from capacity.report.techniques import render_answer
-
-    show(render_answer(answer, check_format(format)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
@@ -19,14 +20,21 @@ from capacity.model.quantization import (
     scheme_for,
 )
 from capacity.pool.memory import MemoryPlan, memory_plan
-from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
+from capacity.pool.parallelism import (
+    largest_tensor_parallel_size,
+    shares_contexts,
+    tensor_parallel_sizes,
+)
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
 from capacity.pool.supported import check_formats, check_runs, served_in
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
-from capacity.step.closed_form import EngineLimits
+from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
+from capacity.step.split import longer_when_split, over_fewer
+
+FIRST_STEPS = 16  # of a prefill: the others are as long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +109,8 @@ class ResolvedPool(PoolSettings):
         """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
+            if not own and not shares_contexts(self, size):
+                continue
             plan = self.memory if own else memory_plan(self.with_tensor_parallel_size(size))
             if plan.fits:
                 return size
@@ -123,12 +133,28 @@ class ResolvedPool(PoolSettings):
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
             async_scheduling=self.pool.async_scheduling,
+            decode_context_parallel_size=self.pool.decode_context_parallel_size,
+            max_loras=self.pool.max_loras or 0,
+            max_lora_rank=self.pool.max_lora_rank,
         )
 
     @cached_property
     def step_model(self) -> StepModel:
         """What each step costs."""
         return StepModel(self.step_setting)
+
+    @cached_property
+    def _step_model_over_fewer(self) -> StepModel | None:
+        return over_fewer(self.step_setting)
+
+    def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
+        """What to tell of a prefill of such prompts that tensor parallelism makes longer; nothing where it does not."""
+        less = self._step_model_over_fewer
+        if less is None or prompt_tokens < 1:
+            return ()
+        steps = tuple(islice(prefill_steps(prompts, max(round(prompt_tokens), 1), self.limits), FIRST_STEPS))
+        note = longer_when_split(self.step_model, self.pool.tensor_parallel_size, less, steps)
+        return () if note is None else (note,)
 
     @property
     def limits(self) -> EngineLimits:
@@ -195,6 +221,8 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "max_loras": None,
+        "decode_context_parallel_size": 1,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)

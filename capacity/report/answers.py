@@ -77,6 +77,11 @@ def estimate_summary(answer: Estimate) -> list[Part]:
     return [*_prediction(answer), f"{steps}; --detail has both steps by operator", *notes(answer.warnings)]
 
 
+def estimate_sheet(answer: Estimate) -> list[Part]:
+    """The same for a page, whose charts have the steps."""
+    return [*_prediction(answer), *notes(answer.warnings)]
+
+
 def estimate_tables(answer: Estimate) -> list[Part]:
     """The prediction, then a prefill and a decode step by operator."""
     intensity = answer.arithmetic_intensity

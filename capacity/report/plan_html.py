@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from capacity.base.html import list_html, page_html, table_html
+from capacity.base.html import list_html, table_html
 from capacity.report.curve import day_text, highest_texts
+from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
     arrivals_text,
     cost_text,
@@ -16,24 +17,15 @@ from capacity.report.plan import (
     quality_text,
     turned_down,
 )
-from capacity.report.svg_scatter import scatter
+from capacity.report.sheet import Sheet, question_of, sources_of
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.planning.curve import Curve
-    from capacity.planning.records import Plan, Point, Ranked
-
-VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-STYLE = """
-:root { color-scheme: light dark; font-family: system-ui, sans-serif; }
-body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.45; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .3rem .7rem; border-bottom: 1px solid #8885; }
-th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-pre { overflow-x: auto; padding: .8rem; background: #8882; } svg { max-width: 100%; height: auto; }
-svg text { fill: currentColor; font-size: 12px; } .axis { stroke: currentColor; stroke-width: 1; }
-"""
+    from capacity.planning.records import Plan, Ranked
 
 
-def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = ()) -> str:
+def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = (), command: str | None = None) -> str:
     """The report; `files` are (title, text) to show as they are: launch command, manifest, benchmark."""
     best = plan.best
     verdict = (
@@ -41,51 +33,33 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = ()) -> str:
         if best
         else "<p><strong>Nothing in the space meets the SLO.</strong></p>" + _misses(plan)
     )
-    parts = [
-        f"<h1>{escape(plan.model)}: what to rent</h1>",
-        _facts(plan),
-        "<h2>Answer</h2>",
-        verdict,
-        _ranked(plan),
-        "<h2>Charts</h2>",
-        _speed_chart(plan.speed_front),
-        _cost_chart(plan.cost_front),
-        "<h2>Turned down</h2>",
-        table_html(("engines", "why", "for one"), turned_down(plan)),
-        "<h2>Assumptions and sources</h2>",
-        list_html(_assumptions(plan)),
-        *(f"<h2>{escape(title)}</h2><pre>{escape(text)}</pre>" for title, text in files),
-    ]
-    return page_html(f"{plan.model} plan", "".join(parts), style=STYLE, head=VIEWPORT)
+    asked = [("To ask again", command)] if command else []
+    return Sheet(
+        question=question_of("plan"),
+        subject=subject_of(plan),
+        answer=verdict + _ranked(plan),
+        charts=charts_of(plan),
+        more=(
+            ("The question", _facts(plan)),
+            ("Turned down", table_html(("engines", "why", "for one"), turned_down(plan))),
+        ),
+        assumptions=_assumptions(plan),
+        sources=sources_of(plan),
+        asked=[*files, *asked],
+    ).html()
 
 
-def curve_html(curve: Curve) -> str:
-    """Latency against load with the line of each service level, in one file."""
-    charts = []
-    for place, slo in enumerate(curve.slos):
-        level = curve.points[0].levels[place]
-        if level.value_s is None:
-            continue
-        values = [
-            (slo, f"{p.request_rate_per_s:,.3g}/s", p.request_rate_per_s, p.levels[place].value_s)
-            for p in curve.points
-        ]
-        shown = [
-            (group, label, x, min(y, 4 * level.limit_s)) for group, label, x, y in values if y is not None
-        ]
-        charts.append(
-            scatter(shown, title=f"{slo} against load", axes=("requests/s", "seconds"), line_y=level.limit_s)
-        )
-    speed = [("output tokens/s", "", p.request_rate_per_s, p.output_tokens_per_s) for p in curve.points]
-    charts.append(
-        scatter(speed, title="Throughput against load", axes=("requests/s offered", "output tokens/s"))
-    )
-    body = (
-        f"<h1>{escape(curve.deployment)}</h1>"
-        f"<p>{escape(curve.workload)}; values above four times a limit are drawn there.</p>"
-        f"{list_html(_curve_facts(curve))}{''.join(charts)}{_day_table(curve)}{list_html(curve.warnings)}"
-    )
-    return page_html("Load", body, style=STYLE, head=VIEWPORT)
+def curve_html(curve: Curve, command: str | None = None) -> str:
+    """Latency against load, replicas by the hour, and what is marked in them, in one file."""
+    return Sheet(
+        question=question_of("curve"),
+        subject=subject_of(curve),
+        answer=list_html(_curve_facts(curve)),
+        charts=charts_of(curve),
+        more=(("Replicas by the hour", _day_table(curve)),),
+        assumptions=curve.warnings,
+        asked=[("To ask again", command)] if command else [],
+    ).html()
 
 
 def _curve_facts(curve: Curve) -> tuple[str, ...]:
@@ -115,7 +89,7 @@ def _day_table(curve: Curve) -> str:
         return ""
     rows = [(hour.hour, f"{hour.request_rate_per_s:,.2f}", hour.replicas) for hour in day.hours]
     table = table_html(("hour", "requests/s", "replicas"), rows, scope="")
-    return f"<h2>Replicas by the hour</h2><p>{day_text(day)}</p>{table}"
+    return f"<p>{day_text(day)}</p>{table}"
 
 
 def _price(best: Ranked) -> str:
@@ -189,34 +163,3 @@ def _assumptions(plan: Plan) -> list[str]:
         *(f"not searched: {text}" for text in plan.not_searched),
         *plan.warnings,
     ]
-
-
-def _speed_chart(points: Sequence[Point]) -> str:
-    values = [
-        (p.gpu, p.label, float(p.tokens_per_s_per_user), p.tokens_per_s_per_gpu)
-        for p in points
-        if p.tokens_per_s_per_user is not None
-    ]
-    return scatter(
-        values,
-        title="Speed for a user against use of a GPU",
-        axes=("output tokens/s per user", "output tokens/s per GPU"),
-    )
-
-
-def _cost_chart(points: Sequence[Point]) -> str:
-    values = [
-        (
-            p.gpu,
-            p.label,
-            p.usd_per_hour if p.usd_per_hour is not None else float(p.num_gpus),
-            min(p.worst_ratio, 3.0),
-        )
-        for p in points
-    ]
-    return scatter(
-        values,
-        title="Price against the worst service level",
-        axes=("$ per hour", "value over limit"),
-        line_y=1.0,
-    )

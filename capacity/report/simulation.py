@@ -32,13 +32,18 @@ Values = Mapping[str, Any]  # the answer as JSON values
 def simulation_summary(answer: Simulation) -> list[Part]:
     """What was served, latencies, and the service levels."""
     hint = "--detail has where the time goes, what bounds the steps, and each percentile's interval"
+    return [*simulation_sheet(answer), hint]
+
+
+def simulation_sheet(answer: Simulation) -> list[Part]:
+    """The same for a page, whose charts have the rest."""
     return [
         *_what_was_served(answer),
+        *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
         *_service_levels(answer),
         *notes(answer.warnings),
-        hint,
     ]
 
 
@@ -49,6 +54,7 @@ def simulation_tables(answer: Simulation) -> list[Part]:
         *_time_parts(answer),
         *_step_bounds(answer),
         *_steady_part(answer),
+        *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
         *_service_levels(answer),
@@ -71,6 +77,27 @@ def _what_was_served(answer: Simulation) -> list[Part]:
         latency,
         *_model_error(answer),
     ]
+
+
+def _priorities(answer: Simulation) -> list[Part]:
+    """Latencies of each class of requests, where there are several."""
+    if not answer.priorities:
+        return []
+    names = [f"{statistic}_{key}_ms" for key in ("ttft", "tpot", "e2el") for statistic in ("mean", "p95")]
+    columns = ("requests", "failed", "preempted", "TTFT", "p95", "TPOT", "p95", "E2E", "p95")
+    rows = (
+        (
+            f"priority {each.priority}",
+            (
+                f"{each.requests:,}",
+                f"{each.requests - each.completed:,}",
+                f"{each.preemptions:,}",
+                *(latency_text(answer, name, getattr(each, name)) for name in names),
+            ),
+        )
+        for each in answer.priorities
+    )
+    return [crossed("By priority, ms", columns, rows)]
 
 
 def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str]) -> Table:

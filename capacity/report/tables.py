@@ -22,6 +22,8 @@ TABLES = {
     "fit-comparison": "capacity.report.fit_comparison:fit_comparison_tables",
     "gpu-support": "capacity.report.gpu_support:gpu_support_tables",
     "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
+    "frontier": "capacity.report.frontier:frontier_tables",
+    "load-sweep": "capacity.report.load_sweep:load_sweep_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
     "cost": "capacity.report.cost:bill_tables",
@@ -36,6 +38,14 @@ SUMMARIES = {
     "simulation": "capacity.report.simulation:simulation_summary",
     "plan": "capacity.report.plan_summary:plan_summary",
 }  # one screen, of answers whose tables take more
+SHEETS = {
+    "estimate": "capacity.report.answers:estimate_sheet",
+    "simulation": "capacity.report.simulation:simulation_sheet",
+}  # on a page, whose charts have the rest
+PAGES = {
+    "plan": "capacity.report.plan_html:plan_html",
+    "curve": "capacity.report.plan_html:curve_html",
+}  # of their own; of the others pages hold their tables
 Tables = Callable[[Any], list[Part]]
 
 
@@ -44,16 +54,41 @@ def schema_name(answer: AnswerRecord) -> str:
     return answer.SCHEMA.split("/")[1]
 
 
-def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None, detail: bool = True) -> str:
-    """An answer in `format`: table (by `tables`, else by `TABLES`), json or csv (its rows, or the record where it has
-    none). Without `detail`, a table is one screen."""
+def render(
+    answer: AnswerRecord,
+    format: str,
+    *,
+    tables: Tables | None = None,
+    detail: bool = True,
+    command: str | None = None,
+    python: str | None = None,
+) -> str:
+    """An answer in `format`: table (by `tables`, else by `TABLES`), json, csv (its rows, or the record where it has
+    none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is one
+    screen."""
+    name = schema_name(answer)
     if format == "table":
-        name = schema_name(answer)
-        shown = TABLES if detail else TABLES | SUMMARIES
-        return printed((tables or resolve_name(shown[name]))(answer))
+        return printed((tables or _drawn_by(name, {} if detail else SUMMARIES))(answer))
+    if format == "html":
+        if name in PAGES and tables is None:
+            return str(resolve_name(PAGES[name])(answer, command=command))
+        from capacity.report.sheet import answer_html
+
+        parts = (tables or _drawn_by(name, SHEETS))(answer)
+        return answer_html(answer, parts, command=command, python=python)
     if format == "json":
         return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
     return to_csv(answer.to_rows())
+
+
+def _drawn_by(name: str, instead: Mapping[str, str]) -> Tables:
+    """What draws answers of this name: of `instead`, of `TABLES`, or a technique's own."""
+    where = {**TABLES, **instead}.get(name)
+    if where is None:
+        from capacity.report.techniques import tables_of
+
+        return tables_of(name)
+    return resolve_name(where)  # type: ignore[no-any-return]
 
 
 def finite(value: object) -> object:

@@ -37,6 +37,7 @@ EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activa
 SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
 EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
 ALL_REDUCES = 2.0
+LORA = 8.0  # shrink and expand of qkv, output, gate and up, down
 PRODUCTS = {
     "attention": 2,
     "latent": 4,
@@ -79,7 +80,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         kernels += EXCHANGE if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
         kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
-    kernels += len(group.products)
+    kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
 
 

@@ -9,6 +9,8 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import date
+from html import escape
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +22,7 @@ from capacity_app.screenshots import open_page, settle
 
 import capacity
 from capacity.report.display import time_and_interval
+from capacity.report.subject import subject_of
 
 PATHS = {page.name: "/" if page is PAGES[0] else f"/{page.name}" for page in PAGES}
 # streamlit looks for its own paths below a page's before it looks at the root
@@ -193,17 +196,51 @@ def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
     row = next(csv.DictReader(io.StringIO(here.download("CSV").decode())))
     assert int(row["kv_capacity_tokens"]) == answer.kv_capacity_tokens
     here.page.get_by_role("button", name="Data and files").first.click()
-    html = here.download("HTML")
-    assert b"<html" in html[:200]
-    assert b"plotly" in html
+    html = here.download("HTML").decode()
+    assert html.startswith("<!doctype html>")
+    assert len(html) < 50_000
+    assert "<script" not in html
+    picture = here.download("SVG").decode()
+    assert picture in html
+    for said in ("Memory of one h100-sxm-80gb", "llama-3.1-8b, 1 x h100-sxm-80gb", date.today().isoformat()):
+        assert said in picture
 
 
-def test_a_chart_is_saved_as_a_picture(tab: Callable[..., Tab]) -> None:
-    here = tab("/fit")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: str) -> None:
+    from PIL import Image
+
+    here = tab("/fit", theme=theme)
+    here.page.get_by_role("button", name="Data and files").first.click()
     with here.page.expect_download() as waited:
-        here.page.locator(".modebar-btn[data-title*=PNG], .modebar-btn[data-title*=png]").first.click()
-    assert Path(waited.value.path()).read_bytes().startswith(b"\x89PNG")
+        here.page.get_by_role("button", name="PNG").click()
     assert waited.value.suggested_filename == "memory.png"
+    picture = Image.open(waited.value.path()).convert("L")
+    levels = picture.histogram()
+    assert picture.width == 1720
+    assert picture.getpixel((0, 0)) == 255
+    assert levels[255] > sum(levels) / 3
+    assert sum(levels[:64]) > 500  # the words
+
+
+def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
+    here = tab("/estimate?load=a+closed+loop&concurrency=8")
+    page = here.download("Page to print").decode()
+    answer = capacity.estimate(
+        "llama-3.1-8b",
+        gpu="h100-sxm-80gb",
+        input_len=1024,
+        output_len=256,
+        concurrency=8,
+        price_tier="on-demand",
+    )
+    assert answer.ttft_s is not None
+    for said in (*time_and_interval(answer.ttft_s), subject_of(answer), "--concurrency 8"):
+        assert escape(said) in page
+    here.page.set_content(page)
+    assert here.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    pages = here.page.pdf(format="A4")
+    assert 1 <= len(re.findall(rb"/Type /Page\b", pages)) <= 4
 
 
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:

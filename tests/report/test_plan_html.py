@@ -31,12 +31,14 @@ def test_an_unmet_plan_says_so(small_plan: Plan) -> None:
     assert "<svg" not in page
 
 
-def test_a_curve_has_a_chart_for_each_level_that_is_a_time_and_one_of_throughput() -> None:
+def test_a_curve_has_its_levels_its_throughput_and_its_day() -> None:
     answer = curve(
-        "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=60, rates=[1.0, 8.0],
-        slo=("ttft:p95:1s", "tpot:50"),
+        "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=300, rates=[1.0, 8.0],
+        slo=("ttft:p95:1s", "tpot:50"), peak_rate=20.0,
     )  # fmt: skip
-    page = curve_html(answer)
-    assert page.count("<svg") == 2
-    assert "ttft:p95:1s against load" in page
+    page = curve_html(answer, "capacity curve <it>")
+    assert page.count("<svg") == 3
+    assert "ttft:p95:1s" in page
     assert "Throughput against load" in page
+    assert "capacity curve &lt;it&gt;" in page
+    assert "<td>23</td>" in page  # the day's last hour

@@ -7,18 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
-from capacity.base.html import page_html, table_html
+from capacity.base.html import page_html, records_html
 from capacity.base.outside import outside_path
 from capacity.base.rows import flattened, to_csv
 from capacity.planning.sweeping.store import Row
 
 ENDINGS = (".csv", ".parquet", ".html")
 LEFT_OUT = ("breakdown", "warnings", "schema")
-STYLE = (
-    "table{border-collapse:collapse;font-family:system-ui}td,th{padding:.2rem .6rem;border:1px solid #8885}"
-)
-
-
 Flat = Mapping[str, object]
 
 
@@ -76,12 +71,4 @@ def _of_one_type(values: list[object]) -> list[object]:
 
 
 def _html(rows: Sequence[Flat]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = ([_shown(row.get(name)) for name in names] for row in rows)
-    return page_html("Sweep", table_html(names, cells), style=STYLE)
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return page_html("Sweep", records_html(rows))

@@ -249,7 +249,7 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     It runs on the tensor-parallel GPUs of one stage; ranks that share experts share those of the layer too.
     """
     model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
-    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1})
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
     sizes = [
         (target.scheme.part_bytes(part), target.lockstep_ranks if part.kind == "experts" else 1)
@@ -263,7 +263,8 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
         weights_bytes=sum(size for size, _ in sizes),
         gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
-        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks)
+        / target.pool.decode_context_parallel_size,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capacity.report.figures.chart import Chart, colour, listed
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.techniques.batching import Batching
@@ -44,6 +45,7 @@ def batching_chart(answer: Batching) -> Chart:
             f"{fastest.output_tokens_per_s_per_gpu:,.0f} a second, {fastest.gain:.2f} times {names[0]}."
         ),
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(
             {"way": row.name, **{label: getattr(row, field) for label, field, _ in PANELS}}
             for row in answer.rows

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from html import escape
 from typing import Any
+
+from capacity.base.html import page_html, records_html
+from capacity.report.figures.svg_figure import svg
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -17,17 +22,34 @@ NEUTRAL = "#8a8a8a"  # told from black and from white
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A picture of an answer. `name` is a file's name, `alt` says in a sentence or two what it shows, `rows` are the
-    numbers behind it, as a table for those who would rather read."""
+    numbers behind it, as a table for those who would rather read, and `subject` says of what they are."""
 
     name: str
     title: str
     alt: str
     figure: Any
     rows: tuple[Mapping[str, Any], ...]
+    subject: str = ""
 
-    def html(self) -> str:
-        """The figure as one file that needs nothing else to be seen."""
-        return str(self.figure.to_html(include_plotlyjs=True, full_html=True))
+    def svg(self, made: date | None = None) -> str:
+        """The figure as a static picture, dark on white, with its title, subject and the day that it was `made`."""
+        return svg(self.figure, title=self.title, subtitle=self.stamp(made), alt=self.alt)
+
+    def stamp(self, made: date | None = None) -> tuple[str, ...]:
+        """What a copy says of itself: of what it is, and by what and when it was made."""
+        return tuple(filter(None, (self.subject, made_by(made))))
+
+    def html(self, made: date | None = None) -> str:
+        """The picture and its numbers as one small file that needs nothing else."""
+        body = f"<figure>{self.svg(made)}</figure><p>{escape(self.alt)}</p>{records_html(self.rows)}"
+        return page_html(self.title, body)
+
+
+def made_by(made: date | None = None) -> str:
+    """`capacity 0.1.0, 2026-11-22`; None: today."""
+    from importlib.metadata import version
+
+    return f"capacity {version('llm-capacity')}, {made or date.today()}"
 
 
 def symbol(index: int) -> str:

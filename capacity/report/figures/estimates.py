@@ -10,6 +10,7 @@ from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.hardware import load_profile
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.records import Attribution, Estimate, OperatorTime
@@ -74,6 +75,7 @@ def roofline_chart(answer: Estimate) -> Chart:
         title=f"Roofline of one {answer.gpu.name}",
         alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(point.row for point in points),
     )
 
@@ -112,7 +114,9 @@ def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
     return points
 
 
-def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD) -> Chart:
+def step_chart(
+    operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD, *, subject: str = ""
+) -> Chart:
     """One step as a waterfall: operator after operator, coloured and hatched by what bounds it."""
     import plotly.graph_objects as go
 
@@ -148,6 +152,7 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
         title=f"A {phase} step: {units.time_text(total_s)}",
         alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {phrases}.",
         figure=figure,
+        subject=subject,
         rows=tuple(
             {
                 "operator": op.name,
@@ -162,7 +167,7 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
     )
 
 
-def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD) -> Chart:
+def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD, *, subject: str = "") -> Chart:
     """What a time to first token is made of, in seconds by part: one stacked bar."""
     import plotly.graph_objects as go
 
@@ -183,6 +188,7 @@ def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD) -> Ch
         title=f"What the time to first token is made of, mean, {units.time}",
         alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()))} in all.",
         figure=figure,
+        subject=subject,
         rows=tuple({"part": part, "seconds": seconds} for part, seconds in ttft_parts_s.items()),
     )
 
@@ -215,6 +221,7 @@ def shares_chart(answer: Attribution) -> Chart:
         title="What bounds it",
         alt=f"By share of time, {listed(phrases)}.",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple({"phase": name, **{b: getattr(parts, b) for b in BOUNDS}} for name, parts in phases),
     )
 
@@ -258,6 +265,7 @@ def responses_chart(answer: Attribution) -> Chart:
         title="What would help",
         alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+.1%}.",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(
             {
                 "resource": response.resource,

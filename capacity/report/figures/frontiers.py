@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.figures.loads import digits, faint, with_interval
+from capacity.report.frontier import line_name
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.frontier import Frontier, FrontierLine
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # of prices: one scale that colour-blind readers order alike
-
-
-def line_name(line: FrontierLine) -> str:
-    """`2 x h200-sxm-141gb, fp8, vllm`."""
-    place = line.gpu if line.num_gpus is None else f"{line.num_gpus} x {line.gpu}"
-    return f"{place}, {line.quantization or 'as published'}, {line.engine}"
 
 
 def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
@@ -38,6 +34,7 @@ def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> 
     span = (math.log10(min(priced)), math.log10(max(priced))) if priced else None
     for index, (_, line, known) in enumerate(drawn):
         _band(figure, known, faint(colour(index)), line_name(line))
+    _envelope(figure, frontier)
     for index, (number, line, known) in enumerate(drawn):
         _line(figure, index, number, line, known, span)
     if span is not None:
@@ -63,6 +60,7 @@ def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> 
         title=f"{frontier.model}: use of a GPU against speed for a user",
         alt=_words(frontier, tpot_limit_s),
         figure=figure,
+        subject=subject_of(frontier),
         rows=tuple(_row(line, p, speed, rate) for _, line, known in drawn for _, p, speed, rate in known),
     )
 
@@ -95,6 +93,27 @@ def _band(figure: Any, known: Known, fill: str, name: str) -> None:
         hoverinfo="skip",
         showlegend=False,
         legendgroup=name,
+    )
+
+
+def _envelope(figure: Any, frontier: Frontier) -> None:
+    """Through the points that no other beats in both: with one line alone it would be that line."""
+    best = [frontier.lines[number].points[place] for number, place in frontier.undominated()]
+    if sum(1 for line in frontier.lines if line.points) < 2:
+        return
+    known = [
+        (point.tpot_s.inverse(1.0).value, point.output_tokens_per_s_per_gpu.value)
+        for point in best
+        if point.tpot_s is not None and point.output_tokens_per_s_per_gpu is not None
+    ]
+    known.sort()
+    figure.add_scatter(
+        x=[x for x, _ in known],
+        y=[y for _, y in known],
+        mode="lines",
+        name="the best of all",
+        line={"color": NEUTRAL, "dash": "dot", "width": 5},
+        hoverinfo="skip",
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units, text_and_interval
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.gpu_comparison import GpuComparison
@@ -108,6 +109,7 @@ def sweep_chart(
         title=f"{of.title} against {LOAD_WORDS[sweep.over]}",
         alt=_sweep_words(sweep, known, of, units),
         figure=figure,
+        subject=subject_of(sweep),
         rows=tuple(_sweep_row(point, of, units) for point in sweep.points),
     )
 
@@ -273,6 +275,7 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
         title=f"{of.title} on each GPU at this load",
         alt=words,
         figure=figure,
+        subject=subject_of(comparison),
         rows=tuple(comparison_rows(comparison, units)),
     )
 

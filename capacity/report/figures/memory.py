@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.grid import FitGrid, GridCell
@@ -62,6 +63,7 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
         title=f"Memory of one {answer.gpu.name}",
         alt=f"{verdict}: {parts}, of {units.memory_text(memory.usable_bytes)} that the engine may use.",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(
             {
                 "part": name,

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.plan import level_text, quality_text
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
+
+
+WORST_SHOWN = 3.0  # times a limit
 
 
 def ranked_rows(plan: Plan) -> list[dict[str, object]]:
@@ -107,6 +111,7 @@ def speed_chart(plan: Plan) -> Chart:
         title="Speed for a user against use of a GPU",
         alt=f"{len(points)} simulated deployments that none beats in both; {meeting} of them meet the service levels.",
         figure=figure,
+        subject=subject_of(plan),
         rows=tuple(
             {
                 "deployment": point.label,
@@ -118,4 +123,43 @@ def speed_chart(plan: Plan) -> Chart:
             }
             for point in points
         ),
+    )
+
+
+def front_chart(plan: Plan) -> Chart:
+    """Price (or GPUs) against the worst service level as a share of its limit: what none beats in both."""
+    import plotly.graph_objects as go
+
+    priced = all(point.usd_per_hour is not None for point in plan.cost_front)
+    money = "$ per hour" if priced else "GPUs"
+    points = [
+        (p, float(p.num_gpus if p.usd_per_hour is None or not priced else p.usd_per_hour))
+        for p in plan.cost_front
+    ]
+    figure = go.Figure()
+    for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
+        chosen = [(point, price) for point, price in points if point.gpu == gpu]
+        figure.add_scatter(
+            x=[price for _, price in chosen],
+            y=[min(point.worst_ratio, WORST_SHOWN) for point, _ in chosen],
+            mode="markers",
+            name=gpu,
+            marker={"color": colour(index), "symbol": symbol(index), "size": 13},
+            text=[f"{point.label}: {price:,.4g}, {point.worst_ratio:.2f}" for point, price in chosen],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
+    layout(figure, x=money, y="worst service level / limit", height=400)
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(rangemode="tozero")
+    return Chart(
+        name="price_front",
+        title="Price against the worst service level",
+        alt=f"{len(points)} deployments that none beats in both; what is above {WORST_SHOWN:g} stands there.",
+        figure=figure,
+        rows=tuple(
+            {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}
+            for point, price in points
+        ),
+        subject=subject_of(plan),
     )

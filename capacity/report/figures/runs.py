@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.attribution import BOUNDS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
@@ -89,8 +90,14 @@ def latency_chart(
         title=f"{name}: share of requests within it",
         alt=f"{name}: {listed(phrases)}." if phrases else f"No request has a {name}.",
         figure=figure,
+        subject=_subject(runs),
         rows=tuple(rows),
     )
+
+
+def _subject(runs: Mapping[str, Simulation]) -> str:
+    """What the first is of: the others differ from it in what their names say."""
+    return subject_of(next(iter(runs.values()))) if runs else ""
 
 
 def state_chart(runs: Mapping[str, Simulation]) -> Chart:
@@ -134,6 +141,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         title="The engine over time",
         alt="; ".join(phrases) + ".",
         figure=figure,
+        subject=_subject(runs),
         rows=tuple(rows),
     )
 
@@ -182,6 +190,7 @@ def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) ->
         title="Where the time of a request goes",
         alt=(listed(largest) + ".") if largest else "No request completed.",
         figure=figure,
+        subject=_subject(runs),
         rows=tuple({"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars),
     )
 
@@ -213,6 +222,7 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
         title="What bound the steps",
         alt=(listed(phrases) + ".") if phrases else "No step was taken.",
         figure=figure,
+        subject=_subject(runs),
         rows=tuple(
             {
                 "run": label,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.techniques.speculate import Speculating, SpeculationRow
@@ -51,6 +52,7 @@ def speedup_chart(answer: Speculating) -> Chart:
         title=f"{answer.method}, {answer.draft_tokens} drafted: speed-up by batch size",
         alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {stops}",
         figure=figure,
+        subject=subject_of(answer),
         rows=tuple(_row(row) for row in answer.rows),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from capacity.base.record import AnswerRecord
 from capacity.report.figures.batching import batching_chart
 from capacity.report.figures.chart import Chart
-from capacity.report.tables import render, schema_name
+from capacity.report.tables import render
 from capacity.report.techniques.attention_io import attention_io_parts
 from capacity.report.techniques.batching import batching_parts
 from capacity.report.techniques.cache_curve import cache_curve_parts
@@ -38,6 +38,11 @@ TABLES: dict[str, Callable[[Any], list[Part]]] = {
 CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by verb
 
 
+def tables_of(name: str) -> Callable[[Any], list[Part]]:
+    """What draws the answers of a technique, by the name of their schema."""
+    return TABLES.get(name, record_parts)
+
+
 def render_answer(answer: AnswerRecord, format: str) -> str:
-    """A technique's answer in `format`: table, json or csv (its rows, or the record where it has none)."""
-    return render(answer, format, tables=TABLES.get(schema_name(answer), record_parts))
+    """A technique's answer in `format`, as `render`."""
+    return render(answer, format)

@@ -16,7 +16,7 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
-from capacity.step.layers import compressed, ends, feed_forward, grouped, latent, linear, recurrent
+from capacity.step.layers import adapters, compressed, ends, feed_forward, grouped, latent, linear, recurrent
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator
 
@@ -48,6 +48,7 @@ def build_operators(build: Builder) -> Operators:
         per_token += feed_forward_operators(group.feed_forward, group, build)
         per_token += build.products("other products", group.products, group)
     per_token += ends.communication(build)
+    per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),

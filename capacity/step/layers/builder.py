@@ -15,7 +15,7 @@ from capacity.model.layers import LayerGroup
 from capacity.model.parts import Product
 from capacity.model.quantization import Execution, PartKind, WeightFormat
 from capacity.step import StepShape
-from capacity.step.collectives import AllReduce
+from capacity.step.collectives import AllReduce, Transfer
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Attention,
@@ -25,6 +25,7 @@ from capacity.step.operators import (
     RowCount,
     Traffic,
     all_tokens,
+    decoded_tokens,
 )
 from capacity.step.setting import StepSetting
 
@@ -267,6 +268,30 @@ class Builder:
             nccl=self.lookup.nccl("all_reduce"),
             two_shot_from_rows=one_shot_rows + 1.0 if one_shot_rows else 0.0,
         )
+
+    def context_exchange(self, layers: int, *, query_values: float, output_values: float) -> list[Transfer]:
+        """What ranks that share the contexts of decodes send each other: queries before attention, outputs after it.
+
+        Each computes the heads of all of them over its part of the tokens. Values are of one rank's heads, 16 bit; the
+        sums of exponents are left out, and so is the context of a later prompt chunk, which is gathered.
+        """
+        ranks = self.setting.decode_context_parallel_size
+        if ranks == 1:
+            return []
+        values = {"gather queries": query_values, "scatter outputs": output_values}
+        return [
+            Transfer(
+                name=name,
+                count=layers,
+                kind="all_gather",
+                ranks=ranks,
+                bytes_per_row=each * ACTIVATION_BYTES * (ranks - 1),
+                link=self.setting.link_of(ranks),
+                constants=self.lookup.nccl("all_gather"),
+                rows=decoded_tokens,
+            )
+            for name, each in values.items()
+        ]
 
     def traffic(
         self,

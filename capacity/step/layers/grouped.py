@@ -40,6 +40,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
         "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
+    shared = build.setting.decode_context_parallel_size
+    of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
     return MixerOperators(
         products=[
             *build.gemm("qkv", "attention", k=hidden, n=query_width + kv_width, parts=into, group=group),
@@ -62,9 +64,10 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
             build.attention(
                 "attention decode" + suffix,
                 "decode_attention",
-                DecodeWork(windowed=windowed, **work),
+                DecodeWork(windowed=windowed, **of_decode),
                 count=layers,
             ),
+            *build.context_exchange(layers, query_values=width, output_values=width),
         ],
     )
 

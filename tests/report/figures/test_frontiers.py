@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.report.figures.frontiers import frontier_chart, line_name
+from capacity.report.figures.frontiers import frontier_chart
+from capacity.report.frontier import line_name
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,14 @@ def frontier() -> Any:
 
 def test_lines_bands_and_prices(frontier: Any) -> None:
     chart = frontier_chart(frontier)
-    first, second, line, unpriced, scale = chart.figure.data
+    first, second, best, line, unpriced, scale = chart.figure.data
     points = frontier.lines[0].points
+    front = sorted(
+        (1 / point.tpot_s.value, point.output_tokens_per_s_per_gpu.value)
+        for point in (frontier.lines[n].points[place] for n, place in frontier.undominated())
+    )
+    assert list(best.x) == pytest.approx([x for x, _ in front])
+    assert list(best.y) == pytest.approx([y for _, y in front])
     assert line.name == line_name(frontier.lines[0]) == "1 x h100-sxm-80gb, as published, vllm"
     assert list(line.x) == pytest.approx([1 / p.tpot_s.value for p in points])
     assert list(line.y) == [p.output_tokens_per_s_per_gpu.value for p in points]

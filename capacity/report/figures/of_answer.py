@@ -1,0 +1,140 @@
+"""The charts of an answer, whichever it is: those that the dashboard draws of it, for pages that are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from capacity.base.record import AnswerRecord
+from capacity.hardware import profile_names
+from capacity.report.figures import Chart
+from capacity.report.subject import subject_of
+from capacity.report.tables import schema_name
+
+
+def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
+    """The charts of this answer; none for answers that have none."""
+    draw = _CHARTS.get(schema_name(answer))
+    return () if draw is None else tuple(chart for chart in draw(answer) if chart.rows)
+
+
+def _fit(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.memory import memory_chart
+
+    yield memory_chart(answer)
+
+
+def _estimate(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
+
+    subject = subject_of(answer)
+    if answer.ttft_parts_s is not None:
+        yield ttft_chart(answer.ttft_parts_s, subject=subject)
+    if answer.breakdown.decode:
+        yield step_chart(answer.breakdown.decode, "decode", subject=subject)
+    else:
+        yield step_chart(answer.breakdown.prefill, "prefill", subject=subject)
+    if answer.gpu.name in profile_names():  # the roof is the profile's
+        yield roofline_chart(answer)
+
+
+def _explain(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.estimates import responses_chart, shares_chart
+
+    yield shares_chart(answer)
+    yield responses_chart(answer)
+
+
+def _comparison(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.loads import comparison_chart
+
+    yield comparison_chart(answer)
+
+
+def _frontier(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.frontiers import frontier_chart
+
+    yield frontier_chart(answer)
+
+
+def _sweep(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.loads import FIGURES, sweep_chart
+
+    priced = any(point.usd_per_million_output_tokens is not None for point in answer.points)
+    for name in FIGURES:
+        if name != "price" or priced:
+            yield sweep_chart(answer, name)
+
+
+def _simulation(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures import runs
+
+    only = {"this run": answer}
+    yield runs.latency_chart(only, "ttft")
+    yield runs.latency_chart(only, "tpot")
+    if answer.run.series:
+        yield runs.state_chart(only)
+    yield runs.time_parts_chart(only)
+    yield runs.bounds_chart(only)
+
+
+def _bill(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.costs import month_chart, price_chart
+
+    yield price_chart(answer)
+    if answer.apis or answer.break_even is not None:
+        yield month_chart(answer)
+
+
+def _curve(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.costs import curve_chart, day_chart, served_chart
+
+    yield curve_chart(answer)
+    yield served_chart(answer)
+    day = day_chart(answer)
+    if day is not None:
+        yield day
+
+
+def _tornado(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.costs import tornado_chart
+
+    yield tornado_chart(answer)
+
+
+def _plan(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.planning import front_chart, speed_chart
+
+    if answer.speed_front:
+        yield speed_chart(answer)
+    if answer.cost_front:
+        yield front_chart(answer)
+
+
+def _batching(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.batching import batching_chart
+
+    yield batching_chart(answer)
+
+
+def _speculate(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.speculation import speedup_chart
+
+    yield speedup_chart(answer)
+
+
+_CHARTS: dict[str, Callable[[Any], Iterator[Chart]]] = {  # by the name of the answer's schema
+    "fit": _fit,
+    "estimate": _estimate,
+    "explain": _explain,
+    "gpu-comparison": _comparison,
+    "frontier": _frontier,
+    "load-sweep": _sweep,
+    "simulation": _simulation,
+    "cost": _bill,
+    "curve": _curve,
+    "tornado": _tornado,
+    "plan": _plan,
+    "batching": _batching,
+    "speculate": _speculate,
+}

@@ -1,0 +1,162 @@
+"""An answer on one page to print or to send: question, answer, charts, assumptions, sources, and how to ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from html import escape
+from typing import Any
+
+from capacity.base.foreign import printable
+from capacity.base.html import list_html, page_html
+from capacity.base.record import AnswerRecord
+from capacity.report.figures.chart import Chart, made_by
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.subject import gpu_names, subject_of
+from capacity.report.tables_html import parts_html, split_notes
+
+QUESTIONS = {  # by the name of the answer's schema
+    "fit": "Does it fit?",
+    "estimate": "How fast, and at what cost?",
+    "explain": "Where does the time go, and what would help?",
+    "gpu-comparison": "Which GPU serves this load, how fast and how dear?",
+    "frontier": "Fast for a user, or cheap for all?",
+    "load-sweep": "How does it answer to its load?",
+    "simulation": "What would users see?",
+    "plan": "What to rent?",
+    "cost": "What does it cost?",
+    "curve": "How much can it take?",
+    "tornado": "What does the answer hang on?",
+    "advice": "What would help here?",
+    "diff": "What is the difference?",
+    "swept": "What do the points of the sweep say?",
+}
+INTERVALS = "Ranges are 90 % intervals: where what is not known may take the number."
+SOURCES_NAMED = 3  # values of one source
+STYLE = """
+header { border-bottom: 2px solid #1c2733; margin-bottom: 1rem; } header p { margin: .2rem 0 .6rem; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; } section p { margin: .35rem 0; }
+footer { margin-top: 2rem; font-size: .85rem; color: #55606e; border-top: 1px solid #dde3ea; padding-top: .4rem; }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What stands on a page, in this order; `answer` and the texts of `more` are HTML, all else is text."""
+
+    question: str
+    subject: str
+    answer: str
+    charts: Sequence[Chart] = ()
+    more: Sequence[tuple[str, str]] = ()  # title, HTML
+    assumptions: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    asked: Sequence[tuple[str, str]] = ()  # in which words, and the text to copy
+
+    def html(self, made: date | None = None) -> str:
+        """The page."""
+        parts = [
+            f"<header><h1>{_text(self.question)}</h1><p>{_text(self.subject)}</p></header>",
+            f"<section><h2>Answer</h2>{self.answer}</section>",
+            *(f"<figure>{chart.svg(made)}</figure>" for chart in self.charts),
+            *(_section(title, content) for title, content in self.more),
+            _section("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
+            _section("Sources", list_html(self.sources) if self.sources else ""),
+            *(_section(title, f"<pre>{_text(text)}</pre>") for title, text in self.asked),
+            f"<footer>{_text(made_by(made))}</footer>",
+        ]
+        return page_html(f"{self.subject}: {self.question}", "".join(parts), style=STYLE)
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{_text(title)}</h2>{content}</section>" if content else ""
+
+
+def _text(words: str) -> str:
+    return escape(printable(words))
+
+
+def answer_html(
+    answer: AnswerRecord,
+    parts: Iterable[Any],
+    *,
+    command: str | None = None,
+    python: str | None = None,
+    made: date | None = None,
+) -> str:
+    """An answer as one file of HTML that needs nothing else, with a style for paper.
+
+    `parts` are its tables as a terminal shows them; `command` and `python` ask the same again.
+    """
+    from capacity.report.tables import schema_name
+
+    shown, remarks = split_notes(parts)
+    asked = [("To ask again", command), ("In Python", python)]
+    return Sheet(
+        question=question_of(schema_name(answer)),
+        subject=subject_of(answer),
+        answer=parts_html(shown),
+        charts=charts_of(answer),
+        assumptions=[*_basis(answer), *remarks],
+        sources=sources_of(answer),
+        asked=[(title, text) for title, text in asked if text],
+    ).html(made)
+
+
+def question_of(schema: str) -> str:
+    """What is asked, in a few words."""
+    from capacity.techniques.registry import TECHNIQUES
+
+    techniques = {technique.verb: technique.help for technique in TECHNIQUES}
+    return (
+        QUESTIONS.get(schema)
+        or techniques.get(schema, schema.replace("-", " ").capitalize()).partition("?")[0] + "?"
+    )
+
+
+def _basis(answer: AnswerRecord) -> list[str]:
+    basis = getattr(answer, "basis", None)
+    return [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
+
+
+def sources_of(answer: AnswerRecord) -> list[str]:
+    """Where the numbers of its GPUs, its model and its price are from, with their dates."""
+    found = [line for gpu in gpu_names(answer) for line in _profile_sources(gpu)]
+    model = getattr(answer, "model", None)
+    found += _model_source(getattr(model, "name", model))
+    cost = getattr(answer, "cost", None)
+    if cost is not None and hasattr(cost, "source"):
+        found.append(f"price, {cost.tier}: {cost.source}")
+    if hasattr(answer, "tier"):  # a bill
+        found.append(f"price, {getattr(answer, 'tier', '')}: {getattr(answer, 'source', '')}")
+    return found
+
+
+def _profile_sources(gpu: str) -> list[str]:
+    """Of a profile that is known, each source with what is from it."""
+    from capacity.hardware import load_profile, profile_names
+
+    if gpu not in profile_names():
+        return [f"{gpu}: a profile of one's own"]
+    origins = load_profile(gpu).provenance
+    kept: dict[tuple[str, str], list[str]] = {}
+    for name, origin in origins.items():
+        if origin.basis != "assumed":
+            kept.setdefault((f"{origin.basis}, {origin.date}", origin.source), []).append(name)
+    return [f"{gpu}: {_some(names)} ({basis}): {source}" for (basis, source), names in kept.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few, and how many there are beside them."""
+    left = len(names) - SOURCES_NAMED
+    return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")
+
+
+def _model_source(name: object) -> list[str]:
+    from capacity.model import load_model, model_names
+
+    if name is None:
+        return []
+    known = name in model_names()  # nothing else is opened because a file says its name
+    return [f"{name}: {load_model(str(name)).source}" if known else f"{name}: a configuration of one's own"]

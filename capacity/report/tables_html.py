@@ -1,0 +1,82 @@
+"""A terminal's tables as HTML: the same rows and words, with our marks as classes and everything else as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from capacity.report.layout import Part, marked
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NOTE = "[yellow]note:[/yellow] "
+CLASSES = {"red": "bad", "green": "good", "yellow": "odd"}
+
+
+def split_notes(parts: Iterable[Part]) -> tuple[list[Part], list[str]]:
+    """What an answer shows, and the remarks to it."""
+    shown: list[Part] = []
+    remarks = []
+    for part in parts:
+        if isinstance(part, str) and part.startswith(NOTE):
+            remarks.append(part.removeprefix(NOTE))
+        else:
+            shown.append(part)
+    return shown, remarks
+
+
+def parts_html(parts: Iterable[Part]) -> str:
+    """Lines as paragraphs, tables as tables."""
+    return "".join(_part(part) for part in parts)
+
+
+def _part(part: Part) -> str:
+    from rich.table import Table
+
+    if isinstance(part, Table):
+        return _table(part)
+    return "".join(f"<p>{words_html(line)}</p>" for line in str(part).splitlines())
+
+
+def _table(table: Table) -> str:
+    title = f"<caption>{words_html(str(table.title))}</caption>" if table.title else ""
+    columns = [(column, list(column.cells)) for column in table.columns]
+    sides = [' class="n"' if column.justify == "right" else "" for column, _ in columns]
+    head = ""
+    if table.show_header:
+        cells = (
+            f'<th scope="col"{side}>{words_html(str(column.header))}</th>'
+            for (column, _), side in zip(columns, sides, strict=True)
+        )
+        head = f"<tr>{''.join(cells)}</tr>"
+    rows = (
+        "".join(
+            f"<td{side}>{words_html(str(cells[row]))}</td>"
+            for (_, cells), side in zip(columns, sides, strict=True)
+        )
+        for row in range(table.row_count)
+    )
+    return f'<div class="wide"><table>{title}{head}{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'
+
+
+def words_html(words: str) -> str:
+    """A line with our own marks as HTML; whatever else stands there stands there as text."""
+    text = marked(words)
+    pieces, ends = (
+        [],
+        sorted({0, len(text.plain), *(end for span in text.spans for end in (span.start, span.end))}),
+    )
+    for begin, end in pairwise(ends):
+        piece = escape(text.plain[begin:end])
+        for span in text.spans:
+            if span.start <= begin and end <= span.end:
+                for style in str(span.style).split():
+                    if style == "bold":
+                        piece = f"<strong>{piece}</strong>"
+                    elif style in CLASSES:
+                        piece = f'<span class="{CLASSES[style]}">{piece}</span>'
+        pieces.append(piece)
+    return "".join(pieces)

@@ -1,0 +1,33 @@
+"""The charts of an answer: those of its kind, each with what it is of; what cannot be drawn is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import capacity
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.subject import subject_of
+
+PLACE = {"gpu": "h100", "input_len": 600, "output_len": 60}
+
+
+def test_charts_say_of_what_they_are() -> None:
+    sweep = capacity.load_sweep("llama-3.1-8b", loads=(1, 8), **PLACE)
+    drawn = charts_of(sweep)
+    assert [chart.title.partition(" against")[0] for chart in drawn] == ["TTFT", "TPOT", "Output tokens/s"]
+    assert {chart.subject for chart in drawn} == {subject_of(sweep)}
+    priced = charts_of(capacity.load_sweep("llama-3.1-8b", loads=(1, 8), price="2", **PLACE))
+    assert len(priced) == 4
+
+
+def test_a_profile_of_ones_own_has_no_roof_to_look_up() -> None:
+    answer = capacity.estimate("llama-3.1-8b", batch_size=4, **PLACE)
+    own = replace(answer, gpu=replace(answer.gpu, name="mine"))
+    assert [chart.name for chart in charts_of(answer)] == ["ttft", "decode_step", "roofline"]
+    assert [chart.name for chart in charts_of(own)] == ["ttft", "decode_step"]
+    single = capacity.estimate("llama-3.1-8b", batch_size=4, **{**PLACE, "output_len": 1})
+    assert [chart.name for chart in charts_of(single)] == ["ttft", "prefill_step", "roofline"]
+
+
+def test_an_answer_without_charts_has_none() -> None:
+    assert charts_of(capacity.quantize("llama-3.1-8b", gpu="h100", methods=["fp8-tensor"])) == ()

@@ -1,0 +1,134 @@
+"""An answer on a page: question, numbers, charts, sources and command are there, and nothing of a name is markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from html import escape, unescape
+from typing import Any
+
+import pytest
+
+import capacity
+from capacity.report.display import rate_and_interval, time_and_interval
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.sheet import answer_html, question_of, sources_of
+from capacity.report.subject import gpu_names, subject_of
+from capacity.report.tables import TABLES, render
+from capacity.report.techniques import TABLES as OF_TECHNIQUES
+
+PLACE = {"gpu": "h100", "input_len": 600, "output_len": 60}
+SIXTH = date(2026, 11, 6)
+LARGEST = 60_000  # bytes of a page: the script of the plotting library alone takes eighty times as many
+
+
+def words(page: str) -> str:
+    """What a reader reads, charts aside."""
+    without = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", page, flags=re.S)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", without)).split())
+
+
+@pytest.fixture(scope="module")
+def estimate() -> Any:
+    return capacity.estimate("llama-3.1-8b", concurrency=8, price_tier="on-demand", **PLACE)
+
+
+def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any) -> None:
+    page = render(estimate, "html", command="capacity estimate 'it'", python="import capacity\n")
+    read = words(page)
+    assert "<h1>How fast, and at what cost?</h1>" in page
+    assert subject_of(estimate) == (
+        "llama-3.1-8b, 1 x h100-sxm-80gb, vllm@0.33, bf16 weights, 600 tokens in, 60 out, 8 in flight"
+    )
+    assert subject_of(estimate) in read
+    for shown in (*time_and_interval(estimate.ttft_s), *rate_and_interval(estimate.output_tokens_per_s)):
+        assert shown in read
+    assert estimate.cost is not None
+    assert estimate.cost.source in read
+    assert "Basis: calibrated" in read
+    for warning in estimate.warnings:
+        assert " ".join(warning.split()) in read
+    assert "h100-sxm-80gb: " in read
+    assert "datasheet, 2026-" in read
+    assert "To ask again capacity estimate 'it'" in read
+    assert "In Python import capacity" in read
+    assert "--detail" not in read
+    assert page.count("<svg") == len(charts_of(estimate)) == 3
+    assert len(page.encode()) < LARGEST
+    for source in ("src=", "href=", "@import", "url(http"):
+        assert source not in page
+
+
+def test_charts_of_a_page_say_of_what_they_are_and_the_day(estimate: Any) -> None:
+    page = answer_html(estimate, [], made=SIXTH)
+    charts = re.findall(r"<svg.*?</svg>", page, re.S)
+    for chart in charts:
+        assert "h100-sxm-80gb, vllm@0.33" in chart
+        assert "2026-11-06" in chart
+    assert page.rstrip().endswith("2026-11-06</footer></body></html>")
+
+
+ANSWERS = {
+    "fit": lambda: capacity.fit("llama-3.1-70b", gpu="h100"),
+    "explain": lambda: capacity.explain("llama-3.1-8b", batch_size=4, **PLACE),
+    "gpu-comparison": lambda: capacity.compare_gpus(
+        "llama-3.1-8b", gpus=("h100", "l4"), batch_size=4, input_len=600, output_len=60
+    ),
+    "frontier": lambda: capacity.frontier(
+        "llama-3.1-8b", gpus=("h100", "l4"), loads=(1, 8), input_len=600, output_len=60
+    ),
+    "load-sweep": lambda: capacity.load_sweep("llama-3.1-8b", loads=(1, 8), **PLACE),
+    "simulation": lambda: capacity.simulate("llama-3.1-8b", request_rate=8.0, num_prompts=40, **PLACE),
+    "cost": lambda: capacity.cost("llama-3.1-8b", request_rate=8.0, num_prompts=40, price="2", **PLACE),
+    "quantize": lambda: capacity.quantize("llama-3.1-8b", gpu="h100", methods=["fp8-tensor"]),
+    "speculate": lambda: capacity.speculate("llama-3.1-8b", gpu="h100", batches=(1, 8)),
+}
+WITHOUT_CHARTS = {"quantize"}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_answer_has_a_page(name: str) -> None:
+    answer = ANSWERS[name]()
+    tables = OF_TECHNIQUES.get(name)
+    page = render(answer, "html", tables=tables, command="capacity it")
+    assert escape(question_of(name)) in page
+    assert (page.count("<svg") > 0) is (name not in WITHOUT_CHARTS)
+    assert len(page.encode()) < LARGEST
+    assert "capacity it" in words(page)
+    assert all(f"{gpu}: " in words(page) for gpu in gpu_names(answer))
+
+
+def test_every_answer_has_a_question() -> None:
+    for name in (*TABLES, *OF_TECHNIQUES):
+        question = question_of(name)
+        assert question.endswith("?")
+        assert question[0].isupper()
+        assert len(question) > len(name)
+
+
+def test_nothing_of_an_answer_is_markup(estimate: Any) -> None:
+    foreign = "<script>alert(1)</script>[bold]x[/bold]"
+    hostile = replace(
+        estimate,
+        engine=foreign,
+        warnings=(foreign,),
+        verdict_reason=foreign,
+        model=replace(estimate.model, name=foreign),
+        gpu=replace(estimate.gpu, name=f"{foreign}"),
+    )
+    page = render(hostile, "html", command=foreign, python=foreign)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("<html") == page.count("</html>") == 1
+
+
+def test_nothing_is_opened_because_an_answer_names_it(estimate: Any, tmp_path: Any) -> None:
+    named = tmp_path / "config.json"
+    named.write_text("{}")
+    hostile = replace(
+        estimate, model=replace(estimate.model, name=str(named)), gpu=replace(estimate.gpu, name=str(named))
+    )
+    said = sources_of(hostile)
+    assert f"{named}: a configuration of one's own" in said
+    assert f"{named}: a profile of one's own" in said
