@@ -357,8 +357,8 @@ def _service_levels(answer: Simulation) -> list[Part]:
     table = grid("Service levels", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
-        metric, statistic, _ = level.slo.replace("e2e", "e2el").split(":")
-        value = latency_text(answer, f"{statistic}_{metric}_ms", level.value_ms)
+        metric, *percentile, _ = level.slo.replace("e2e", "e2el").split(":")
+        value = latency_text(answer, f"{percentile[0] if percentile else 'max'}_{metric}_ms", level.value_ms)
         table.add_row(level.slo, value, *_attained(level), met)
     return [table]
 

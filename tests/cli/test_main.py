@@ -67,7 +67,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("simulate", *LLAMA_8B, *LENGTHS, "--recovery", "5"), "without --mean-time-between-failures-s"),
     (("simulate", *LLAMA_8B, "--kv-offloading-backend", "lmcache"), "without --kv-offloading-size"),
     (("fit", "", "--gpu", "h100"), "no model"),
-    (("fit", "llama-3.1-8b"), "--gpu"),
+    (("estimate", "llama-3.1-8b", *LENGTHS, "--batch-size", "1"), "--gpu"),
     (("fit", "--gpu", "h100"), "no model"),
     (("fit", *LLAMA_8B, "-tp", "3"), "does not divide"),
     (("fit", *LLAMA_8B, "-tp", "0"), "--tensor-parallel-size is 0"),
