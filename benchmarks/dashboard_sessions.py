@@ -47,6 +47,7 @@ class Tab:
             origin=self.address,
             max_size=None,
             open_timeout=LONGEST_VIEW_S,
+            ping_interval=None,
         )  # type: ignore[call-overload]
         return self
 
