@@ -161,7 +161,11 @@ def simulate(
     engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
-        typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
+        typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
+    ] = None,
+    save_trace_for: Annotated[
+        str | None,
+        typer.Option("--save-trace-for", help="Whose file: vllm (default), aiperf, sglang, guidellm."),
     ] = None,
     records: Annotated[
         str | None, typer.Option("--records", help="Write every request to this CSV file.")
@@ -184,6 +188,8 @@ def simulate(
 
     if sample_interval is not None:
         refuse_alone("--sample-interval", ("--series", series))
+    if save_trace_for is not None:
+        refuse_alone("--save-trace-for", ("--save-trace", save_trace))
     observer = Timeline() if timeline else None
     request = request_of(question)
     with progress_bar() as progress:
@@ -193,6 +199,7 @@ def simulate(
             slo=slo,
             replications=replications,
             save_trace=save_trace,
+            save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
             profiles=question.profiles,
