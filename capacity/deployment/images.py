@@ -25,8 +25,9 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula "
-            "(Gemma 3 and 4, Llama 4, Qwen2.5-VL to 3.5, Pixtral, Kimi K2.5 have): leave out --images-per-prompt"
+            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2.5-VL to 3.5, "
+            "Pixtral, Kimi K2.5 have): "
+            "leave out --images-per-prompt"
         )
     tokens = traffic.image_tokens
     if tokens is None:
