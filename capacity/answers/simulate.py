@@ -19,7 +19,7 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
-from capacity.answers.phases import check_length
+from capacity.answers.phases import check_length, check_task
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -174,6 +174,7 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
             check_length(pool, traffic.input_len + images + traffic.output_len)
+            check_task(pool, traffic.output_len)
 
 
 def _saved(requests: Workload, path: str | Path | None, client: str) -> tuple[str, ...]:
