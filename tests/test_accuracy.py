@@ -397,11 +397,12 @@ def test_two_runs_of_ones_own_do_what_the_readme_says(
 
 @pytest.mark.slow
 def test_runs_of_ones_own_teach_what_the_readme_says(benchmark: object, shared_dir: Path) -> None:
-    """All groups, five minutes: every figure of the table, to the digit that it has."""
+    """All groups, five minutes: every figure of the table. UPDATE_README=1 writes it."""
     module, data = benchmark("calibration"), benchmark("served_data")  # type: ignore[operator]
     found, dense = module.judged_groups(data.read_rows(shared_dir), draws=2, most=10)
+    shown: dict[tuple[str, str, str], tuple[float, ...]] = {}
     for learnt in ("none", "1", "2", "3"):
-        for (kind, metric), claimed in own_runs_claimed(learnt).items():
+        for kind, metric in own_runs_claimed(learnt):
             own = [
                 each
                 for each in found
@@ -410,13 +411,35 @@ def test_runs_of_ones_own_teach_what_the_readme_says(benchmark: object, shared_d
                 and each.learnt == (0 if learnt == "none" else int(learnt))
             ]
             errors = 100 * np.abs([each.error_beyond for each in own])
-            shown = (
+            shown[learnt, kind, metric] = (
                 np.median(errors),
                 np.percentile(errors, 90),
                 100 * np.mean([each.held for each in own]),
                 100 * np.expm1(np.median([each.half_width for each in own])),
             )
-            assert shown == pytest.approx(claimed, abs=1.0), (learnt, kind, metric)
+    if os.environ.get("UPDATE_README"):
+        write_own_runs(shown)
+    for (learnt, kind, metric), figures in shown.items():
+        assert figures == pytest.approx(own_runs_claimed(learnt)[kind, metric], abs=0.6), (
+            learnt,
+            kind,
+            metric,
+        )
+
+
+def write_own_runs(shown: dict[tuple[str, str, str], tuple[float, ...]]) -> None:
+    """The README's table of these figures."""
+    head, rest = README.read_text(encoding="utf-8").split(f"| {OWN_RUNS} |\n", 1)
+    table, after = rest.split("\n\n", 1)
+    lines = table.splitlines()[:1]
+    for learnt in ("none", "1", "2", "3"):
+        cells = [
+            "{:.1f} / {:.0f} %, {:.0f} %, {:.0f} %".format(*shown[learnt, kind, metric])
+            for kind in ("dense", "experts")
+            for metric in ("tpot", "ttft")
+        ]
+        lines.append(f"| {learnt} | {' | '.join(cells)} |")
+    README.write_text(f"{head}| {OWN_RUNS} |\n" + "\n".join(lines) + f"\n\n{after}", encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -11,13 +11,12 @@ from capacity.answers.attribution import bound_times
 from capacity.answers.costs import cost_of
 from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
-    drafting_notes,
     engine_frontend,
     make_workload,
     requests_of,
     unheeded_notes,
 )
-from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length, check_task
 from capacity.answers.priority_classes import priority_classes

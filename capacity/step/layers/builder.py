@@ -164,6 +164,7 @@ class Builder:
                 rows=rows,
                 device=self.device,
                 activation_bits=activation_bits(stored.execution.compute_dtype),
+                host_share=0.0 if group is None else self.setting.host_weight_share,
             )
         ]
 
@@ -196,10 +197,14 @@ class Builder:
         """A product by each of the kernels that steps of few or many rows take."""
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
+        share = product.pop("host_share")
         found = self.untabled(kernel)
         if found is None:
             constants = self.lookup.kernel("gemm", kernel)
             rate = self.peak(native)
+            product["weight_slowdown"] = self.setting.weight_slowdown(
+                constants.bandwidth_fraction, share=share
+            )
             yield Gemm(
                 name=name, k=k, n=n, weight_bytes=weights, flops_per_s=rate, constants=constants, **product
             )
@@ -213,17 +218,26 @@ class Builder:
                     k=0.0,
                     n=0.0,
                     weight_bytes=weights + copied,
-                    constants=self.lookup.adjusted("gemm", path.dequantize.as_gemm),
+                    constants=(writing := self.lookup.adjusted("gemm", path.dequantize.as_gemm)),
+                    weight_slowdown=self.setting.weight_slowdown(
+                        writing.bandwidth_fraction, share=share * weights / (weights + copied)
+                    ),
                     **product,
                 )
+            constants = (
+                self.lookup.kernel("gemm", path.product or "bf16")
+                if path.gemm is None
+                else self.lookup.adjusted("gemm", path.gemm)
+            )
             yield Gemm(
                 name=name,
                 k=k,
                 n=n,
                 weight_bytes=weights if path.dequantize is None else copied,
-                constants=self.lookup.kernel("gemm", path.product or "bf16")
-                if path.gemm is None
-                else self.lookup.adjusted("gemm", path.gemm),
+                constants=constants,
+                weight_slowdown=self.setting.weight_slowdown(
+                    constants.bandwidth_fraction, share=share if path.dequantize is None else 0.0
+                ),
                 **product,
             )
 

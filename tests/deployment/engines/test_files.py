@@ -24,7 +24,13 @@ def test_the_engines() -> None:
 def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None:
     engine = find_engine(label)
     assert engine.label == label
-    of_every_release = {"baseline", "kernel_family", "data_parallel_divides_limits", "reserves_output"}
+    of_every_release = {
+        "baseline",
+        "kernel_family",
+        "data_parallel_divides_limits",
+        "reserves_output",
+        "host_memory",
+    }
     described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
     constants = set(type(engine).model_fields) - described
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
