@@ -12,11 +12,12 @@ from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TO
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
-THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER = (
+THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
     "this load",
     "over the load",
     "every GPU",
     "frontier",
+    "typing",
 )  # its views
 MEASURED, SERVED = (
     "a measurement of `capacity validate`",

@@ -21,19 +21,19 @@ from capacity.report.figures.estimates import (
 )
 from capacity.report.subject import subject_of
 from capacity.techniques.glossary import define
-from capacity_app import fitting, frontier_view, load_views, parts, sides, state
+from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
-from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
+from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER, TYPING
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER)
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING)
 VIEWS_HELP = (
     "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
     "GPU: who else serves this load, how fast and how dear. Frontier: several GPUs, formats and engines, speed for a "
-    "user against use of a GPU."
+    "user against use of a GPU. Typing: what a user sees, in real time."
 )
 
 inputs = current_inputs()
@@ -128,6 +128,17 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
         st.info("A single output token: there is no decode step.")
 
 
+def typing(answer: Estimate | None) -> None:
+    """This deployment beside those that are pinned; where none is, beside another GPU."""
+    shown = dict(beside_it)
+    if not shown and (other := watch_view.beside(inputs, options)) is not None:
+        shown["B"] = other
+    if answer is not None:
+        here = sides.LETTERS[len(pinned)]
+        shown = {here: answer, **shown} if here == "A" else {**shown, here: answer}
+    watch_view.typing(shown, inputs)
+
+
 asked = {"options": options, "cost": inputs.cost}
 found: tuple[Estimate, Attribution | None] | None = None
 with boundary(), fitting.offered(inputs):
@@ -152,5 +163,7 @@ with boundary():
         load_views.every_gpu(inputs, loads[load])
     elif view == FRONTIER:
         frontier_view.show(inputs)
+    elif view == TYPING:
+        typing(found and found[0])
     elif found is not None:
         this_load(*found)
