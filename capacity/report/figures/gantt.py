@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
@@ -25,6 +25,7 @@ FRAMES = 120  # places of the playhead
 ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
 SHARES = [0.62, 0.19, 0.19]  # of the height
+TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: a title, the slider, its words, all
 Event = Mapping[str, Any]
 
 
@@ -40,10 +41,7 @@ class Moment:
     @property
     def words(self) -> str:
         """In a few words."""
-        return (
-            f"{self.time_s:,.2f} s: {self.running:,} in the step, {self.waiting:,} waiting, "
-            f"KV cache {self.kv_fraction:.0%}"
-        )
+        return f"{self.time_s:,.1f} s: {self.running:,} run, {self.waiting:,} wait, KV {self.kv_fraction:.0%}"
 
 
 def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
@@ -75,7 +73,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
             lanes,
         )
     _states(figure, moments)
-    layout(figure, x="", y="", height=640, barmode="overlay")
+    layout(figure, x="", y="", height=720, barmode="overlay")
     figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
     figure.update_yaxes(autorange="reversed", row=1, col=1)
     figure.update_yaxes(rangemode="tozero", row=2, col=1)
@@ -159,73 +157,67 @@ def _states(figure: Any, moments: Sequence[Moment]) -> None:
 
 
 def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
-    """A line through all panels with the engine's state beside it, a slider to move it, and Play."""
+    """A line through all panels, a slider that moves it and says what stands there, and Play."""
     if not moments:
         return
     end_s = moments[-1].time_s
     shown = [_moment_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
-    titles = list(figure.layout.annotations)
-    figure.update_layout(shapes=[_line(0.0)], margin={"b": 20, "t": 60})
+    titles = [note.to_plotly_json() for note in figure.layout.annotations]
+    figure.update_layout(shapes=[_line(0.0)], annotations=[*titles, _said(shown[0])], margin={"t": ABOVE})
     figure.frames = [
-        {"name": str(place), "layout": {"shapes": [_line(at_s)], "annotations": [*titles, _said(moment)]}}
-        for place, (at_s, moment) in enumerate(shown)
+        {
+            "name": str(place),
+            "layout": {"shapes": [_line(moment.time_s)], "annotations": [*titles, _said(moment)]},
+        }
+        for place, moment in enumerate(shown)
     ]
-    figure.update_layout(annotations=[*titles, _said(shown[0][1])])
-    wait_ms = 1e3 * end_s / (FRAMES - 1)
     still = {"mode": "immediate", "transition": {"duration": 0}}
-    figure.update_layout(
-        sliders=[
+    slider = {
+        "x": 0,
+        "len": 1,
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": TITLE, "t": 0},
+        "currentvalue": {"visible": False},
+        "font": {"color": "rgba(0,0,0,0)", "size": 1},  # what stands there is said above it
+        "ticklen": 0,
+        "minorticklen": 0,
+        "bordercolor": NEUTRAL,
+        "bgcolor": NEUTRAL,
+        "steps": [
             {
-                "pad": {"t": 42},
-                "currentvalue": {"visible": False},
-                "bordercolor": NEUTRAL,
-                "steps": [
-                    {
-                        "label": f"{at_s:,.1f}",
-                        "method": "animate",
-                        "args": [[str(place)], {**still, "frame": {"duration": 0, "redraw": True}}],
-                    }
-                    for place, (at_s, _) in enumerate(shown)
-                ],
+                "label": f"{moment.time_s:,.1f}",
+                "method": "animate",
+                "args": [[str(place)], {**still, "frame": {"duration": 0, "redraw": True}}],
             }
+            for place, moment in enumerate(shown)
         ],
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "left",
-                "showactive": False,
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.06,
-                "yanchor": "bottom",
-                "pad": {"t": 0, "r": 8},
-                "buttons": [
-                    {
-                        "label": "Play",
-                        "method": "animate",
-                        "args": [
-                            None,
-                            {**still, "fromcurrent": True, "frame": {"duration": wait_ms, "redraw": True}},
-                        ],
-                    },
-                    {
-                        "label": "Pause",
-                        "method": "animate",
-                        "args": [[None], {**still, "frame": {"duration": 0, "redraw": False}}],
-                    },
-                ],
-            }
+    }
+    play = {**still, "fromcurrent": True, "frame": {"duration": 1e3 * end_s / (FRAMES - 1), "redraw": True}}
+    pause = {**still, "frame": {"duration": 0, "redraw": False}}
+    buttons = {
+        "type": "buttons",
+        "direction": "left",
+        "showactive": False,
+        "bgcolor": "rgba(0,0,0,0)",
+        "bordercolor": NEUTRAL,
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": TITLE + SLIDER + WORDS, "t": 0},
+        "buttons": [
+            {"label": "Play", "method": "animate", "args": [None, play]},
+            {"label": "Pause", "method": "animate", "args": [[None], pause]},
         ],
-    )
+    }
+    figure.update_layout(sliders=[slider], updatemenus=[buttons])
 
 
-def _moment_at(moments: Sequence[Moment], at_s: float) -> tuple[float, Moment]:
-    """The last step that has ended at this instant; before the first, that."""
+def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
+    """As the last step left it that has ended at this instant; before the first, as that."""
     place = bisect_right([moment.time_s for moment in moments], at_s) - 1
-    found = moments[max(place, 0)]
-    return at_s, Moment(
-        time_s=at_s, running=found.running, waiting=found.waiting, kv_fraction=found.kv_fraction
-    )
+    return replace(moments[max(place, 0)], time_s=at_s)
 
 
 def _line(at_s: float) -> dict[str, Any]:
@@ -246,10 +238,11 @@ def _said(moment: Moment) -> dict[str, Any]:
         "text": moment.words,
         "xref": "paper",
         "yref": "paper",
-        "x": 1,
-        "y": 1.06,
-        "xanchor": "right",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
         "yanchor": "bottom",
+        "yshift": TITLE + SLIDER,
         "showarrow": False,
     }
 

@@ -71,8 +71,12 @@ def test_the_playhead_goes_from_the_beginning_to_the_end_as_fast_as_the_run(watc
     assert (places[0], places[-1]) == (0.0, pytest.approx(end_s))
     play = figure.layout.updatemenus[0].buttons[0].args[1]["frame"]["duration"]
     assert play * (FRAMES - 1) == pytest.approx(1e3 * end_s)
-    said = figure.frames[FRAMES // 2].layout.annotations[-1].text
-    assert said.startswith(f"{places[FRAMES // 2]:,.2f} s: ")
+    words = [frame.layout.annotations[-1].text for frame in figure.frames]
+    assert [float(text.partition(" s: ")[0]) for text in words] == pytest.approx(places, abs=0.051)
+    moments = moments_of(answer, events)
+    for at_s, text in list(zip(places, words, strict=True))[1:]:
+        last = [moments[0], *(moment for moment in moments if moment.time_s <= at_s + 1e-9)][-1]
+        assert f"{last.running:,} run, {last.waiting:,} wait" in text
 
 
 def test_a_run_that_took_no_step_has_no_playhead(watched: Any) -> None:
