@@ -1,4 +1,4 @@
-"""Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure.
+"""Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure::
 
 import capacity
 capacity.estimate("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, input_len=1024, output_len=256, concurrency=32)
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
     from capacity.answers.fit import fit as fit
+    from capacity.answers.fit_comparison import compare_fits as compare_fits
     from capacity.answers.frontier import frontier as frontier
     from capacity.answers.gpu_comparison import compare_gpus as compare_gpus
     from capacity.answers.listings import gpus as gpus
@@ -29,10 +30,12 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.answers.records import Fit as Fit
     from capacity.answers.records import Simulation as Simulation
     from capacity.answers.simulate import simulate as simulate
+    from capacity.answers.support import gpu_support as gpu_support
     from capacity.base.errors import CapacityError as CapacityError
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
-    from capacity.deployment.vllm_command import from_vllm as from_vllm
+    from capacity.deployment.launch_command import from_launch as from_launch
+    from capacity.deployment.launch_command import from_vllm as from_vllm
     from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
@@ -51,14 +54,16 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.estimate": ("estimate",),
     "capacity.answers.explain": ("explain",),
     "capacity.answers.fit": ("fit",),
+    "capacity.answers.fit_comparison": ("compare_fits",),
     "capacity.answers.frontier": ("frontier",),
     "capacity.answers.gpu_comparison": ("compare_gpus",),
     "capacity.answers.listings": ("gpus", "models", "use_cases"),
     "capacity.answers.load_sweep": ("load_sweep",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
+    "capacity.answers.support": ("gpu_support",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.deployment.vllm_command": ("from_vllm",),
+    "capacity.deployment.launch_command": ("from_launch", "from_vllm"),
     "capacity.hardware.cost_estimate": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),

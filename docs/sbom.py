@@ -44,20 +44,25 @@ def _installed(name: str) -> Distribution | None:
         return None
 
 
-def bill() -> dict[str, Any]:
-    """The document."""
-    own = distribution(PACKAGE)
-    extras = frozenset(own.metadata.get_all("Provides-Extra") or ()) - {"test", "all"}
+def needed(extras: frozenset[str]) -> dict[str, list[str]]:
+    """What the package with these extras needs, directly or not, and what each of those needs itself."""
     depends: dict[str, list[str]] = {}
     waiting: list[tuple[str, frozenset[str]]] = [(PACKAGE, extras)]
     while waiting:
         name, asked = waiting.pop()
         if name in depends:
             continue
-        found = distribution(name)
-        wanted = sorted(set(needs(found, asked)), key=lambda pair: pair[0])
+        wanted = sorted(set(needs(distribution(name), asked)), key=lambda pair: pair[0])
         depends[name] = sorted({each for each, _ in wanted})
         waiting += wanted
+    return depends
+
+
+def bill() -> dict[str, Any]:
+    """The document."""
+    own = distribution(PACKAGE)
+    extras = frozenset(own.metadata.get_all("Provides-Extra") or ()) - {"test", "docs", "all"}
+    depends = needed(extras)
     components = {name: _component(distribution(name)) for name in sorted(depends)}
     return {
         "bomFormat": "CycloneDX",

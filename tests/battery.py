@@ -44,6 +44,7 @@ VERBS = {  # a short question of each verb
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
+    "from-launch": "'vllm serve m' --gpu h100", "use-cases": "",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
     "dashboard": "--host nowhere.invalid",
 }  # fmt: skip
@@ -70,7 +71,7 @@ FILE_OF = {  # how a command line takes the text of a parser
     "API prices": f"cost {SMALL} {LOAD} --price 2 --api-price-file {{}}",
     "trace": f"simulate {SMALL} --trace {{}}",
     "scenario": "schedule {}",
-    "vLLM command": "from-vllm TEXT --gpu h100",
+    "vLLM command": "from-launch TEXT --gpu h100",
     "speculative config": f"simulate {SMALL} {LOAD} --speculative-config TEXT",
     "KV transfer config": f"fit {SMALL} --kv-transfer-config TEXT",
     "service levels": f"simulate {SMALL} {LOAD} --slo TEXT",

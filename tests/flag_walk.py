@@ -40,12 +40,14 @@ VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
     "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
-    "enable-expert-parallel": "on", "enable-prefix-caching": "off", "end-request-rate": "30", "enforce-eager": "on",
+    "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
+    "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
     "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",
@@ -89,6 +91,8 @@ VALUES = {
 }  # fmt: skip
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
     "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
+    "decode-context-parallel-size": "qwen3-30b-a3b --gpu h100 -tp 8 --isl 600 --osl 20 "
+    "--request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
         ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),
@@ -105,6 +109,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     ),
 }  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question
+    "cache-salts": "--random-prefix-len 512", "priority-shares": "--scheduling-policy priority --max-num-seqs 1",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",

@@ -1,7 +1,7 @@
 """Tensors of a GPU without one: torch's own shape rules run every operator, Triton's launches are taken down.
 
 A CPU build of torch has everything but indexing for them (it wants the GPU's device guard), so indexing is spelt out in
-operators here.
+operators here. A CUDA build asks the driver before it chooses FlashAttention: its shapes are told here, too.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
-NOT_LINKED = "not linked with support for cuda"
+NO_CARD = (  # what builds of torch say where there is no card: a CPU build, then CUDA builds from 2.6 on
+    "not linked with support for cuda",
+    "No available kernel",
+    "CUDA driver version is insufficient",
+    "Found no NVIDIA driver",
+)
 CONVERSIONS = {
     torch.Tensor.float: torch.float32,
     torch.Tensor.double: torch.float64,
@@ -44,10 +50,20 @@ class SpeltIndexing(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         except RuntimeError as error:
-            if NOT_LINKED not in str(error):
+            if not any(sentence in str(error) for sentence in NO_CARD):
                 raise
+            if func is functional.scaled_dot_product_attention:
+                return attended(*args, **(kwargs or {}))
             name = {"__invert__": "bitwise_not"}.get(func.__name__, func.__name__)
             return getattr(aten, name)(*args, **(kwargs or {}))
+
+
+def attended(q: Any, k: Any, v: Any, *, enable_gqa: bool = False, **_: Any) -> Any:
+    """What FlashAttention gives, in shapes, once it has been offered what it takes: half precision, one width."""
+    assert {part.dtype for part in (q, k, v)} <= {torch.bfloat16, torch.float16}
+    assert q.shape[-1] == k.shape[-1] == v.shape[-1] <= 256
+    assert (q.shape[1] == k.shape[1]) or (enable_gqa and q.shape[1] % k.shape[1] == 0)
+    return aten.empty_like(q)
 
 
 def indexed(x: Any, index: Any) -> Any:
@@ -115,6 +131,7 @@ def gpu_shapes(monkeypatch: Any, *, capability: tuple[int, int] = (9, 0)) -> Ite
     monkeypatch.setattr(torch, "Generator", NoGenerator)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: capability)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _=None: card)
+    monkeypatch.setattr(torch.backends.cuda, "can_use_flash_attention", lambda *_: False)  # asks the driver
     paged._splits.cache_clear()
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode())

@@ -25,7 +25,7 @@ TRUE_GEMM = SimpleNamespace(  # what is not fitted is as in the profile
     bandwidth_fraction=0.8,
     sharpness=3.0,
     fixed_s=4e-6,
-    per_k_s=BASE_GEMM.per_k_s,
+    per_k_s=6e-10,
     quantize_fraction=None,
 )
 
@@ -43,7 +43,11 @@ TRUE_DECODE = SimpleNamespace(
 
 def gemm_cases() -> list[Case]:
     shapes = [(4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336)]
-    return [make_case("gemm", "bf16", m=m, n=n, k=k) for m in (1, 8, 64, 256, 1024, 8192) for n, k in shapes]
+    return [
+        make_case("gemm", "bf16", m=m, n=n, k=k)
+        for m in (1, 8, 64, 256, 512, 1024, 2048, 8192)
+        for n, k in shapes
+    ]
 
 
 def decode_cases() -> list[Case]:

@@ -135,8 +135,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "scenario": Parser(_schedules, (json.dumps(scenario()), json.dumps({"spec": scenario(), "name": "a"}))),
     "vLLM command": Parser(
-        lambda text: capacity.from_vllm(text, gpu="h100"),
+        lambda text: capacity.from_launch(text, gpu="h100"),
         (
+            "python -m sglang.launch_server --model-path m --tp 8 --dp 4 --enable-dp-attention",
+            "MODEL_ID=m text-generation-launcher --num-shard 2 --quantize eetq --speculate 3",
+            "llama-server -m m-Q4_K_M.gguf -c 32768 -np 4 -ctk q8_0 -ctv q8_0 --split-mode row -ts 1,1",
+            "OLLAMA_NUM_PARALLEL=2 ollama run llama3.1:8b-q8_0",
+            "trtllm-serve m --tp_size 2 --max_batch_size 64 --kv_cache_free_gpu_memory_fraction 0.9",
             "vllm serve meta-llama/Llama-3.2-1B -tp 2 --max-model-len 4096 --enforce-eager",
             "docker run --gpus all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --kv-cache-dtype=fp8",
             'vllm serve m --speculative-config \'{"method": "ngram", "num_speculative_tokens": 3}\'',

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
-from capacity.model import load_model
+from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import scheme_for
-from capacity.step import decode_shape, prefill_shape
+from capacity.step import StepCost, decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime, StepSetting
 
@@ -63,3 +64,17 @@ def steps(
         **more,  # type: ignore[arg-type]
     )
     return StepModel(setting)
+
+
+def steps_of(model: ModelSpec, *, tp: int = 1) -> StepModel:
+    """Of any model, on H100s without host time."""
+    setting = StepSetting(model=model, profile=load_profile("h100"), tensor_parallel_size=tp, host=NO_HOST)
+    return StepModel(setting)
+
+
+def flops_by_name(cost: StepCost) -> Counter[str]:
+    """Of operators of one name together: they may have several shapes."""
+    found: Counter[str] = Counter()
+    for operator in cost.operators:
+        found[operator.name] += operator.flops  # type: ignore[assignment]
+    return found

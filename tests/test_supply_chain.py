@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -46,3 +47,25 @@ def test_the_bill_of_materials_names_what_is_installed() -> None:
     for line in bill["dependencies"]:
         assert {line["ref"], *line["dependsOn"]} <= known
     assert named["numpy"]["purl"] == f"pkg:pypi/numpy@{named['numpy']['version']}"
+
+
+def test_the_constraints_name_one_version_of_each_dependency_within_its_bounds() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    names = {re.sub(r"[-_.]+", "-", each.name).lower(): each for each in requirements()}
+    for name, requirement in names.items():
+        if name not in ("torch", "nvidia-ml-py"):  # whoever knows the machine chooses these
+            assert requirement.specifier.contains(pinned[name]), requirement
+    assert f"{PROJECT['name']} {PROJECT['version']}" in lines[0]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_what_contributors_are_told_of_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:capacity|docs|tests|benchmarks|hardware_profiles)/[\w/.-]+)`", text))
+    named -= {"hardware_profiles/NAME.toml", "capacity/deployment/engines/ENGINE.toml"}
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == []

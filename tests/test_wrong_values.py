@@ -34,6 +34,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "explain": ((SMALL,), {**POOL, **LENGTHS, "batch_size": 2}),
     "fit": ((SMALL,), POOL),
     "frontier": ((SMALL,), {**LENGTHS, "gpus": ("h100",), "loads": (1,)}),
+    "from_launch": (("vllm serve meta-llama/Llama-3.2-1B",), POOL),
     "from_vllm": (("vllm serve meta-llama/Llama-3.2-1B",), POOL),
     "gpus": ((), {}),
     "kv": (((SMALL,),), {"contexts": (4096,)}),

@@ -12,6 +12,7 @@ from capacity.answers.load_point import LoadPoint
 from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
 from capacity.model.quantization import known_quantizations
+from capacity.report.display import rate_and_interval, usd_text
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.frontier import line_name
 from capacity_app import parts, state
@@ -97,8 +98,8 @@ def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
     rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
     words = [
         f"{verb} {line_name(line)}, {point.load:,.0f} in flight".strip(),
-        *([] if rate is None else [f"{rate.value:,.0f} tokens/s per GPU"]),
-        *([] if price is None else [f"${price.value:,.3f} per 1M output tokens"]),
+        *([] if rate is None else [f"{rate_and_interval(rate)[0]} tokens/s per GPU"]),
+        *([] if price is None else [f"{usd_text(price)} per 1M output tokens"]),
     ]
     return f'<a style="color: inherit" href="{escape(href)}">{escape(": ".join(words[:2]))}</a>' + escape(
         "".join(f", {word}" for word in words[2:])

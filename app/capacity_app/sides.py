@@ -18,6 +18,7 @@ from capacity.hardware import profile_names
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
 from capacity.planning.diff import Diff
+from capacity.report.comparisons import difference_and_interval
 from capacity.report.display import Units
 from capacity.report.sides import change_text, settings_text, side_rows
 from capacity_app import parts
@@ -207,10 +208,10 @@ def beside(
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     loads = [name for name in LOADS if name in current.options]
     if current.of(TRAFFIC) == first.of(TRAFFIC) and loads != ["batch_size"] and current != first:
-        _paired(first, current, here, units)
+        _paired(first, current, here)
 
 
-def _paired(first: Side, current: Side, here: str, units: Units) -> None:
+def _paired(first: Side, current: Side, here: str) -> None:
     """The same arrivals through both, as `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
@@ -221,8 +222,8 @@ def _paired(first: Side, current: Side, here: str, units: Units) -> None:
     rows = [
         {
             "": difference.metric.upper(),
-            f"{here} less A, mean": units.time_text(difference.mean_s),
-            "95 % interval": f"{units.time_text(difference.low_s)} to {units.time_text(difference.high_s)}",
+            f"{here} less A, mean, ms": difference_and_interval(difference)[0],
+            "95 % interval": difference_and_interval(difference)[1],
             "outside": "yes" if difference.significant else "no: it holds 0",
             f"sooner with {here}": f"{difference.faster_fraction:.0%}",
         }

@@ -99,9 +99,12 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     """Between engines that prefill and engines that decode: each GPU has its own link, and the slower side counts.
 
-    Raises InvalidInput where a GPU has no such link.
+    Of data-parallel ranks each has the links of its own GPUs. Raises InvalidInput where a GPU has no such link.
     """
-    links = [(_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus) for pool in pools]
+    links = [
+        (_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus // pool.lockstep_ranks)
+        for pool in pools
+    ]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
         bytes_per_token=max(pool.memory.kv_bytes_per_token for pool in pools),

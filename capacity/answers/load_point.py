@@ -11,7 +11,7 @@ from capacity.answers.estimate import estimate_of
 from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
-from capacity.hardware import load_profile
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.pool.drafting.token_steps import TokenSteps
@@ -164,6 +164,13 @@ class Sized:
     refused: InvalidInput | None = None  # where not even the question can be put to this pool
 
 
+def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tuple[int, ...]:
+    """Tensor-parallel sizes of one GPU, the least first: the pool's own where it says one, else those within a node."""
+    if "tensor_parallel_size" in pool.model_fields_set:
+        return (pool.tensor_parallel_size,)
+    return tensor_parallel_sizes(model, largest_tensor_parallel_size(profile))
+
+
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> Sized:
@@ -171,13 +178,10 @@ def smallest_pool(
     where it says one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
-    own = "tensor_parallel_size" in pool.model_fields_set
-    most = largest_tensor_parallel_size(profile)
-    sizes: Iterable[int] = (pool.tensor_parallel_size,) if own else tensor_parallel_sizes(model, most)
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
     refused: InvalidInput | None = None
-    for size in sizes:
+    for size in sizes_to_try(pool, model, profile):
         sized = pool.model_copy(update={"tensor_parallel_size": size})
         try:
             resolved = resolve(model, sized, profiles=profiles)

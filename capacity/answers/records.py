@@ -12,6 +12,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
 
 if TYPE_CHECKING:
+    from capacity.answers.priority_classes import PriorityClass
     from capacity.simulator import SimulationResult
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.replications import Replications
@@ -181,8 +182,8 @@ class Estimate(Fit):
     none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
     `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
     prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
-    has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request on
-    average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
+    has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request
+    on average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
     """
 
@@ -300,6 +301,9 @@ class Simulation(AnswerRecord):
     step_bounds: tuple[BoundTime, ...] = ()
     predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
     cost: CostEstimate | None = None  # of the load that the steady part shows
+    priorities: tuple[
+        PriorityClass, ...
+    ] = ()  # classes of requests, the first served first; empty: all alike
 
     @property
     def mean_ttft_ms(self) -> Quantity | None:
@@ -334,6 +338,7 @@ class Simulation(AnswerRecord):
             "goodput": None if self.goodput is None else asdict(self.goodput),
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
+            "priorities": [asdict(each) for each in self.priorities],
             "prediction_intervals": {
                 name: None if found is None else {"low": found.low, "high": found.high}
                 for name, found in {"mean_ttft_ms": None, "mean_tpot_ms": None, **self.predicted_ms}.items()
@@ -367,7 +372,7 @@ class Simulation(AnswerRecord):
             **{key: {"type": ["object", "null"]} for key in ("goodput", "cost")},
             "replications": {"type": ["object", "null"]},
             "time_parts": {"type": ["object", "null"]},
-            "step_bounds": {"type": "array", "items": {"type": "object"}},
+            **{key: {"type": "array", "items": {"type": "object"}} for key in ("step_bounds", "priorities")},
             "prediction_intervals": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }

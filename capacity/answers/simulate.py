@@ -20,6 +20,7 @@ from capacity.answers.engine_setup import (
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length
+from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
@@ -127,6 +128,7 @@ def simulate(
         answer,
         cost=_cost(price, pools, service, requests, run, verdict),
         replications=replicated,
+        priorities=priority_classes(requests, run.records),
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,

@@ -23,6 +23,7 @@ from capacity.base.foreign import printable_values
 
 FileKind = Literal[
     "a model configuration",
+    "a safetensors index",
     "a hardware profile",
     "a deployment",
     "a sweep",
@@ -37,6 +38,7 @@ MOST_BYTES: Mapping[
     FileKind, int
 ] = {  # uncompressed; the largest of each kind that is known, several times over
     "a model configuration": 1_000_000,
+    "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
     "a deployment": 1 << 18,
     "a sweep": 1 << 18,

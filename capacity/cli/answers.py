@@ -12,6 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     LIST_FORMATS,
     EngineLoopOption,
+    FormatOption,
     ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
@@ -26,7 +27,7 @@ from capacity.cli.options import (
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
-PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
+PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 DETAILED = (*MODEL_AND_PLACE, "detail")
 
@@ -43,9 +44,39 @@ def register(app: typer.Typer) -> None:
         plain_verb(app, function)
 
 
-def fit(question: Question) -> None:
-    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests."""
-    answer = capacity.fit(request_of(question), profiles=question.profiles, download=question.download)
+def fit(
+    question: Question,
+    *,
+    price_tier: Annotated[
+        str | None,
+        typer.Option(
+            "--price-tier", help="Without a GPU, or --gpu all: prices to sort by; default on-demand."
+        ),
+    ] = None,
+) -> None:
+    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests.
+
+    Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
+    """
+    from capacity.answers.gpu_comparison import EVERY_GPU
+
+    if "gpu" not in question.flags and question.deployment is None:
+        question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
+    request = request_of(question)
+    if request.pools[0].gpu == EVERY_GPU:
+        compared = capacity.compare_fits(
+            request,
+            price_tier=price_tier or "on-demand",
+            profiles=question.profiles,
+            download=question.download,
+        )
+        show_answer(compared, question.format)
+        if not any(point.fits for point in compared.rows):
+            raise typer.Exit(1)
+        return
+    if price_tier is not None:
+        raise InvalidInput(f"--price-tier {price_tier} needs --gpu all: one GPU has no order")
+    answer = capacity.fit(request, profiles=question.profiles, download=question.download)
     show_answer(answer, question.format)
     if not answer.fits:
         raise typer.Exit(1)
@@ -105,7 +136,7 @@ def explain(
         return
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
-    on_a_gpu = question.deployment or question.from_vllm or "gpu" in question.flags
+    on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))
@@ -231,10 +262,23 @@ def models(format: ListFormatOption = "table") -> None:
     show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
 
 
-def gpus(format: ListFormatOption = "table", profiles: ProfilesOption = None) -> None:
-    """The GPU profiles, with memory, bandwidth and dense compute rates."""
+def gpus(
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    support: Annotated[
+        bool,
+        typer.Option("--support", help="Which engine runs which weight format where, and how well known."),
+    ] = False,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
+) -> None:
+    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them."""
     from capacity.report import tables as report
 
+    if gpu is not None and not support:
+        raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
+    if support:
+        show_answer(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
+        return
     show(report.listing(capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"))
 
 

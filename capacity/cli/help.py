@@ -36,11 +36,11 @@ CHAT = "--input-len 1024 --output-len 256"
 
 PAGES = {
     "fit": Page(
-        f"{ENGINE} gpu-memory-utilization from-vllm download format",
+        f"{ENGINE} gpu-memory-utilization from-launch download format",
         (
             "fit gpt-oss-120b --gpu h200",
             "fit llama-3.1-70b --gpu a100 -tp 2 -q awq --max-model-len 32k",
-            "fit --from-vllm 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
+            "fit --from-launch 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384' --gpu l4",
         ),
     ),
     "estimate": Page(
@@ -167,6 +167,13 @@ PAGES = {
     ),
     "sweep": Page(
         "", ("sweep sweep.toml --store results", "sweep sweep.toml --store results --export points.csv")
+    ),
+    "from-launch": Page(
+        "",
+        (
+            "from-launch 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",
+            "from-launch 'text-generation-launcher --model-id Qwen/Qwen3-32B --num-shard 2' --gpu h100",
+        ),
     ),
     "from-vllm": Page(
         "", ("from-vllm 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",)

@@ -67,12 +67,17 @@ def _repeated(arguments: list[str]) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _version(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and that of the data.")
+    ] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
 
+        from capacity.answers.data_version import data_version
+
         show(f"llm-capacity {installed('llm-capacity')}")
+        show(str(data_version()))
         raise typer.Exit(0)
     if context.invoked_subcommand is None:
         show(context.get_help())

@@ -38,8 +38,14 @@ WriteOption = Annotated[
 ]
 DetailOption = Annotated[bool, typer.Option("--detail", help="All tables, not one screen of them.")]
 ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
-VllmOption = Annotated[
-    str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
+LaunchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-launch",
+        "--from-vllm",
+        help="Take model and engine from a pasted line that launches a server, or from its file: vllm serve, "
+        "sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, ollama.",
+    ),
 ]
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
+PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
 PEAK_TO_MEAN = 1.6
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
     for function in (curve, tornado, advise):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
-    for alone in (diff, sweep, from_vllm):
+    for alone in (diff, sweep, from_launch, from_vllm):
         plain_verb(app, alone)
 
 
@@ -271,17 +271,22 @@ def sweep(
         raise typer.Exit(2)
 
 
-def from_vllm(
-    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+def from_launch(
+    command: Annotated[
+        str, typer.Argument(help="A pasted line that launches a server, in quotes, or its file.")
+    ],
     gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """Read a pasted `vllm serve ...` as a deployment file, which every verb takes by --deployment."""
+    """Read a line that launches a server (vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp, Ollama) as a deployment file,
+    which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
+    from capacity.deployment.launch_command import read_launch
     from capacity.deployment.reading import unread
-    from capacity.deployment.vllm_command import read_vllm_command
 
-    read = read_vllm_command(command)
+    read = read_launch(command)
+    if not read.model:
+        raise InvalidInput("the line names no model: paste the whole of it")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     note_command(read)
     pool = deployment.pools[0]
@@ -290,6 +295,15 @@ def from_vllm(
         show(to_toml(deployment))
     else:
         write(output, to_toml(deployment))
+
+
+def from_vllm(
+    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+    gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
+    output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
+) -> None:
+    """The same as `from-launch`, by its older name."""
+    from_launch(command, gpu, output)
 
 
 def listed(value: Any) -> Sequence[str]:

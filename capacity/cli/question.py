@@ -12,7 +12,7 @@ from capacity.cli.options import dashed, say
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
-    from capacity.deployment.vllm_command import VllmCommand
+    from capacity.deployment.launched import LaunchCommand
 
     AnySpec = TypeVar("AnySpec", bound=Spec)
 
@@ -29,7 +29,7 @@ class Question:
     format: str = "table"
     detail: bool = False
     deployment: str | None = None
-    from_vllm: str | None = None
+    from_launch: str | None = None
     write_deployment: str | None = None
     profiles: str | None = None
     download: bool = False
@@ -59,7 +59,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     from capacity.deployment.reading import refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
-    pasted_model, pasted = pasted_command(question.from_vllm)
+    pasted_model, pasted = pasted_command(question.from_launch)
     pool = {**pasted, **question.of(Pool)}
     pools = () if stored is None else stored.pools
     if pool and len(pools) > 1:
@@ -72,7 +72,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     if model is None:
         raise InvalidInput(
             "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
-            "or --from-vllm 'vllm serve ...'"
+            "or --from-launch 'vllm serve ...'"
         )
     traffic, service, cost = (stored.traffic, stored.service, stored.cost) if stored else (None, None, None)
     first = over(Pool, pools[0] if pools else None, pool, as_flags=as_flags)
@@ -108,17 +108,17 @@ def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags
 
 
 def pasted_command(text: str | None) -> tuple[str | None, Fields]:
-    """Model and pool fields of a pasted `vllm serve ...`; on stderr, what of it is ignored."""
+    """Model and pool fields of a pasted launch line; on stderr, what of it is ignored."""
     if text is None:
         return None, {}
-    from capacity.deployment.vllm_command import read_vllm_command
+    from capacity.deployment.launch_command import read_launch
 
-    command = read_vllm_command(text)
+    command = read_launch(text)
     note_command(command)
     return command.model, command.fields
 
 
-def note_command(command: VllmCommand) -> None:
+def note_command(command: LaunchCommand) -> None:
     """On stderr, what of a pasted command is not read, and why."""
     note("ignored, as no answer depends on it", command.ignored)
     note("not modelled", command.not_modelled)

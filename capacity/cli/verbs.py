@@ -27,7 +27,7 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
     "format": (common.FormatOption, "table"),
     "detail": (common.DetailOption, False),
     "deployment": (common.DeploymentOption, None),
-    "from_vllm": (common.VllmOption, None),
+    "from_launch": (common.LaunchOption, None),
     "write_deployment": (common.WriteOption, None),
     "profiles": (common.ProfilesOption, None),
     "download": (common.DownloadOption, False),

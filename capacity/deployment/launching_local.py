@@ -7,6 +7,7 @@ what was simulated, the limit is written.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 
@@ -14,12 +15,38 @@ from capacity.deployment.engines import LimitRule, find_engine
 from capacity.deployment.launch import PORT, Launch, above, checkpoint_notes, flag_words
 from capacity.deployment.pool import Pool
 
-GGUF = "MODEL.gguf"
 DTYPES = {"half": "float16", "float": "float32"}
-TGI_FORMATS = {"fp8": "fp8", "bitsandbytes": "bitsandbytes", "nf4": "bitsandbytes-nf4"}  # made while loading
+TGI_FORMATS = {  # made while loading
+    "fp8": "fp8",
+    "llm-int8": "bitsandbytes",
+    "nf4": "bitsandbytes-nf4",
+    "int8-weight-only": "eetq",
+}
+TGI_CHECKPOINTS = {
+    "awq": "awq",
+    "gptq": "gptq",
+    "int4": "awq",
+    "w4a16": "gptq",
+}  # of checkpoints in that format
 WAITING = 100_000  # requests that may wait: by default TGI turns away all beyond 128, Ollama all beyond 512
 GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
 GGML_ALL_LAYERS = 999
+
+
+_GGUF_KIND = re.compile(r"(?:^|[-._/])(i?q\d_\w+?|mxfp4)(?=$|[-.])", re.IGNORECASE)
+
+
+def gguf_file(pool: Pool) -> str:
+    """A GGUF file's name in the usual form, which says its format."""
+    kind = "F16" if pool.quantization is None else pool.quantization.removeprefix("gguf-").upper()
+    return f"MODEL-{kind}.gguf"
+
+
+def format_of_gguf(name: str) -> str | None:
+    """The weight format that a GGUF file's name, or an Ollama tag, says; None: 16 bit, or nothing."""
+    found = _GGUF_KIND.search(name)
+    kind = None if found is None else found[1].lower()
+    return kind if kind in (None, "mxfp4") else f"gguf-{kind}"
 
 
 def _defaults(pool: Pool) -> LimitRule:
@@ -41,7 +68,10 @@ def _tgi(model_id: str, pool: Pool) -> Launch:
     flags = [
         ("--model-id", model_id),
         ("--num-shard", pool.tensor_parallel_size),
-        ("--quantize", TGI_FORMATS.get(pool.quantization or "")),
+        (
+            "--quantize",
+            TGI_FORMATS.get(pool.quantization or "", TGI_CHECKPOINTS.get(pool.quantization or "")),
+        ),
         ("--dtype", _dtype(pool)),
         ("--kv-cache-dtype", None if cache == "auto" else cache),
         ("--max-input-tokens", None if length is None else length - 1),
@@ -71,10 +101,11 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
     split = "row" if pool.tensor_parallel_size > 1 else "layer" if pool.pipeline_parallel_size > 1 else "none"
     cache = GGML_CACHES.get(pool.kv_cache_dtype)
     flags = [
-        ("--model", GGUF),
+        ("--model", gguf_file(pool)),
         ("--alias", model_id),
         ("--n-gpu-layers", GGML_ALL_LAYERS),
         ("--split-mode", split),
+        ("--tensor-split", None if split == "none" else ",".join("1" * pool.num_gpus)),
         ("--parallel", slots),
         ("--ctx-size", None if length is None else length * slots),
         ("--batch-size", pool.max_num_batched_tokens or _defaults(pool).max_num_batched_tokens),
@@ -89,8 +120,7 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
 
 
 def _gguf_note(pool: Pool) -> str:
-    kind = "16-bit" if pool.quantization is None else pool.quantization.removeprefix("gguf-")
-    return f"{GGUF}: put the model's GGUF file ({kind}) in its place"
+    return f"{gguf_file(pool)}: put the model's GGUF file in that format in its place"
 
 
 def _ollama(model_id: str, pool: Pool) -> Launch:
@@ -102,11 +132,12 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
         ("OLLAMA_KEEP_ALIVE", -1),
         ("OLLAMA_MAX_QUEUE", WAITING),
         ("OLLAMA_SCHED_SPREAD", 1 if pool.num_gpus > 1 else None),
+        ("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(pool.num_gpus))) if pool.num_gpus > 1 else None),
         ("OLLAMA_KV_CACHE_TYPE", cache),
         ("OLLAMA_FLASH_ATTENTION", None if cache is None else 1),
     ]
     budget = pool.max_num_batched_tokens or _defaults(pool).max_num_batched_tokens
-    model = [f"FROM ./{GGUF}", f"PARAMETER num_batch {budget}"]
+    model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", f"PARAMETER num_batch {budget}"]
     if (length := _length(pool)) is not None:
         model.append(f"PARAMETER num_ctx {length}")
     name = shlex.quote(model_id.rpartition("/")[2].lower())

@@ -90,9 +90,9 @@ class Pool(Spec):
     )
     scheduling_policy: Literal["fcfs", "priority"] = flag(
         "fcfs",
-        "Order of waiting requests; a trace may have priorities.",
+        "Order of waiting requests: priorities are --priority-shares, or a trace's.",
         read_by="schedule",
-        needs=Need("trace"),
+        needs=(Need("trace"), Need("priority_shares")),
     )
     watermark: float = flag(
         0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1, read_by="schedule"
@@ -153,6 +153,7 @@ class Pool(Spec):
         read_by="schedule",
         needs=Need("kv_offloading_disk_size"),
     )
+    enable_lora: bool = flag(False, "LoRA adapters: --max-loras 1, unless that says more.", read_by="limits")
     max_loras: int | None = flag(
         None,
         "LoRA adapters on the GPU, and in a step, at most (vLLM); default: none.",
@@ -244,7 +245,14 @@ class Pool(Spec):
         None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
     )
     decode_context_parallel_size: int = flag(
-        1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
+        1,
+        "GPUs of a tensor-parallel group that share the context of a decode, where KV heads are too few for them.",
+        "-dcp",
+        "--dcp",
+        "--dcp-size",
+        ge=1,
+        le=4096,
+        needs=Need("tensor_parallel_size"),
     )
     structured_output: Literal["none", "cached", "each"] = flag(
         "none",
@@ -306,19 +314,12 @@ class Pool(Spec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
-        return with_way(_without_json(fields)) if isinstance(fields, dict) else fields
+        return _with_slots(with_way(_without_json(fields))) if isinstance(fields, dict) else fields
 
     @field_validator("speculator")
     @classmethod
     def _one_name(cls, value: str | None) -> str | None:
         return None if value is None else drafting_name(value)
-
-    @field_validator("decode_context_parallel_size")
-    @classmethod
-    def _one_context(cls, value: int) -> int:
-        if value > 1:
-            raise ValueError("decodes that share a context are not modelled: leave it out")
-        return value
 
     @field_validator("speculative_config", "kv_transfer_config")
     @classmethod
@@ -352,6 +353,14 @@ class Pool(Spec):
     def num_gpus(self) -> int:
         """GPUs of one engine of this pool, all its data-parallel ranks included."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+
+def _with_slots(fields: JsonObject) -> JsonObject:
+    """`enable_lora` as the slots that it means: vLLM's default is one."""
+    if fields.get("enable_lora") is not True:
+        return fields
+    plain = {name: value for name, value in fields.items() if name != "enable_lora"}
+    return plain if plain.get("max_loras") is not None else plain | {"max_loras": 1}
 
 
 def _without_json(fields: JsonObject) -> JsonObject:

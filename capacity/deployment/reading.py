@@ -56,6 +56,7 @@ WITHOUT: Mapping[Part, str] = {
 OF_ITS_OWN = {("curve", "rate"): "--rates"}  # a question's own word for what it does not read
 STANDS_FOR = {  # options that say several fields at once
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
+    "enable_lora": ("max_loras",),
     "kv_transfer_config": ("role", "kv_offloading_size"),
     "requests_per_day": ("request_rate",),
 }

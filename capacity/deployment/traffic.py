@@ -12,6 +12,7 @@ from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
+from capacity.deployment.priorities import priority_shares
 from capacity.deployment.use_cases import USE_CASES, filled_fields, find_use_case
 
 SECONDS_PER_DAY = 86_400
@@ -54,6 +55,18 @@ class Traffic(Spec):
     )
     adapter_skew: float = flag(
         0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_adapters")
+    )
+    priority_shares: str | None = flag(
+        None,
+        "Priorities of requests and their shares, as 0:0.2,1:0.8: the lower is served first.",
+        needs=Need("scheduling_policy", ("priority",)),
+    )
+    cache_salts: int | None = flag(
+        None,
+        "Tenants, whose prefixes are cached apart (cache_salt): each request is one's, each conversation all of one's.",
+        ge=1,
+        le=1 << 24,
+        needs=(Need("random_prefix_len"), Need("turns"), Need("trace")),
     )
     images_per_prompt: int = flag(
         0,
@@ -259,6 +272,13 @@ class Traffic(Spec):
             return fields
         others = {name: value for name, value in fields.items() if name != "requests_per_day"}
         return {**others, "request_rate": per_day / SECONDS_PER_DAY}
+
+    @field_validator("priority_shares")
+    @classmethod
+    def _shares(cls, value: str | None) -> str | None:
+        if value is not None:
+            priority_shares(value)
+        return value
 
     @field_validator("requests_per_day")
     @classmethod

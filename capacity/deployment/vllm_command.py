@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
-import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import get_args
 
-from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import vllm_flags
-from capacity.deployment.building import build
-from capacity.deployment.file import DeploymentFile
+from capacity.deployment.launched import OPTION, LaunchCommand, is_flag, words_of
 from capacity.deployment.pool import Pool
 
 SPELLINGS = {
@@ -32,48 +28,14 @@ LORA_FIELDS = {"max_loras", "max_cpu_loras", "max_lora_rank"}
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VllmCommand:
-    """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
-
-    `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not vLLM's as far
-    as this package knows.
-    """
-
-    model: str
-    fields: dict[str, str | bool]
-    ignored: tuple[str, ...]
-    not_modelled: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-
-    def pool(self, gpu: str) -> Pool:
-        """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
-        return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
-
-
-@checked
-def from_vllm(command: str, *, gpu: str) -> DeploymentFile:
-    """The deployment of a pasted `vllm serve ...` on `gpu`, which every question takes in place of a model.
-
-    Warns of flags that would change an answer and are not modelled. Raises InvalidInput, as `read_vllm_command`, and
-    for a flag that is none of vLLM's.
-    """
-    read = read_vllm_command(command)
-    if read.unknown:
-        raise InvalidInput(f"no flags of vLLM: {', '.join(read.unknown)}")
-    if read.not_modelled:
-        warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
-    return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-
-
-def read_vllm_command(text: str) -> VllmCommand:
+def read_vllm_command(text: str) -> LaunchCommand:
     """`vllm serve MODEL --flag ...`, `python -m vllm.entrypoints.openai.api_server --model MODEL ...`, or `docker run`.
 
     Line continuations, lines of comment, environment settings before the command, underscores and `--flag=value` are
     understood.
     Raises InvalidInput where it is neither, or names no model.
     """
-    arguments, engine = _after_program(_words(text))
+    arguments, engine = _after_program(words_of(text))
     read = _Read(fields={} if engine is None else {"engine": engine})
     while arguments:
         word = arguments.popleft()
@@ -88,7 +50,7 @@ def read_vllm_command(text: str) -> VllmCommand:
                 value = arguments.popleft()
             read.switch(word, switch, on=name == switch and value.lower() not in ("false", "0"))
         else:
-            if not equals and arguments and not _is_flag(arguments[0]):
+            if not equals and arguments and not is_flag(arguments[0]):
                 value = arguments.popleft()
             read.value(flag, name, value)
     return read.command()
@@ -113,9 +75,8 @@ class _Read:
 
     def switch(self, word: str, name: str, *, on: bool) -> None:
         """A flag without a value."""
-        if name == "enable_lora":
-            self.lora = on
-        elif name in SWITCHES:
+        self.lora |= name == "enable_lora" and on
+        if name in SWITCHES:
             self.fields[name] = on
         else:
             self.other(name, word)
@@ -138,17 +99,15 @@ class _Read:
         else:
             self.unknown.append(text + _near(name))
 
-    def command(self) -> VllmCommand:
+    def command(self) -> LaunchCommand:
         """All of it. Raises InvalidInput without a model."""
         if not self.model:
-            raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
-        if self.lora:
-            self.fields.setdefault("max_loras", "1")  # vLLM's default
-        else:  # of no effect without it
+            raise InvalidInput(f"{OPTION} names no model: paste the whole `vllm serve MODEL ...`")
+        if not self.lora:  # these are of no effect without it
             for name in sorted(LORA_FIELDS.intersection(self.fields)):
                 flag = f"--{name.replace('_', '-')} {self.fields.pop(name)}"
                 self.not_modelled.append(f"{flag} (--enable-lora is not on)")
-        return VllmCommand(
+        return LaunchCommand(
             model=self.model,
             fields=self.fields,
             ignored=tuple(self.ignored),
@@ -161,14 +120,6 @@ class _Read:
 _FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}
 
 
-def _words(text: str) -> list[str]:
-    lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
-    try:
-        return shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
-    except ValueError as error:
-        raise InvalidInput(f"--from-vllm cannot be split into words: {str(error).lower()}") from None
-
-
 def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
     """The arguments, and the engine that an image's tag names."""
     for place in range(len(words)):
@@ -177,7 +128,7 @@ def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
         image, _, tag = words[place].rpartition("/")[2].partition(":")
         if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
             return deque(words[place + 1 :]), _engine_of(tag)
-    raise InvalidInput("--from-vllm must hold `vllm serve MODEL ...`")
+    raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
 
 
 def _engine_of(tag: str) -> str | None:
@@ -190,7 +141,3 @@ def _near(name: str) -> str:
     """The flag that an unknown one is a slip of the pen from, if any."""
     close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
-
-
-def _is_flag(word: str) -> bool:
-    return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())

@@ -81,7 +81,7 @@ NOT_MODELLED = {  # what an answer leaves out by leaving them out
     "prefix_caching_hash_algo": "hashing costs nothing",
 }
 SWITCHES = {  # of these, what takes no value
-    "trust_remote_code", "disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "enable_lora",
+    "trust_remote_code", "disable_log_requests", "disable_log_stats", "enable_auto_tool_choice",
     "enable_log_requests", "disable_custom_all_reduce", "enable_eplb", "disable_uvicorn_access_log", "headless",
     "enable_sleep_mode", "disable_hybrid_kv_cache_manager", "disable_frontend_multiprocessing", "enable_dbo",
     "enable_server_load_tracking", "enable_prompt_tokens_details", "enable_force_include_usage", "skip_tokenizer_init",

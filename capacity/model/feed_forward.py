@@ -5,22 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parts import ParameterPart, Product, matrix, vector
 from capacity.model.quantization import PartKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoFeedForward:
+    """A layer that ends with its mixer (Mamba), or a layer's first half where halves are counted as layers."""
+
+    def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
+        """Of one layer, unused by a token: none."""
+        return 0
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DenseFeedForward:
-    """Gate, up and down projections (SwiGLU and its kin): 3·h·I."""
+    """Gate, up and down projections (SwiGLU and its kin): 3·h·I; without a gate up and down: 2·h·I."""
 
     intermediate_size: int
+    gated: bool = True
+    bias: bool = False  # of every projection
+    inner_norm: bool = False  # over the intermediate values (BitNet)
+
+    @property
+    def matrices(self) -> int:
+        return 3 if self.gated else 2
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
         """Of one layer, unused by a token: none."""
         return 0
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        return _gated_parts("mlp", "dense_ffn", hidden_size, self.intermediate_size, layers)
+        width = self.intermediate_size
+        parts = [*_projections("mlp", "dense_ffn", hidden_size, width, layers, gated=self.gated)]
+        if self.bias:
+            wide = vector("mlp.up.bias", "bias", (self.matrices - 1) * width, layers, sharding="tensor")
+            parts += [wide, vector("mlp.down_proj.bias", "bias", hidden_size, layers)]
+        if self.inner_norm:
+            parts.append(vector("mlp.inner_norm", "norm", width, layers, sharding="tensor"))
+        return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,48 +56,88 @@ class MoEFeedForward:
     num_experts: int
     experts_per_token: int
     expert_intermediate_size: int
-    shared_intermediate_size: int = 0  # of all shared experts together
+    shared_intermediate_size: int = (
+        0  # of all shared experts together, or of a dense feed-forward beside them
+    )
     shared_gate: bool = False  # a scalar gate on the shared expert (Qwen)
     expert_bias: bool = False  # gpt-oss
-    router_bias: bool = False  # gpt-oss
+    router_bias: bool = False  # gpt-oss, or a learned correction of each expert's score
     balanced_router: bool = (
         False  # training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3)
     )
+    gated: bool = True  # without: two matrices an expert (Nemotron 3)
+    latent_size: int = (
+        0  # experts work in a narrower space, with a projection into it and out (Nemotron 3 Super)
+    )
+    zero_experts: int = 0  # chosen as experts are, and compute nothing (LongCat)
+    shared_bias: bool = False
+
+    @property
+    def matrices(self) -> int:
+        """Of one expert."""
+        return 3 if self.gated else 2
 
     def params_per_expert(self, hidden_size: int) -> int:
         """Of one routed expert, biases included."""
-        matrices = 3 * hidden_size * self.expert_intermediate_size
+        width = self.latent_size or hidden_size
+        matrices = self.matrices * width * self.expert_intermediate_size
         return matrices + (2 * self.expert_intermediate_size + hidden_size if self.expert_bias else 0)
 
     def idle_params(self, hidden_size: int) -> int:
         """Of one layer, unused by a token: the experts that it does not choose."""
-        return (self.num_experts - self.experts_per_token) * self.params_per_expert(hidden_size)
+        real = self.experts_per_token * self.num_experts // (self.num_experts + self.zero_experts)
+        return (self.num_experts - real) * self.params_per_expert(hidden_size)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         h, experts, width = hidden_size, self.num_experts, self.expert_intermediate_size
-        parts = [matrix("mlp.gate", "router", experts, h, layers, sharding="replicated")]
+        scored = experts + self.zero_experts
+        parts = [matrix("mlp.gate", "router", scored, h, layers, sharding="replicated")]
         if self.router_bias:
-            parts.append(vector("mlp.gate.bias", "router", experts, layers))
-        parts += _gated_parts("mlp.experts", "experts", h, width, layers, copies=experts)
+            parts.append(vector("mlp.gate.bias", "router", scored, layers))
+        inner = self.latent_size or h
+        parts += _projections(
+            "mlp.experts", "experts", inner, width, layers, gated=self.gated, copies=experts
+        )
+        if self.latent_size:
+            parts += [p for product in self.latent_products(h) for p in product.parts(layers)]
         if self.expert_bias:
             parts.append(_expert_bias(experts, 2 * width + h, layers))
         if self.shared_intermediate_size:
-            parts += _gated_parts(
-                "mlp.shared_expert", "shared_expert", h, self.shared_intermediate_size, layers
-            )
+            shared = self.shared_intermediate_size
+            parts += _projections("mlp.shared_expert", "shared_expert", h, shared, layers, gated=self.gated)
+            if self.shared_bias:
+                length = (self.matrices - 1) * shared + h
+                parts.append(vector("mlp.shared_expert.bias", "bias", length, layers))
         if self.shared_gate:
             parts.append(matrix("mlp.shared_expert_gate", "router", 1, h, layers, sharding="replicated"))
         return tuple(parts)
 
+    def latent_products(self, hidden_size: int) -> tuple[Product, ...]:
+        """Into the space that the experts work in, and out of it."""
+        if not self.latent_size:
+            return ()
+        into, out = (self.latent_size, hidden_size), (hidden_size, self.latent_size)
+        return tuple(
+            Product(name=f"mlp.{name}_latent_proj", kind="shared_expert", rows=rows, columns=columns)
+            for name, (rows, columns) in (("fc1", into), ("fc2", out))
+        )
 
-FeedForward: TypeAlias = DenseFeedForward | MoEFeedForward
+
+FeedForward: TypeAlias = DenseFeedForward | MoEFeedForward | NoFeedForward
 
 
-def _gated_parts(
-    prefix: str, kind: PartKind, hidden_size: int, width: int, layers: tuple[int, ...], *, copies: int = 1
+def _projections(
+    prefix: str,
+    kind: PartKind,
+    hidden_size: int,
+    width: int,
+    layers: tuple[int, ...],
+    *,
+    gated: bool,
+    copies: int = 1,
 ) -> tuple[ParameterPart, ...]:
     shapes = (
-        ("gate_proj", width, hidden_size),
+        *((("gate_proj", width, hidden_size),) if gated else ()),
         ("up_proj", width, hidden_size),
         ("down_proj", hidden_size, width),
     )

@@ -41,6 +41,40 @@ class ParameterPart:
         return self.rows * self.columns * self.num_matrices
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A matrix of one layer that every token is multiplied with (rows x columns; outputs x inputs).
+
+    `divided`: the side that tensor parallelism divides; "none" is computed whole on every GPU. `bias` is one value
+    for each row.
+    """
+
+    name: str
+    kind: PartKind
+    rows: int
+    columns: int
+    divided: Literal["rows", "columns", "none"] = "none"
+    bias: bool = False
+    quantizable: bool = True
+
+    def parts(self, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
+        """The matrix in these layers, and its bias."""
+        sharding: Sharding = "replicated" if self.divided == "none" else "tensor"
+        weight = ParameterPart(
+            name=self.name,
+            kind=self.kind,
+            rows=self.rows,
+            columns=self.columns,
+            layers=layers,
+            sharding=sharding,
+            quantizable=self.quantizable,
+        )
+        if not self.bias:
+            return (weight,)
+        split: Sharding = "tensor" if self.divided == "rows" else "replicated"
+        return weight, vector(f"{self.name}.bias", "bias", self.rows, layers, sharding=split)
+
+
 def matrix(
     name: str,
     kind: PartKind,

@@ -17,7 +17,10 @@ class ModelSpec:
 
     The vision tower and multi-token-prediction layers are counted apart: `vision_params` and `mtp` are in no total.
     `vision` is what the tower computes, None where that is not known; `uncounted` names what the config has and this
-    package does not count; `notes` say what was taken from the model's name alone.
+    package does not count; `notes` say what was assumed in reading it. A norm has `norm_values` for each hidden value:
+    one scale, two with a bias, none where nothing is learned. `outside`: parameters beside layers, embedding, LM head
+    and final norm (positions, per-layer embeddings). `assumed`: the layers were read by the fields' names alone.
+    `task`: whether it generates tokens, or ends with its prompt (embeddings, scores).
     """
 
     name: str
@@ -37,6 +40,10 @@ class ModelSpec:
     uncounted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""
+    norm_values: int = 1
+    outside: tuple[ParameterPart, ...] = ()
+    assumed: bool = False
+    task: Literal["generate", "embed"] = "generate"
 
     @property
     def num_layers(self) -> int:
@@ -97,12 +104,11 @@ class ModelSpec:
             columns=self.hidden_size,
             sharding="vocabulary",
         )
-        layers = [
-            p for group in self.layer_groups for p in group.parts(self.hidden_size, self.norms_per_layer)
-        ]
-        final_norm = vector("norm", "norm", self.hidden_size, ())
-        if self.tie_word_embeddings:
-            return (embedding, *layers, final_norm)
+        layers = [part for group in self.layer_groups for part in self.group_parts(group)]
+        if self.norm_values:
+            layers.append(vector("norm", "norm", self.norm_values * self.hidden_size, ()))
+        if self.tie_word_embeddings or self.task == "embed":
+            return (embedding, *layers, *self.outside)
         lm_head = ParameterPart(
             name="lm_head",
             kind="lm_head",
@@ -110,7 +116,7 @@ class ModelSpec:
             columns=self.hidden_size,
             sharding="vocabulary",
         )
-        return (embedding, *layers, final_norm, lm_head)
+        return (embedding, *layers, *self.outside, lm_head)
 
     def mtp_parts(self) -> tuple[ParameterPart, ...]:
         """Multi-token-prediction layers: one more layer each, a projection of 2h to h, and three norms.
@@ -124,8 +130,12 @@ class ModelSpec:
         return (
             projection,
             vector("mtp.norms", "norm", 3 * h, layers),
-            *self.mtp.parts(h, self.norms_per_layer),
+            *self.group_parts(self.mtp),
         )
+
+    def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
+        """All parameters of the layers of one of its groups."""
+        return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
         """What each layer group keeps; keys of sparse indexers come last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.deployment.engines import EngineSpec
-from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.quantization import ComputeDtype, QuantizationScheme
 from capacity.model.spec import ModelSpec
 from capacity.model.vision import VisionEncoder
@@ -76,7 +76,7 @@ def with_images(
 
 
 def _layer_values(
-    feed_forward: DenseFeedForward | MoEFeedForward,
+    feed_forward: FeedForward,
     engine: EngineSpec,
     *,
     hidden: int,
@@ -91,6 +91,8 @@ def _layer_values(
     Of a MoE layer those of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and the
     activated half. Source: vLLM fused_moe workspaces.
     """
+    if isinstance(feed_forward, NoFeedForward):
+        return tokens * engine.activation_layer_hidden_copies * hidden
     if isinstance(feed_forward, DenseFeedForward):
         states = 1 + (engine.activation_layer_hidden_copies - 1) * share
         products = 2 + (engine.activation_layer_ffn_copies - 2) * share

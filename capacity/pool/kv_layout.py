@@ -71,12 +71,14 @@ def kv_layout(
     block_size: int | None = None,
     max_model_len: int | None = None,
     max_num_batched_tokens: int = 8192,
+    context_ranks: int = 1,
 ) -> KvLayout:
     """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it.
 
     Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
     equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
-    what does not divide is padded. With linear layers the block grows until an attention page holds one state.
+    what does not divide is padded. With linear layers the block grows until an attention page holds one state. Where
+    `context_ranks` share a context (decode context parallelism), a block of each stands for so many times its tokens.
     """
     held = set(range(model.num_layers)) if layers is None else set(layers)
     groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
@@ -90,7 +92,8 @@ def kv_layout(
     if states and growing:
         block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
     if len({kind.kind_key for kind in kinds}) <= 1:
-        return _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
+        layout = _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
+        return replace(layout, block_tokens=block_tokens * context_ranks)
     return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
 
 

@@ -259,6 +259,7 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
         block_size=pool.block_size,
         max_model_len=settings.max_model_len,
         max_num_batched_tokens=settings.max_num_batched_tokens,
+        context_ranks=pool.decode_context_parallel_size,
     )
     return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout)
 

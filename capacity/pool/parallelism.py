@@ -8,6 +8,8 @@ from capacity.model.feed_forward import DenseFeedForward
 from capacity.model.spec import ModelSpec
 from capacity.pool.settings import PoolSettings
 
+CONTEXT_PARALLEL = ("vllm", "sglang")  # engines with decode context parallelism
+
 
 def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
     """GPUs of the scale-up domain, or of the node where that is larger."""
@@ -34,6 +36,46 @@ def check_parallelism(settings: PoolSettings) -> None:
             f"--pipeline-parallel-size {pp} exceeds the {model.num_layers} layers of {model.name}; "
             f"use at most {model.num_layers}"
         )
+    if pool.decode_context_parallel_size > 1:
+        _check_context_ranks(settings)
+
+
+def _check_context_ranks(settings: PoolSettings) -> None:
+    """As the engines that have it: vLLM for KV heads that tensor parallelism repeats, SGLang for latents alone.
+
+    Sources: vLLM docs, serving/context_parallel_deployment (tp // kv_heads), v1/core/kv_cache_coordinator.py (no hybrid
+    caches); SGLang docs, advanced_features/dcp; read 2026-11.
+    """
+    model, pool, engine = settings.model, settings.pool, settings.engine
+    ranks, tp = pool.decode_context_parallel_size, pool.tensor_parallel_size
+    flag = f"--decode-context-parallel-size {ranks}"
+    if engine.name not in CONTEXT_PARALLEL or engine.scheduler == "vllm-v0":
+        raise InvalidInput(
+            f"{flag}: {engine.label} does not share contexts, {' and '.join(CONTEXT_PARALLEL)} do: leave it out"
+        )
+    if (
+        len({(group.kind, group.window_tokens) for group in model.kv_cache_groups()}) > 1
+        or model.window_tokens
+    ):
+        raise InvalidInput(
+            f"{flag}: {engine.label} shares no contexts of {model.name}, whose layers keep KV in several ways: "
+            "leave it out"
+        )
+    if engine.name == "sglang" and not model.caches_latents:
+        raise InvalidInput(f"{flag}: {engine.label} shares contexts of latents (MLA) alone: leave it out")
+    heads = max(group.mixer.num_kv_heads for group in model.layer_groups)
+    if not shares_contexts(settings, tp):
+        raise InvalidInput(
+            f"{flag}: {heads} KV heads are kept {max(tp // heads, 1)} times over by --tensor-parallel-size {tp}, which "
+            "must be a multiple of it"
+        )
+
+
+def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
+    """Whether so many tensor-parallel GPUs keep every KV head as often as GPUs are to share a context."""
+    heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
+    ranks = settings.pool.decode_context_parallel_size
+    return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
 def _indivisible(model: ModelSpec, tp: int) -> str | None:

@@ -19,7 +19,11 @@ from capacity.model.quantization import (
     scheme_for,
 )
 from capacity.pool.memory import MemoryPlan, memory_plan
-from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
+from capacity.pool.parallelism import (
+    largest_tensor_parallel_size,
+    shares_contexts,
+    tensor_parallel_sizes,
+)
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
 from capacity.pool.supported import check_formats, check_runs, served_in
@@ -101,6 +105,8 @@ class ResolvedPool(PoolSettings):
         """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
+            if not own and not shares_contexts(self, size):
+                continue
             plan = self.memory if own else memory_plan(self.with_tensor_parallel_size(size))
             if plan.fits:
                 return size
@@ -123,6 +129,9 @@ class ResolvedPool(PoolSettings):
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
             async_scheduling=self.pool.async_scheduling,
+            decode_context_parallel_size=self.pool.decode_context_parallel_size,
+            max_loras=self.pool.max_loras or 0,
+            max_lora_rank=self.pool.max_lora_rank,
         )
 
     @cached_property
@@ -195,6 +204,8 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "max_loras": None,
+        "decode_context_parallel_size": 1,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)

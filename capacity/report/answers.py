@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from capacity.answers.records import Attribution, Estimate, Fit, OperatorTime
 from capacity.report.display import (
     STANDARD,
+    as_sure,
     bill_rows,
+    number_text,
     rate_and_interval,
     seconds_and_interval,
     shown,
@@ -145,7 +147,8 @@ def _ttft_parts_row(answer: Estimate) -> list[Fact]:
     parts = answer.ttft_parts_s
     if parts is None:
         return []
-    return [("  of it", "", ", ".join(f"{name} {STANDARD.time_text(s)}" for name, s in parts.items() if s))]
+    shown_parts = (f"{name} {STANDARD.time_text(s, answer.ttft_s)}" for name, s in parts.items() if s)
+    return [("  of it", "", ", ".join(shown_parts))]
 
 
 def _requests(answer: Estimate) -> tuple[str, str]:
@@ -161,11 +164,13 @@ def _in_flight_row(answer: Estimate) -> list[Fact]:
     if answer.batch_size:
         return []
     in_flight = answer.requests_in_flight
-    shown_in_flight = "grows" if in_flight is None else f"{in_flight:,.1f}"
+    shown_in_flight = (
+        "grows" if in_flight is None else number_text(in_flight, as_sure(in_flight, answer.e2e_s))
+    )
     rows = [("requests in flight", shown_in_flight, "requests/s x E2E, waiting included")]
     run = answer.whole_run
     if run is not None and answer.ttft_s is not None:
-        ttft = STANDARD.time_text(run.ttft_s)
+        ttft = STANDARD.time_text(run.ttft_s, answer.ttft_s)
         rows.append(
             ("TTFT of a whole run", ttft, f"mean of {run.num_prompts:,} requests, the first included")
         )
@@ -180,14 +185,18 @@ def _cost_rows(answer: Estimate) -> list[Fact]:
         *bill_rows(cost),
         ("  1M input tokens", *usd_and_interval(answer.usd_per_million_input_tokens)),
         ("  1M output tokens", *usd_and_interval(answer.usd_per_million_output_tokens)),
-        ("  request", f"${cost.usd_per_request:.6f}", ""),
+        ("  request", f"${_request_usd(answer, cost.usd_per_request)}", ""),
     ]
 
 
+def _request_usd(answer: Estimate, usd: float) -> str:
+    return number_text(usd, as_sure(usd, answer.usd_per_million_output_tokens), digits=6)
+
+
 def _energy_row(answer: Estimate) -> Fact:
-    energy = answer.energy
-    joules, watts = f"{energy.joules_per_output_token:.2f} J/token", f"{energy.watts_per_gpu:,.0f} W per GPU"
-    return ("energy", joules, f"{watts}, all in")
+    joules = answer.energy.joules_per_output_token
+    shown_joules = number_text(joules, as_sure(joules, answer.output_tokens_per_s), digits=2)
+    return ("energy", f"{shown_joules} J/token", f"{answer.energy.watts_per_gpu:,.0f} W per GPU, all in")
 
 
 def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
@@ -217,9 +226,8 @@ def interval_tables(answer: Attribution) -> list[Part]:
     """What each interval is made of, and what would narrow it."""
     shown: list[Part] = [_explain_headline(answer)]
     for interval in answer.intervals:
-        quantity = interval.predicted_s
-        title = f"{interval.metric} {STANDARD.time_text(quantity.value)}"
-        within = STANDARD.time_interval(quantity)
+        value, within = time_and_interval(interval.predicted_s)
+        title = f"{interval.metric} {value}"
         shown.append(
             listed(
                 f"{title}, 90 % interval {within}" if within else title,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from capacity.report.display import shown
+from capacity.answers.records import Quantity
+from capacity.report.display import shown, text_and_interval
 from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def _difference_table(diff: Diff) -> Part:
         f"B less A, over {diff.requests:,} requests, {diff.workload} (95 % interval of the mean)",
         diff.differences,
         ("", "left", lambda each: each.metric.upper()),
-        ("mean", "right", lambda each: f"{each.mean_s * 1e3:+,.2f} ms{_doubt(each)}"),
-        ("interval", "right", lambda each: f"{each.low_s * 1e3:+,.2f} to {each.high_s * 1e3:+,.2f}"),
+        ("mean", "right", lambda each: f"{difference_and_interval(each)[0]} ms{_doubt(each)}"),
+        ("interval", "right", lambda each: difference_and_interval(each)[1]),
         ("B sooner for", "right", lambda each: f"{each.faster_fraction:.0%}"),
         ("p50", "right", moved("p50")),
         ("p95", "right", moved("p95")),
@@ -56,12 +57,18 @@ def _difference_table(diff: Diff) -> Part:
     )
 
 
+def difference_and_interval(each: Difference) -> tuple[str, str]:
+    """The mean over requests and its interval, in ms."""
+    mean = Quantity(value=each.mean_s, low=each.low_s, high=each.high_s)
+    return text_and_interval(mean, 1e3, sign="+")
+
+
 def _replicated_table(diff: Diff) -> Part:
     """Metric by metric over several draws of the traffic, the same for both."""
 
-    def interval(each: PairedMetric) -> str:
-        low, high = each.difference.low, each.difference.high
-        return "-" if low is None or high is None else f"{low:+,.2f} to {high:+,.2f}"
+    def shown_difference(each: PairedMetric) -> tuple[str, str]:
+        found = each.difference
+        return text_and_interval(Quantity(value=found.value, low=found.low, high=found.high), sign="+")
 
     def own_draws(each: PairedMetric) -> str:
         return "-" if each.independent_half is None else f"± {each.independent_half:,.2f}"
@@ -72,8 +79,8 @@ def _replicated_table(diff: Diff) -> Part:
         ("", "left", lambda each: each.metric),
         ("A", "right", lambda each: f"{each.first:,.2f}"),
         ("B", "right", lambda each: f"{each.second:,.2f}"),
-        ("difference", "right", lambda each: f"{each.difference.value:+,.2f}{_doubt(each)}"),
-        ("interval", "right", interval),
+        ("difference", "right", lambda each: f"{shown_difference(each)[0]}{_doubt(each)}"),
+        ("interval", "right", lambda each: shown_difference(each)[1] or "-"),
         ("with draws of their own", "right", own_draws),
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capacity.report.display import shown
+from capacity.answers.records import Quantity
+from capacity.report.display import as_sure, number_text, rate_and_interval, shown
 from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.report.plan import level_text
 
 if TYPE_CHECKING:
-    from capacity.planning.curve import Curve, CurvePoint
+    from capacity.planning.curve import Curve, CurvePoint, HighestRate
     from capacity.planning.day import Day
 
 
@@ -50,14 +51,21 @@ def _dollars(point: CurvePoint) -> str:
     return shown(None if point.cost is None else point.cost.usd_per_million_output_tokens, ",.3f")
 
 
+def highest_texts(highest: HighestRate) -> tuple[str, str, str]:
+    """The highest rate as predicted, its band, and with the confidence that was asked for."""
+    predicted = Quantity(value=highest.predicted, low=highest.low, high=highest.high)
+    confident = number_text(highest.at_confidence, as_sure(highest.at_confidence, predicted), digits=2)
+    return *rate_and_interval(predicted), confident
+
+
 def _highest_facts(curve: Curve) -> list[Part]:
     highest = curve.highest
     if highest is None:
         return []
-    band = f"{highest.low:,.3g} to {highest.high:,.3g} over the 90 % band of the step model's error"
+    rate, band, confident = highest_texts(highest)
     rows = [
-        ("as predicted", f"{highest.predicted:,.3g} requests/s", band),
-        (f"with {highest.confidence:.0%} confidence", f"{highest.at_confidence:,.3g} requests/s", ""),
+        ("as predicted", f"{rate} requests/s", f"{band} over the 90 % band of the step model's error"),
+        (f"with {highest.confidence:.0%} confidence", f"{confident} requests/s", ""),
     ]
     if highest.sampling_low is not None and highest.sampling_high is not None:
         interval = f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}"

@@ -1,7 +1,12 @@
-"""Numbers as people read them: GiB or GB, ms or s, $, %, tokens. Tables, charts and the dashboard say them alike."""
+"""Numbers as people read them: GiB or GB, ms or s, $, %, tokens. Tables, charts and the dashboard say them alike.
+
+A number with an interval is shown to the digit that the interval leaves open (`last_place`), and so are the interval's
+ends; numbers of the same prediction are shown `like` it. JSON and CSV hold all digits.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,6 +21,7 @@ TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 _BYTES: dict[str, float] = {"GiB": 2**30, "GB": 1e9}
 _SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0}
 _TIME_DIGITS: dict[str, int] = {"ms": 1, "s": 4}
+MOST_DIGITS = 4  # of a number, however narrow its interval is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +43,30 @@ class Units:
         """`64.33 GiB`."""
         return f"{self.of_bytes(num_bytes):,.2f} {self.memory}"
 
-    def time_text(self, seconds: float) -> str:
-        """`106.4 ms`, or `0.1064 s`: as exact in either unit."""
-        return f"{self.of_seconds(seconds):,.{_TIME_DIGITS[self.time]}f} {self.time}"
+    def time_text(self, seconds: float, like: Quantity | None = None) -> str:
+        """`106.4 ms`, or `0.1064 s`: as exact in either unit. Of a prediction with an interval, which `like` is in s,
+        as exact as that leaves it: `110 ms`; from a second on, ms whose last digits would only hold a place are s."""
+        return self._time_texts(seconds, like)[0]
 
     def time_interval(self, quantity: Quantity) -> str:
-        """`80.3 to 160.8 ms`; empty without an interval."""
-        return between(quantity, 1 / _SECONDS[self.time], _TIME_DIGITS[self.time], f" {self.time}")
+        """`80 to 160 ms`; empty without an interval."""
+        if quantity.low is None or quantity.high is None:
+            return ""
+        _, low, high = self._time_texts(quantity.value, quantity)
+        return f"{low.partition(' ')[0]} to {high}"
+
+    def _time_texts(self, seconds: float, like: Quantity | None) -> list[str]:
+        """A time, and the ends of the interval that says how exact it is, all in the unit that is the time's."""
+        unit: TimeUnit = self.time
+        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
+        if place is not None and seconds:
+            place = min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit])))
+            if unit == "ms" and place > 0 and abs(seconds) >= 1:
+                unit, place = "s", place - 3
+        ends = () if like is None or like.low is None or like.high is None else (like.low, like.high)
+        return [
+            f"{_to_place(t / _SECONDS[unit], place, _TIME_DIGITS[unit])} {unit}" for t in (seconds, *ends)
+        ]
 
 
 VerdictColour = Literal["green", "yellow", "red"]
@@ -68,37 +91,81 @@ def verdict_text(judgement: str, reason: str | None) -> str:
 STANDARD = Units()
 
 
-def between(quantity: Quantity, scale: float, digits: int, unit: str) -> str:
-    """The 90 % interval, `low to high unit`; empty where there is none."""
-    if quantity.low is None or quantity.high is None:
-        return ""
-    return f"{quantity.low * scale:,.{digits}f} to {quantity.high * scale:,.{digits}f}{unit}"
+def last_place(quantity: Quantity) -> int | None:
+    """The power of ten of the last digit that an interval leaves to its number; None without an interval.
+
+    Half the interval's width is left two digits where it begins with 100 to 354, else one, as the Particle Data Group
+    rounds (Review of Particle Physics, introduction, 5.3); the number at least its first digit, at most `MOST_DIGITS`.
+    Of an interval with one end, its distance counts for the half.
+    """
+    ends = [end for end in (quantity.low, quantity.high) if end is not None and math.isfinite(end)]
+    half = (ends[1] - ends[0]) / 2 if len(ends) == 2 else abs(quantity.value - ends[0]) if ends else 0.0
+    if half <= 0:
+        return None
+    power = math.floor(math.log10(half))
+    place = power - 1 if half < 3.545 * 10.0**power else power
+    if not quantity.value:
+        return place
+    first = math.floor(math.log10(abs(quantity.value)))
+    return max(min(place, first), first - MOST_DIGITS + 1)
+
+
+def _to_place(value: float, place: int | None, usual: int, sign: str = "") -> str:
+    """To the digit of this place, or with the `usual` number of digits after the point where that is None."""
+    if place is None:
+        return f"{value:{sign},.{usual}f}"
+    return f"{round(value, -place):{sign},.{max(0, -place)}f}"
+
+
+def text_and_interval(
+    quantity: Quantity, scale: float = 1, digits: int = 2, unit: str = "", *, sign: str = ""
+) -> tuple[str, str]:
+    """A number and its interval, `low to high unit`, which is empty where there is none; then the number has so many
+    `digits` after the point."""
+    shown = quantity.scaled(scale)
+    place = last_place(shown)
+    value = _to_place(shown.value, place, digits, sign) + unit
+    if shown.low is None or shown.high is None:
+        return value, ""
+    low, high = (_to_place(end, place, digits, sign) for end in (shown.low, shown.high))
+    return value, f"{low} to {high}{unit}"
+
+
+def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> str:
+    """A number with the digits of the prediction that it belongs to, or so many after the point."""
+    return _to_place(value, None if like is None else last_place(like), digits)
+
+
+def as_sure(value: float, quantity: Quantity | None) -> Quantity:
+    """A number that hangs on a prediction and is no surer: with an interval of the same share around it."""
+    if quantity is None or not quantity.value:
+        return Quantity(value=value)
+    return quantity.scaled(value / quantity.value)
 
 
 def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str, str]:
     """A latency and its interval."""
-    return units.time_text(quantity.value), units.time_interval(quantity)
+    return units.time_text(quantity.value, quantity), units.time_interval(quantity)
 
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
     """A long duration, always in s, and its interval."""
-    return f"{quantity.value:,.2f} s", between(quantity, 1, 2, " s")
+    return text_and_interval(quantity, unit=" s")
 
 
 def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
     """A rate per second and its interval."""
-    digits = 0 if quantity.value >= 100 else 2
-    return f"{quantity.value:,.{digits}f}", between(quantity, 1, digits, "")
+    return text_and_interval(quantity, digits=0 if quantity.value >= 100 else 2)
 
 
 def usd_text(quantity: Quantity | None) -> str:
     """$ per million tokens."""
-    return "-" if quantity is None else f"${quantity.value:,.3f}"
+    return "-" if quantity is None else "$" + text_and_interval(quantity, digits=3)[0]
 
 
 def usd_interval(quantity: Quantity | None) -> str:
     """Its interval."""
-    return "" if quantity is None else between(quantity, 1, 3, "")
+    return "" if quantity is None else text_and_interval(quantity, digits=3)[1]
 
 
 def bill_rows(cost: CostEstimate) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.answers.gpu_comparison import GpuComparison
 from capacity.answers.load_point import ORDERS, LoadPoint
-from capacity.report.display import STANDARD, rate_and_interval, usd_text
+from capacity.report.display import rate_and_interval, time_and_interval, usd_text
 from capacity.report.layout import Part, grid, notes
 
 LOADS = {
@@ -46,7 +46,7 @@ def _served(points: list[LoadPoint]) -> Part:
         rate = point.output_tokens_per_s
         table.add_row(
             f"{point.num_gpus} x {point.gpu}",
-            *("-" if q is None else STANDARD.time_text(q.value) for q in (point.ttft_s, point.tpot_s)),
+            *("-" if q is None else time_and_interval(q)[0] for q in (point.ttft_s, point.tpot_s)),
             "-" if rate is None else rate_and_interval(rate)[0],
             usd_text(point.usd_per_million_output_tokens),
             "-" if point.usd_per_month is None else f"${point.usd_per_month:,.0f}",

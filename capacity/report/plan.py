@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.display import shown
+from capacity.answers.records import Quantity
+from capacity.report.display import shown, text_and_interval
 from capacity.report.layout import Part, facts, grid, listed, notes
 
 if TYPE_CHECKING:
@@ -124,10 +125,9 @@ def level_text(level: Level | None) -> str:
         return "-"
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
-    value = f"{level.value_s * 1e3:,.0f} ms"
-    if level.low_s is None or level.high_s is None:
-        return value
-    return f"{value} ({level.low_s * 1e3:,.0f} to {level.high_s * 1e3:,.0f})"
+    spread = Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+    value, interval = text_and_interval(spread, 1e3, 0)
+    return f"{value} ms ({interval})" if interval else f"{value} ms"
 
 
 def _levels_table(ranked: Sequence[Ranked]) -> Part:

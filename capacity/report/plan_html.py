@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from capacity.base.html import list_html, table_html
-from capacity.report.curve import day_text
+from capacity.report.curve import day_text, highest_texts
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
     arrivals_text,
@@ -66,10 +66,11 @@ def _curve_facts(curve: Curve) -> tuple[str, ...]:
     """The knee, the highest rate with what it leaves open, and the users that this is."""
     facts = [f"knee (throughput over latency is greatest): {curve.knee_per_s:,.3g} requests/s"]
     if highest := curve.highest:
+        rate, band, confident = highest_texts(highest)
         facts.append(
-            f"highest rate within the SLO: {highest.predicted:,.3g} requests/s as predicted "
-            f"({highest.low:,.3g} to {highest.high:,.3g} over the 90 % band of the step model's error), "
-            f"{highest.at_confidence:,.3g} with {highest.confidence:.0%} confidence"
+            f"highest rate within the SLO: {rate} requests/s as predicted "
+            f"({band} over the 90 % band of the step model's error), "
+            f"{confident} with {highest.confidence:.0%} confidence"
         )
         if highest.sampling_low is not None and highest.sampling_high is not None:
             facts.append(

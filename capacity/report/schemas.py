@@ -73,6 +73,8 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit": _of("capacity.answers.records", "Fit"),
     "estimate": _of("capacity.answers.records", "Estimate"),
     "explain": _of("capacity.answers.records", "Attribution"),
+    "fit-comparison": _of("capacity.answers.fit_comparison", "FitComparison"),
+    "gpu-support": _of("capacity.answers.support", "SupportMatrix"),
     "gpu-comparison": _of("capacity.answers.gpu_comparison", "GpuComparison"),
     "frontier": _of("capacity.answers.frontier", "Frontier"),
     "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),

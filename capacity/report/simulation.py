@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import between, bill_rows, shown, verdict_text
+from capacity.answers.records import Quantity
+from capacity.report.display import bill_rows, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ def simulation_sheet(answer: Simulation) -> list[Part]:
     """The same for a page, whose charts have the rest."""
     return [
         *_what_was_served(answer),
+        *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
-        *_service_levels(answer.slos),
+        *_service_levels(answer),
         *notes(answer.warnings),
     ]
 
@@ -51,10 +53,11 @@ def simulation_tables(answer: Simulation) -> list[Part]:
         *_what_was_served(answer),
         *_time_parts(answer),
         *_step_bounds(answer),
-        *_steady_part(answer.verdict),
+        *_steady_part(answer),
+        *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
-        *_service_levels(answer.slos),
+        *_service_levels(answer),
         *notes(answer.warnings),
     ]
 
@@ -65,7 +68,7 @@ def _what_was_served(answer: Simulation) -> list[Part]:
     gpus = _at_start(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
     ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
-    latency = _by_latency("Latency, ms", STATISTICS, lambda key: shown(values.get(key), ",.1f"))
+    latency = _by_latency("Latency, ms", STATISTICS, lambda key: latency_text(answer, key, values.get(key)))
     return [
         headline,
         *ended,
@@ -76,10 +79,44 @@ def _what_was_served(answer: Simulation) -> list[Part]:
     ]
 
 
+def _priorities(answer: Simulation) -> list[Part]:
+    """Latencies of each class of requests, where there are several."""
+    if not answer.priorities:
+        return []
+    names = [f"{statistic}_{key}_ms" for key in ("ttft", "tpot", "e2el") for statistic in ("mean", "p95")]
+    columns = ("requests", "failed", "preempted", "TTFT", "p95", "TPOT", "p95", "E2E", "p95")
+    rows = (
+        (
+            f"priority {each.priority}",
+            (
+                f"{each.requests:,}",
+                f"{each.requests - each.completed:,}",
+                f"{each.preemptions:,}",
+                *(latency_text(answer, name, getattr(each, name)) for name in names),
+            ),
+        )
+        for each in answer.priorities
+    )
+    return [crossed("By priority, ms", columns, rows)]
+
+
 def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str]) -> Table:
     """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
     rows = ((label, (cell(f"{name}_{key}_ms") for name in statistics)) for label, key in LATENCIES)
     return crossed(title, statistics, rows)
+
+
+def prediction_of(answer: Simulation, name: str) -> Quantity | None:
+    """The prediction that says how sure a latency is, `name` as in `p99_ttft_ms`: its own, or that of its mean. Gaps
+    between tokens are as sure as TPOT."""
+    statistic, _, metric = name.replace("_itl_", "_tpot_").partition("_")
+    known = answer.predicted_ms
+    return known.get(f"{statistic}_{metric}") or known.get(f"mean_{metric}")
+
+
+def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
+    """A latency of a run with the digits that its prediction leaves."""
+    return "-" if value_ms is None else number_text(value_ms, prediction_of(answer, name))
 
 
 def _verdict(verdict: Verdict | None) -> list[Part]:
@@ -203,7 +240,8 @@ def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
 
 def _model_error(answer: Simulation) -> list[Part]:
     means = (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
-    error = ", ".join(f"mean {name} {between(mean, 1, 1, ' ms')}" for name, mean in means if mean is not None)
+    known = ((name, text_and_interval(mean, unit=" ms")[1]) for name, mean in means if mean is not None)
+    error = ", ".join(f"mean {name} {interval}" for name, interval in known)
     wide = any(
         mean.low and mean.high and mean.high > WIDE * mean.low for _, mean in means if mean is not None
     )
@@ -221,7 +259,7 @@ def _time_parts(answer: Simulation) -> list[Part]:
         return []
     names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = (
-        (label, [f"{parts[key][name]:,.1f}" for name in names])
+        (label, [number_text(parts[key][name], answer.mean_ttft_ms) for name in names])
         for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms"))
     )
     return [crossed("Where the time goes, ms", names, rows)]
@@ -238,8 +276,9 @@ def _step_bounds(answer: Simulation) -> list[Part]:
     return [crossed("What bounds the steps", [each.bound for each in bounds], rows)]
 
 
-def _steady_part(verdict: Verdict | None) -> list[Part]:
+def _steady_part(answer: Simulation) -> list[Part]:
     """Percentiles of the steady part with their intervals."""
+    verdict = answer.verdict
     if verdict is None or not verdict.is_stable:
         return []
     intervals = verdict.intervals_ms
@@ -247,7 +286,9 @@ def _steady_part(verdict: Verdict | None) -> list[Part]:
     title = "Steady part, ms (percentiles: 95 % interval)"
 
     def cell(name: str) -> str:
-        return shown(means.get(name), ",.1f") if name.startswith("mean") else _range(intervals.get(name))
+        if name.startswith("mean"):
+            return latency_text(answer, name, means.get(name))
+        return _range(intervals.get(name))
 
     table = _by_latency(title, STATISTICS, cell)
     open_ended = any("?" in str(cell) for column in table.columns for cell in column.cells)
@@ -276,8 +317,10 @@ def _replications(answer: Simulation) -> list[Part]:
 def _plus_minus(interval: Interval | None) -> str:
     if interval is None:
         return "-"
-    half = "?" if interval.high is None else f"{interval.high - interval.value:,.1f}"
-    return f"{interval.value:,.1f} ± {half}"
+    if interval.high is None:
+        return f"{interval.value:,.1f} ± ?"
+    spread = Quantity(value=interval.value, low=interval.low, high=interval.high)
+    return f"{number_text(interval.value, spread)} ± {number_text(interval.high - interval.value, spread)}"
 
 
 def _range(interval: Interval | None) -> str:
@@ -285,7 +328,10 @@ def _range(interval: Interval | None) -> str:
         return "-"
     if interval.low is None and interval.high is None:
         return "too few to tell"
-    return " to ".join("?" if end is None else f"{end:,.1f}" for end in (interval.low, interval.high))
+    spread = Quantity(value=interval.value, low=interval.low, high=interval.high)
+    return " to ".join(
+        "?" if end is None else number_text(end, spread) for end in (interval.low, interval.high)
+    )
 
 
 # service levels
@@ -303,14 +349,17 @@ def _goodput(goodput: Goodput | None) -> list[Part]:
     return [table]
 
 
-def _service_levels(levels: Sequence[SloLevel]) -> list[Part]:
+def _service_levels(answer: Simulation) -> list[Part]:
+    levels = answer.slos
     if not levels:
         return []
     columns = ("value, ms", "attained", "95 % interval")
     table = grid("Service levels", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
-        table.add_row(level.slo, shown(level.value_ms, ",.1f"), *_attained(level), met)
+        metric, statistic, _ = level.slo.replace("e2e", "e2el").split(":")
+        value = latency_text(answer, f"{statistic}_{metric}_ms", level.value_ms)
+        table.add_row(level.slo, value, *_attained(level), met)
     return [table]
 
 
@@ -318,5 +367,8 @@ def _attained(level: SloLevel | Goodput) -> tuple[str, str]:
     """The share of requests within, and its interval."""
     if level.attained_fraction is None:
         return "-", ""
-    ends = ("?" if end is None else f"{end:.2%}" for end in (level.attained_low, level.attained_high))
-    return f"{level.attained_fraction:.2%}", " to ".join(ends)
+    share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high).scaled(
+        100
+    )
+    ends = ("?" if end is None else f"{number_text(end, share, 2)}%" for end in (share.low, share.high))
+    return f"{number_text(share.value, share, 2)}%", " to ".join(ends)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from capacity.answers.records import Quantity
+from capacity.report.display import text_and_interval
 from capacity.report.layout import Part, grid
 
 if TYPE_CHECKING:
@@ -14,17 +16,19 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_FIGURES = 5
-FIGURES: tuple[tuple[str, str, float, str], ...] = (  # name in the answer, heading, unit, digits
-    ("ttft_s.value", "TTFT, ms", 1e-3, ",.1f"),
-    ("mean_ttft_ms.value", "TTFT, ms", 1, ",.1f"),
-    ("tpot_s.value", "TPOT, ms", 1e-3, ",.1f"),
-    ("mean_tpot_ms.value", "TPOT, ms", 1, ",.1f"),
-    ("requests_per_s.value", "requests/s", 1, ",.2f"),
-    ("request_throughput", "requests/s", 1, ",.2f"),
-    ("output_tokens_per_s.value", "tokens/s", 1, ",.0f"),
-    ("output_throughput", "tokens/s", 1, ",.0f"),
-    ("usd_per_million_output_tokens.value", "$/1M out", 1, ",.3f"),
-    ("kv_capacity_tokens", "KV tokens", 1, ","),
+FIGURES: tuple[
+    tuple[str, str, float, int], ...
+] = (  # name in the answer, heading, unit, digits after the point
+    ("ttft_s.value", "TTFT, ms", 1e-3, 1),
+    ("mean_ttft_ms.value", "TTFT, ms", 1, 1),
+    ("tpot_s.value", "TPOT, ms", 1e-3, 1),
+    ("mean_tpot_ms.value", "TPOT, ms", 1, 1),
+    ("requests_per_s.value", "requests/s", 1, 2),
+    ("request_throughput", "requests/s", 1, 2),
+    ("output_tokens_per_s.value", "tokens/s", 1, 0),
+    ("output_throughput", "tokens/s", 1, 0),
+    ("usd_per_million_output_tokens.value", "$/1M out", 1, 3),
+    ("kv_capacity_tokens", "KV tokens", 1, 0),
 )
 Row = Mapping[str, object]
 
@@ -62,7 +66,7 @@ def _points(rows: Sequence[Row]) -> Part:
     table.columns[-1].no_wrap = True
     for row in rows:
         cells = [escape(str(row.get(name, ""))) for name in varied]
-        cells += [_figure(row.get(name), unit, digits) for name, _, unit, digits in figures]
+        cells += [_figure(row, name, unit, digits) for name, _, unit, digits in figures]
         table.add_row(*cells, *(("" if row["status"] == "done" else str(row["status"]),) if unended else ()))
     return table
 
@@ -75,5 +79,14 @@ def _differs(rows: Sequence[Row], name: str) -> bool:
     return len({str(row.get(name)) for row in rows}) > 1
 
 
-def _figure(value: object, unit: float, digits: str) -> str:
-    return f"{value / unit:{digits}}" if isinstance(value, (int, float)) else "-"
+def _figure(row: Row, name: str, unit: float, digits: int) -> str:
+    """A figure with the digits that its interval leaves."""
+    value = row.get(name)
+    if not isinstance(value, (int, float)):
+        return "-"
+    low, high = (_number(row.get(name.replace(".value", end))) for end in (".low", ".high"))
+    return text_and_interval(Quantity(value=value, low=low, high=high), 1 / unit, digits)[0]
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None

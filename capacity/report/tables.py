@@ -19,6 +19,8 @@ TABLES = {
     "fit": "capacity.report.answers:fit_tables",
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
+    "fit-comparison": "capacity.report.fit_comparison:fit_comparison_tables",
+    "gpu-support": "capacity.report.gpu_support:gpu_support_tables",
     "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
     "frontier": "capacity.report.frontier:frontier_tables",
     "load-sweep": "capacity.report.load_sweep:load_sweep_tables",

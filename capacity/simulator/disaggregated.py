@@ -12,6 +12,7 @@ has loaded; what is still with the prefill replica goes to another.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -60,16 +61,12 @@ class Disaggregated(Cluster):
         self.transfers = Transfers(self.env, dispatch.link, self._arrived)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
-        self._ports: dict[int, Port] = {}
+        self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
         self._in_vain = 0  # prompts computed whose KV was gone, since somebody last got on
 
     # replicas
-
-    def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        self._ports[len(self.members)] = Port()
-        return super().add(setup, now_ps, ready=ready)
 
     def _router_for(self, role: Role) -> Router:
         return self.router if role == "prefill" else self.decoders
@@ -188,11 +185,15 @@ class Disaggregated(Cluster):
         """There are blocks for it: its KV sets out. Returns when it will be there, as far as is known."""
         handoff = self._handoffs[request]
         handoff.begun = True
-        handoff.ports = self._ports[handoff.sender], self._ports[number]
+        handoff.ports = self._port(handoff.sender, request), self._port(number, request)
         handoff.computed_ps = self.ledger.first_scheduled_ps[request], self.prefilled_ps[request]
         end_ps = self.transfers.begin(handoff, at_ps)
         handoff.taken = end_ps <= at_ps
         return end_ps
+
+    def _port(self, number: int, request: int) -> Port:
+        """That of the GPUs which have a request's KV: each data-parallel rank has its own links."""
+        return self._ports[number, self.engines.rank_of(number, request)]
 
     def _arrived(self, handoff: Handoff, now_ps: int) -> None:
         self.loaded_ps[handoff.request] = now_ps

@@ -28,6 +28,7 @@ from capacity.simulator.instants import (
     beyond_clock,
     call_at,
 )
+from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
@@ -96,7 +97,9 @@ class Engine:
         self.alive = True
         self.stalled_by: str | None = None
         self.sequences: dict[int, Sequence] = {}  # requests inside
-        self.kept: dict[int, Table] = {}  # KV of requests that have left a prefill engine
+        self.kept: dict[
+            int, tuple[int, Table]
+        ] = {}  # rank and KV of requests that have left a prefill engine
         self._tokenized: set[int] = set()  # requests that the front end still has
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
@@ -260,7 +263,14 @@ class Engine:
 
     def release_kept(self, request: int) -> None:
         """The KV of a request that a prefill engine kept is no longer needed."""
-        self._post(lambda: cast(PagedPool, self.pool).release(self.kept.pop(request)))
+        self._post(partial(self._release_kept, request))
+
+    def rank_of(self, request: int) -> int:
+        """The data-parallel rank that has a request's KV; 0 where there are none, or it is not inside."""
+        if request in self.kept:
+            return self.kept[request][0]
+        sequence = self.sequences.get(request)
+        return 0 if sequence is None else sequence.rank
 
     def stop(self) -> None:
         """The engine is gone, with all it holds."""
@@ -291,7 +301,16 @@ class Engine:
         if sequence is not None:
             self.policy.abort(sequence)
 
+    def _pool_of(self, rank: int) -> PagedPool:
+        """The KV cache of one data-parallel rank."""
+        return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
+
+    def _release_kept(self, request: int) -> None:
+        rank, table = self.kept.pop(request)
+        self._pool_of(rank).release(table)
+
     def _queue_load(self, load: Load) -> None:
+        self.policy.place(load.sequence)
         self.sequences[load.sequence.index] = load.sequence
         self._loads.append(load)
 
@@ -302,16 +321,23 @@ class Engine:
         if waiting is not None:
             self._loads.remove(waiting)
         else:
-            cast(PagedPool, self.pool).release(sequence.table)
+            self._pool_of(sequence.rank).release(sequence.table)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin the transfers that there are blocks for."""
-        pool = cast(LoadingPool, self.pool)
-        while self._loads and self._ends_in_time(self._loads[0], pool):
-            sequence, tokens = self._loads[0].sequence, self._loads[0].tokens
-            if not pool.load(sequence.table, tokens):
-                break
-            self._loads.popleft()
+        """Begin the transfers that there are blocks for: of each rank in order of arrival, up to one that fits not."""
+        ranks = len(self.pool.parts) if isinstance(self.pool, JointPool) else 1
+        full: set[int] = set()
+        for load in tuple(self._loads):
+            sequence = load.sequence
+            if sequence.rank in full:
+                continue
+            pool = cast(LoadingPool, self._pool_of(sequence.rank))
+            if not self._ends_in_time(load, pool) or not pool.load(sequence.table, load.tokens):
+                full.add(sequence.rank)
+                if len(full) == ranks:
+                    break
+                continue
+            self._loads.remove(load)
             if self.reports.load_begins(self.number, sequence.index, now_ps) <= now_ps:
                 self.policy.add_loaded(sequence)
 
@@ -320,7 +346,8 @@ class Engine:
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
-        holding = [r for r in self.sequences.values() if pool.held_blocks(r.table)]
+        rank = load.sequence.rank
+        holding = [r for r in self.sequences.values() if r.rank == rank and pool.held_blocks(r.table)]
         promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
         needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
         return promised + needed <= pool.free_blocks
@@ -393,9 +420,9 @@ class Engine:
 
         They are gone already where it was preempted while its last tokens were on the way.
         """
-        pool = cast(PagedPool, self.pool)
+        pool = self._pool_of(r.rank)
         table = pool.table(r.table.content)
         kept = hold_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
         if kept:
-            self.kept[r.index] = table
+            self.kept[r.index] = (r.rank, table)
         self.reports.prefilled(self.number, r.index, now_ps, kept=kept)

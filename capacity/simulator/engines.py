@@ -91,6 +91,10 @@ class Nobody:
 class Engines(Protocol):
     """Numbered engines, to which requests go. What leaves is told to `Reports`, in order of time."""
 
+    def rank_of(self, number: int, request: int) -> int:
+        """The data-parallel rank that has a request's KV; 0 where there are none."""
+        ...
+
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         """A new engine, empty; its number. Raises InvalidInput and UnknownName."""
         ...

@@ -102,6 +102,9 @@ class ReadableEngines:
     def unload(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.engines[number].unload(request)
 
+    def rank_of(self, number: int, request: int) -> int:
+        return self.engines[number].rank_of(request)
+
     def release_kept(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.engines[number].release_kept(request)
 

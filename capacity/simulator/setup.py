@@ -40,7 +40,6 @@ class EngineSetup:
     of a shape take the same time.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
-    Raises InvalidInput for ranks that would have to hand KV over.
     """
 
     step_times: StepTimes
@@ -60,13 +59,6 @@ class EngineSetup:
     noise: StepNoise | None = None
     label: str = "engine"
     role: Role = "both"
-
-    def __post_init__(self) -> None:
-        if self.data_parallel_size > 1 and self.role != "both":
-            raise InvalidInput(
-                f"data-parallel ranks that share experts are not simulated in a {self.role} pool: use tensor "
-                "parallelism there, or one pool that does both"
-            )
 
     @property
     def policy_name(self) -> str:

@@ -11,8 +11,9 @@ from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from capacity.model.feed_forward import MoEFeedForward
+from capacity.model.feed_forward import MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
+from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
@@ -36,6 +37,7 @@ EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activa
 SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
 EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
 ALL_REDUCES = 2.0
+LORA = 8.0  # shrink and expand of qkv, output, gate and up, down
 PRODUCTS = {
     "attention": 2,
     "latent": 4,
@@ -63,10 +65,11 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
     if isinstance(mixer, LatentAttention):
         kernels += LATENT_ATTENTION + (INDEXER if mixer.indexer else 0.0)
         kernels += _quantized(setting, "attention") * PRODUCTS["latent"]
-    elif isinstance(mixer, LinearAttention):
+    elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
         kernels += LINEAR_ATTENTION + TRITON_LAUNCH * TRITON_OF_LINEAR_ATTENTION
         kernels += _quantized(setting, "linear_attention") * PRODUCTS["attention"]
-    else:
+        kernels += ATTENTION if isinstance(mixer, SideBySide) else 0.0
+    elif not isinstance(mixer, NoMixer):
         kernels += ATTENTION + _quantized(setting, "attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             kernels += (QK_NORM if mixer.qk_norm != "none" else 0.0) + OUTPUT_GATE * mixer.output_gate
@@ -75,8 +78,9 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         if feed_forward.shared_intermediate_size:
             kernels += SHARED_EXPERTS + _quantized(setting, "shared_expert") * PRODUCTS["dense"]
         kernels += EXCHANGE if setting.joint else 0.0
-    else:
+    elif not isinstance(feed_forward, NoFeedForward):
         kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
+    kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
 
 

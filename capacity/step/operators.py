@@ -217,6 +217,11 @@ def sampled_tokens(shape: StepShape) -> float:
     return shape[6] + shape[7] + shape[8]
 
 
+def decoded_tokens(shape: StepShape) -> float:
+    """Rows of decode, drafts included."""
+    return shape[7] + shape[8]
+
+
 def expanded_tokens(shape: StepShape) -> float:
     """Rows of MLA's expansion of the latent: a prefill expands its whole context, a decode row absorbs it."""
     return shape[3] + shape[7] + shape[8]

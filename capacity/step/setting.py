@@ -68,6 +68,9 @@ class StepSetting:
     max_num_seqs: int | None = None
     draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
     async_scheduling: bool | None = None
+    decode_context_parallel_size: int = 1
+    max_loras: int = 0  # LoRA adapters in a step at most
+    max_lora_rank: int = 16
     host: HostTime | None = None
     kernel_family: str | None = None
 

@@ -45,6 +45,14 @@ class PromptContent:
         object.__setattr__(self, "segment_tokens", tokens)
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
+    def salted(self, salt: IntArray) -> PromptContent:
+        """The same, but texts of requests with different salts are different texts: they share no blocks."""
+        texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
+        number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
+        own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
+        count = len(self.segment_ids)
+        return replace(self, segment_ids=own[:count], answer_ids=own[count:])
+
     @classmethod
     def from_segments(
         cls,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
+from capacity.deployment.priorities import priority_shares
 from capacity.deployment.use_cases import filled_notes
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
+from capacity.workload.columns import IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
@@ -63,6 +66,10 @@ def described(traffic: Traffic) -> Workload:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
         workload = _adapted(workload, traffic, traffic.num_adapters)
+    if traffic.priority_shares is not None:
+        workload = _ranked(workload, traffic, priority_shares(traffic.priority_shares))
+    if traffic.cache_salts is not None:
+        workload = _salted(workload, traffic, traffic.cache_salts)
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
 
 
@@ -80,10 +87,34 @@ def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workloa
         raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
     popular = SharedPrefixes(1, num_adapters, traffic.adapter_skew)
+    return replace(workload, adapter=1 + _by_session(workload, lambda count: popular.pick(count, rng)))
+
+
+def _ranked(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
+    """Every request, or every session, with one of these priorities, by their shares."""
+    if workload.priority is not None:
+        raise InvalidInput("the trace says the priority of every request: leave out --priority-shares")
+    rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
+    return replace(
+        workload, priority=_by_session(workload, lambda n: rng.choice(kinds, n, p=list(shares.values())))
+    )
+
+
+def _salted(workload: Workload, traffic: Traffic, salts: int) -> Workload:
+    """Every request, or every session, of one of so many tenants, who find nothing of others in a prefix cache."""
+    if workload.content is None:
+        raise InvalidInput("--cache-salts changes nothing where no two prompts share anything: leave it out")
+    rng = random_stream(traffic.seed, "salts")
+    salt = _by_session(workload, lambda n: rng.integers(salts, size=n))
+    return replace(workload, content=workload.content.salted(salt))
+
+
+def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
+    """A draw for every request, the same for all of a session."""
     if workload.session is None:
-        return replace(workload, adapter=1 + popular.pick(len(workload), rng))
+        return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
-    return replace(workload, adapter=1 + popular.pick(len(sessions), rng)[session])
+    return draw(len(sessions))[session]
 
 
 def _with_images(workload: Workload, traffic: Traffic) -> Workload:

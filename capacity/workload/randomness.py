@@ -18,9 +18,20 @@ _STREAMS = {
     "sessions": 5,
     "max_tokens": 6,
     "adapters": 7,
+    "priorities": 8,
+    "salts": 9,
 }
 Component = Literal[
-    "arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens", "adapters"
+    "arrivals",
+    "lengths",
+    "routing",
+    "correlation",
+    "thinking",
+    "sessions",
+    "max_tokens",
+    "adapters",
+    "priorities",
+    "salts",
 ]
 
 

@@ -16,6 +16,15 @@ import pytest
 from copied_commands import printed
 
 import capacity
+from capacity.answers.records import Quantity
+from capacity.report.display import (
+    as_sure,
+    number_text,
+    rate_and_interval,
+    seconds_and_interval,
+    time_and_interval,
+    usd_text,
+)
 from capacity.techniques.speculate import speculate
 
 Open = Callable[..., Any]
@@ -43,27 +52,41 @@ def ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:,.1f} ms"
 
 
-def value(record: Record, name: str) -> float | None:
-    """The middle of a quantity with an interval; None where the answer has none."""
-    quantity = record[name]
-    return None if quantity is None else float(quantity["value"])
+def predicted(record: Record, name: str, kind: Callable[[Quantity], tuple[str, str]]) -> str:
+    """A quantity with the digits that its interval leaves; - where the answer has none."""
+    return "-" if record[name] is None else kind(Quantity(**record[name]))[0]
+
+
+def latency(record: Record, name: str, like: str | None = None) -> str:
+    """A latency of a simulation, with the digits of its interval."""
+    interval = record["prediction_intervals"][like or name]
+    quantity = Quantity(value=record[name], low=interval["low"], high=interval["high"]).scaled(1e-3)
+    return time_and_interval(quantity)[0]
+
+
+def in_flight(count: float, e2e_s: Quantity) -> str:
+    return number_text(count, as_sure(count, e2e_s))
 
 
 ESTIMATED: Figures = {
-    "TTFT": lambda r: ms(value(r, "ttft_s")),
-    "TPOT": lambda r: ms(value(r, "tpot_s")),
-    "E2E latency": lambda r: "-" if r["e2e_s"] is None else f"{r['e2e_s']['value']:,.2f} s",
-    "Output tokens/s": lambda r: f"{value(r, 'output_tokens_per_s'):,.0f}",
-    "$ per 1M output": lambda r: f"${r['usd_per_million_output_tokens']['value']:,.3f}",
+    "TTFT": lambda r: predicted(r, "ttft_s", time_and_interval),
+    "TPOT": lambda r: predicted(r, "tpot_s", time_and_interval),
+    "E2E latency": lambda r: predicted(r, "e2e_s", seconds_and_interval),
+    "Output tokens/s": lambda r: predicted(r, "output_tokens_per_s", rate_and_interval),
+    "$ per 1M output": lambda r: usd_text(Quantity(**r["usd_per_million_output_tokens"])),
 }
 SERVED: Figures = {
     **ESTIMATED,
-    "In flight": lambda r: "grows" if r["requests_in_flight"] is None else f"{r['requests_in_flight']:,.1f}",
+    "In flight": lambda r: (
+        "grows"
+        if r["requests_in_flight"] is None
+        else in_flight(r["requests_in_flight"], Quantity(**r["e2e_s"]))
+    ),
 }
 SIMULATED: Figures = {
-    "Mean TTFT": lambda r: f"{r['mean_ttft_ms']:,.1f} ms",
-    "p95 TTFT": lambda r: f"{r['p95_ttft_ms']:,.1f} ms",
-    "Mean TPOT": lambda r: f"{r['mean_tpot_ms']:,.1f} ms",
+    "Mean TTFT": lambda r: latency(r, "mean_ttft_ms"),
+    "p95 TTFT": lambda r: latency(r, "p95_ttft_ms"),
+    "Mean TPOT": lambda r: latency(r, "mean_tpot_ms"),
     "Requests/s": lambda r: f"{r['request_throughput']:,.2f}",
     "Output tokens/s": lambda r: f"{r['output_throughput']:,.0f}",
     "Goodput": lambda r: f"{r['request_goodput']:,.2f}",

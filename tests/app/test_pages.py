@@ -18,6 +18,7 @@ from capacity.hardware import profile_names
 from capacity.hardware.pricing import TIERS
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.report.display import time_and_interval
 
 Open = Callable[..., Any]
 NAMES = [page.name for page in PAGES]
@@ -73,7 +74,7 @@ def test_the_copied_python_gives_the_same_answer(dashboard: Open) -> None:
         price_tier="on-demand",
     )
     assert found["answer"] == direct
-    assert opened.kpis["TPOT"] == f"{direct.tpot_s.value * 1e3:,.1f} ms"
+    assert opened.kpis["TPOT"] == time_and_interval(direct.tpot_s)[0]
 
 
 def test_charts_draw_the_librarys_numbers(dashboard: Open) -> None:

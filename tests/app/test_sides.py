@@ -12,6 +12,8 @@ from capacity_app.sides import Side, read_side
 from capacity_app.state import packed_text
 
 import capacity
+from capacity.report.comparisons import difference_and_interval
+from capacity.report.display import time_and_interval
 
 Open = Callable[..., Any]
 LOOP = {"load": "arrivals at a rate", "rate": "4"}
@@ -49,8 +51,8 @@ def test_a_question_of_a_meeting(dashboard: Open) -> None:
     rows = table(opened)
     for figure, field in (("TPOT", "tpot_s"), ("TTFT", "ttft_s")):
         before, after = getattr(first, field), getattr(second, field)
-        assert rows[figure]["A"].startswith(f"{1e3 * before.value:,.1f} ms")
-        assert rows[figure]["B"].startswith(f"{1e3 * after.value:,.1f} ms")
+        assert rows[figure]["A"].startswith(f"{time_and_interval(before)[0]} (")
+        assert rows[figure]["B"].startswith(f"{time_and_interval(after)[0]} (")
         apart = after.high < before.low or before.high < after.low
         expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
         assert rows[figure]["B against A"] == expected
@@ -85,7 +87,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     ]
     direct = capacity.diff(*sides)
     shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
-    assert list(shown["B less A, mean"]) == [f"{1e3 * d.mean_s:,.1f} ms" for d in direct.differences]
+    assert list(shown["B less A, mean, ms"]) == [difference_and_interval(d)[0] for d in direct.differences]
     assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
 
 

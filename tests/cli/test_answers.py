@@ -13,6 +13,7 @@ import pytest
 
 import capacity
 from capacity.answers.listings import gpus, models
+from capacity.report.display import time_and_interval
 from capacity.report.schemas import json_schema
 from capacity.report.tables import render
 from capacity.simulator.core import library
@@ -78,7 +79,7 @@ def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
     assert all(row.gpu in table for row in direct.rows)
     best = direct.rows[0]
     assert best.ttft_s is not None
-    assert f"{best.ttft_s.value * 1e3:,.1f} ms" in table
+    assert time_and_interval(best.ttft_s)[0] in table
     assert len(run("estimate", *asked, "--format", "csv").out.splitlines()) == len(direct.rows) + 1
     alone = run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--order", "ttft")
     assert (alone.code, alone.err.count("\n")) == (2, 1)
@@ -239,7 +240,7 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
 
 
 def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
-    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline")}
+    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline", "gantt")}
     flags = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
     load = (*LLAMA_8B, *LENGTHS, "--request-rate", "10", "--num-prompts", "20", "--format", "json")
     answer = run("simulate", *load, *flags).json
@@ -253,6 +254,9 @@ def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, t
     assert len(samples) >= int(answer["duration"])
     events = json.loads(paths["timeline"].read_text())["traceEvents"]
     assert sum(event["name"] in ("prefill", "decode", "mixed") and event["pid"] == 1 for event in events) >= 1
+    lanes = paths["gantt"].read_text()
+    assert "20 requests, 0 of them preempted" in lanes
+    assert lanes.count("<td>prefill</td>") == 20
     for name in paths:
         ran = run("simulate", *load, f"--{name}", "/nonexistent/file")
         assert ran.code == 2

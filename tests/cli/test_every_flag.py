@@ -8,7 +8,7 @@ import pytest
 from flag_walk import BASES, BESIDE, INSTEAD, VALUES, ask, options, spelled
 from recorded_files import hashed, json_lines
 
-WHERE = {"format", "deployment", "from-vllm", "write-deployment", "profiles", "download"}
+WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", "download"}
 NOT_WALKED = {
     **dict.fromkeys(WHERE, "where the question, its GPUs or its answer stand: tests of their own"),
     **dict.fromkeys(

@@ -208,7 +208,9 @@ def test_the_hash_seed_changes_nothing() -> None:
 
 
 def test_the_version_is_the_packages(run: Any) -> None:
-    assert run("--version").out.startswith("llm-capacity ")
+    first, second = run("--version").out.splitlines()
+    assert first.startswith("llm-capacity ")
+    assert second.startswith("data ")
 
 
 def test_the_bare_command_prints_its_help_and_nothing_else(run: Any) -> None:

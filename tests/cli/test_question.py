@@ -26,7 +26,7 @@ def test_flags_stand_over_a_pasted_command_over_a_file(tmp_path: Path) -> None:
     pasted = "vllm serve qwen3-8b --max-num-seqs 16 -tp 2"
     request = request_of(
         Question(
-            flags={"tensor_parallel_size": "4", "output_len": "5"}, deployment=str(file), from_vllm=pasted
+            flags={"tensor_parallel_size": "4", "output_len": "5"}, deployment=str(file), from_launch=pasted
         )
     )
     pool = request.pools[0]

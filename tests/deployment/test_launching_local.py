@@ -21,8 +21,8 @@ TGI_FLAGS = {
     "--cuda-memory-fraction", "--cuda-graphs", "--speculate", "--port",
 }  # fmt: skip
 LLAMA_FLAGS = {
-    "--model", "--alias", "--n-gpu-layers", "--split-mode", "--parallel", "--ctx-size", "--batch-size",
-    "--cache-type-k", "--cache-type-v", "--flash-attn", "--no-cache-prompt", "--host", "--port",
+    "--model", "--alias", "--n-gpu-layers", "--split-mode", "--tensor-split", "--parallel", "--ctx-size",
+    "--batch-size", "--cache-type-k", "--cache-type-v", "--flash-attn", "--no-cache-prompt", "--host", "--port",
 }  # fmt: skip
 EVERYTHING: dict[str, Any] = {
     "gpu": "h100", "tensor_parallel_size": 2, "max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 1024,
@@ -65,7 +65,7 @@ def test_llama_cpp_has_as_many_slots_as_were_simulated_each_with_the_whole_conte
     assert (said["--parallel"], said["--ctx-size"], said["--split-mode"]) == ("8", "32768", "row")
     assert (said["--cache-type-k"], said["--cache-type-v"], said["--flash-attn"]) == ("q8_0", "q8_0", "on")
     assert "--no-cache-prompt" in said
-    assert launch.notes == ("MODEL.gguf: put the model's GGUF file (q4_k_m) in its place",)
+    assert launch.notes == ("MODEL-Q4_K_M.gguf: put the model's GGUF file in that format in its place",)
     plain = flags(launch_command("llama.cpp", "m", Pool(gpu="h100", engine="llama.cpp")).words)
     assert plain["--parallel"] == str(find_engine("llama.cpp").limits[0].max_num_seqs)
     assert plain["--split-mode"] == "none"
@@ -75,7 +75,9 @@ def test_ollama_has_a_modelfile_and_its_environment() -> None:
     pool = Pool(engine="ollama", kv_cache_dtype="int8", **EVERYTHING)
     launch = launch_command("ollama", "org/Model-7B", pool)
     files = dict(launch.files)
-    assert files["Modelfile"] == "FROM ./MODEL.gguf\nPARAMETER num_batch 1024\nPARAMETER num_ctx 4096\n"
+    assert files["Modelfile"] == (
+        "# model org/Model-7B\nFROM ./MODEL-F16.gguf\nPARAMETER num_batch 1024\nPARAMETER num_ctx 4096\n"
+    )
     script = files["serve-ollama.sh"]
     for setting in ("NUM_PARALLEL=8", "KV_CACHE_TYPE=q8_0", "SCHED_SPREAD=1", "HOST=0.0.0.0:8000"):
         assert f"export OLLAMA_{setting}\n" in script

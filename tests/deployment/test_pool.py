@@ -22,7 +22,6 @@ from capacity.deployment import Pool
         ("kv_transfer_config", '{"kv_role": {}}', "kv_role {} is not one of kv_producer"),
         ("kv_transfer_config", "[1]", "must be a JSON object"),
         ("kv_transfer_config", '{"kv_connector": "OffloadingConnector"}', "--kv-offloading-size"),
-        ("decode_context_parallel_size", 2, "--decode-context-parallel-size is 2: decodes that share"),
         ("decode_context_parallel_size", 0, "greater than or equal to 1"),
         ("max_model_len", 0, "--max-model-len is 0: must be greater than or equal to 1"),
         ("max_model_len", "long", "--max-model-len is long"),

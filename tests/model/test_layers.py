@@ -8,12 +8,6 @@ from hypothesis import strategies as st
 from capacity.model import Attention, load_model
 
 
-def test_what_tensor_parallelism_replicates_in_latent_attention() -> None:
-    replicated = {p.name for p in load_model("deepseek-v3").parameter_parts() if p.sharding == "replicated"}
-    assert {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa", "mlp.gate", "layernorms"} <= replicated
-    assert not {"self_attn.q_b_proj", "self_attn.kv_b_proj", "self_attn.o_proj"} & replicated
-
-
 def test_key_and_value_projections_divide_by_kv_heads_only() -> None:
     parts = {p.name: p for p in load_model("qwen3-30b-a3b").parameter_parts()}
     assert parts["self_attn.k_proj"].shard_limit == parts["self_attn.v_proj"].shard_limit == 4
@@ -36,23 +30,6 @@ def test_attention_counts_are_the_closed_form(
     parts = mixer.parts(hidden, tuple(range(layers)))
     expected = 2 * hidden * q * d + 2 * hidden * k * d + ((q + 2 * k) * d if bias else 0)
     assert sum(part.params for part in parts) == layers * expected
-
-
-def test_latent_cache_is_one_head_whatever_the_heads() -> None:
-    model = load_model("deepseek-v3")
-    (group, *_) = model.kv_cache_groups()
-    assert group.num_kv_heads == 1
-    assert model.kv_bytes_per_token() == 61 * (512 + 64) * 2
-    assert model.kv_bytes_per_token("fp8") == 61 * 576
-    assert not any(g.index for g in model.kv_cache_groups())
-
-
-def test_sparse_attention_adds_the_indexers_keys_and_packs_fp8_its_own_way() -> None:
-    model = load_model("deepseek-v3.2")
-    indexer = sum(g.bytes_per_token for g in model.kv_cache_groups() if g.index)
-    assert indexer == 61 * 132  # vLLM: 128 FP8 keys and one FP32 scale
-    assert model.kv_bytes_per_token("fp8") == 61 * 656  # vLLM fp8_ds_mla: 512 + 16 + 128
-    assert sum(g.bytes_per_token for g in model.kv_cache_groups()) == 61 * (1152 + 132)
 
 
 def test_windows_stand_apart() -> None:

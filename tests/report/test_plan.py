@@ -27,7 +27,7 @@ def flat(plan: Plan) -> str:
 def test_a_level_has_its_interval_where_it_is_known() -> None:
     assert level_text(None) == "-"
     assert level_text(level(1.234)) == "1,234 ms"
-    assert level_text(level(1.234, low_s=1.2, high_s=1.3)) == "1,234 ms (1,200 to 1,300)"
+    assert level_text(level(1.234, low_s=1.2, high_s=1.3)) == "1,230 ms (1,200 to 1,300)"
     assert level_text(level(None, good_fraction=0.991)) == "99.10%"
 
 

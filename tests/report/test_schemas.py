@@ -41,6 +41,8 @@ def _diff() -> Any:
 
 ANSWERS: dict[str, Callable[[], Any]] = {
     "fit": lambda: capacity.fit(MODEL, gpu="h100"),
+    "fit-comparison": lambda: capacity.compare_fits(MODEL, gpus=["h100", "t4", "l40"], max_model_len=4096),
+    "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "tpu-v5e"]),
     "estimate": lambda: capacity.estimate(MODEL, **POOL, concurrency=4, price="2.5"),
     "explain": lambda: capacity.explain(MODEL, **POOL, batch_size=4),
     "simulation": lambda: capacity.simulate(MODEL, **LOAD),

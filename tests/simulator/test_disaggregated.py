@@ -253,6 +253,7 @@ GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s
     st.sampled_from(((None,), (None, 64), (64,))),
     services,
     st.sampled_from(({}, {"prefill": GROWS}, {"decode": GROWS, "prefill": GROWS})),
+    st.sampled_from(((1, 1), (1, 1), (2, 1), (1, 3), (3, 2))),
 )
 def test_whatever_happens_everything_is_conserved(
     workload: Workload,
@@ -263,13 +264,15 @@ def test_whatever_happens_everything_is_conserved(
     windows: tuple[int | None, ...],
     service: dict[str, Any],
     scaling: dict[str, Autoscaling],
+    ranks: tuple[int, int],
 ) -> None:
-    """Timeouts, refusals, failures, scaling, windows, full pools and slow links, in any combination."""
+    """Timeouts, refusals, failures, scaling, windows, full pools, ranks and slow links, in any combination."""
     link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
     kind = {"policy": policy, "kv_windows": windows}
     groups = len(windows)
-    setups = [setup("prefill", num_blocks=groups * prefill_blocks, **kind)] * 2
-    setups += [setup("decode", num_blocks=groups * decode_blocks, **kind)] * 2
+    prefill = {"num_blocks": groups * prefill_blocks, "data_parallel_size": ranks[0]}
+    decode = {"num_blocks": groups * decode_blocks, "data_parallel_size": ranks[1]}
+    setups = [setup("prefill", **prefill, **kind)] * 2 + [setup("decode", **decode, **kind)] * 2
     cluster, found = deployed(workload, setups, link, scaling=scaling, **service)
     assert_conserved(cluster, found, workload)
     done = found.records.completed
@@ -456,3 +459,41 @@ def test_prompts_computed_for_ever_in_vain_are_a_stall(monkeypatch: pytest.Monke
     assert result.restarted == 1000
     assert result.reason is not None
     assert "the prefill replicas need more KV blocks" in result.reason
+
+
+# data-parallel ranks
+
+
+def test_each_rank_has_links_and_blocks_of_its_own() -> None:
+    """Two prompts at once: one rank sends them one after the other, two ranks at the same time."""
+    workload = Workload(arrival_s=[0.0, 0.0], prompt_tokens=[400, 400], output_tokens=[2, 2])
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)  # 0.4 s for a prompt
+
+    def transfers_s(ranks: int) -> list[float]:
+        setups = [setup("prefill", data_parallel_size=ranks), setup("decode", data_parallel_size=ranks)]
+        cluster, found = deployed(workload, setups, link)
+        assert_conserved(cluster, found, workload)
+        assert found.transfer_ps is not None
+        return sorted(float(each) / 1e12 for each in found.transfer_ps)
+
+    one, two = transfers_s(1), transfers_s(2)
+    assert two[0] == pytest.approx(0.4, abs=0.05)
+    assert two[1] == pytest.approx(0.4, abs=0.05)
+    assert one[1] > 0.75
+
+
+def test_a_full_rank_does_not_hold_up_the_others() -> None:
+    """Of two decode ranks that hold one prompt each, four prompts run two at a time, and all end."""
+    workload = Workload(arrival_s=[0.0] * 4, prompt_tokens=[800] * 4, output_tokens=[20] * 4)
+    setups = [setup("prefill"), setup("decode", num_blocks=60, data_parallel_size=2)]
+    cluster, found = deployed(workload, setups, INSTANT)
+    assert_conserved(cluster, found, workload)
+    assert found.data_parallel_requests[-2:] == (2, 2)
+    finish = np.sort(found.records.finish_ps)
+    assert finish[1] < finish[2]
+
+
+def test_ranks_that_are_asked_of_the_compiled_engines_are_refused() -> None:
+    setups = [setup("prefill", data_parallel_size=2), setup("decode")]
+    with pytest.raises(InvalidInput, match="not one of the compiled"):
+        simulate(requests(), setups, link=INSTANT, engine_loop="core")

@@ -75,8 +75,6 @@ def test_what_cannot_be_is_refused() -> None:
         make_pool(replace(PLAIN, num_blocks=0))
     with pytest.raises(UnknownName, match="nonesuch"):
         make_pool(replace(PLAIN, policy="nonesuch"))
-    with pytest.raises(InvalidInput, match="decode pool"):
-        replace(PLAIN, role="decode", data_parallel_size=2)
 
 
 def test_bad_sizes_are_refused() -> None:

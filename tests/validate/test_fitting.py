@@ -25,7 +25,12 @@ from capacity.step.setting import HostTime, graph_sizes
 def test_known_constants_come_back() -> None:
     fits, _ = fit_families(evidence(), H200, source="test", on_gpu=True, final=True)
     after = {fit.target.operator: fit.after for fit in fits}
-    for name, true in (("compute_fraction", 0.7), ("bandwidth_fraction", 0.8), ("fixed_s", 4e-6)):
+    for name, true in (
+        ("compute_fraction", 0.7),
+        ("bandwidth_fraction", 0.8),
+        ("fixed_s", 4e-6),
+        ("per_k_s", 6e-10),
+    ):
         assert getattr(after["gemm"], name) == pytest.approx(true, rel=0.05), name
     for name, true in (("bandwidth_fraction", 0.9), ("fixed_s", 1.2e-5), ("occupancy_s", 2e-6)):
         assert getattr(after["decode_attention"], name) == pytest.approx(true, rel=0.15), name

@@ -19,12 +19,14 @@ from capacity_validate.small_models import small_model, small_model_names  # noq
 from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from gpu_shapes import gpu_shapes  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 from capacity.model import ModelSpec  # noqa: E402
 from capacity.model.layers import Attention  # noqa: E402
 from capacity.model.quantization import find_format, uniform_scheme  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+GROUPED = hasattr(torch, "_grouped_mm")
 BUILT_ELSEWHERE = ("launch", "transfer")  # graphs and pinned memory: the fake CUDA and a GPU have these
 
 
@@ -46,10 +48,24 @@ def test_every_builder_runs_in_shapes_of_a_gpu(case: Case, monkeypatch: pytest.M
             with pytest.raises(Unsupported, match="is not installed here"):
                 prepare(case, bench)
             return
+        if missing(case):
+            with pytest.raises(Unsupported):
+                prepare(case, bench)
+            return
         prepared = prepare(case, bench)
         for call in prepared.calls[:2]:
             call()
     assert prepared.flops + prepared.bytes > 0
+
+
+def missing(case: Case) -> bool:
+    """Whether this torch has no such product: `torch>=2.6` is what the harness asks for, and later ones have more."""
+    grouped = case.operator == "moe" and case.variant == "grouped"
+    return (
+        (grouped and not GROUPED)
+        or (case.kernel in ("nvfp4", "mxfp8") and not hasattr(torch, "float4_e2m1fn_x2"))
+        or (case.kernel == "fp8_block" and not hasattr(functional, "ScalingType"))
+    )
 
 
 def in_half(name: str) -> ModelSpec:
@@ -90,7 +106,7 @@ def test_a_whole_model_steps_in_shapes_of_a_gpu(
         paged = [grid for grid, constants in launches.taken if "SPLITS_PADDED" in constants]
         assert len(paged) == (0 if name == "tiny-mla" else model.model.num_layers)
         if model.model.is_moe:
-            assert model.capturable is (capability == (9, 0))
+            assert model.capturable is (capability == (9, 0) and GROUPED)
             assert bool(experts) is not model.capturable
         if model.capturable:
             graph = DecodeGraph(model, AtOnce(), batch=4, max_context=128)  # type: ignore[arg-type]

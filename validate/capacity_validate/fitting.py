@@ -56,10 +56,12 @@ _RANGES = {
     "fixed_s": (1e-7, 1e-2),
     "occupancy_s": (1e-8, 1e-2),
     "per_doubling_s": (1e-8, 1e-3),
+    "per_k_s": (1e-13, 1e-8),
 }
+_OF_A_GPU = ("per_doubling_s", "per_k_s")  # slices of a context, and one block's walk over K
 _SLOW_RISE = (0.3, 16.0)  # of a collective's rate: the sharpness of its joint may be below 1
 _ORDER = {  # the constants that matter most first
-    "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness"),
+    "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness", "per_k_s"),
     "prefill_attention": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
     "decode_attention": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
     "mla_prefill": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
@@ -157,19 +159,20 @@ def _fit_family(
     final: bool,
 ) -> FamilyFit | Refused:
     fitted_rows, held_out = split(rows)
-    bearable = min(len(fitted_rows) // ROWS_PER_CONSTANT, len(_ORDER[target.operator]))
-    if bearable < FEWEST_CONSTANTS or not held_out:
+    order = [n for n in _ORDER[target.operator] if on_gpu or n not in _OF_A_GPU]
+    if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
         return Refused(
             target=target, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed"
         )
     before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
-    names = tuple(n for n in _ORDER[target.operator][:bearable] if on_gpu or n != "per_doubling_s")
+    names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)
     if error.median > CONTRADICTION:
         reason = f"contradictory: fitted to one half, it misses the other by {error.median:.0%} at the median"
         return Refused(target=target, rows=len(rows), reason=reason)
+    names = order[: len(rows) // ROWS_PER_CONSTANT] if final else names
     constants = _solve(before, names, rows, profile) if final else half
     fit = Fit(
         basis="fitted",
@@ -184,7 +187,7 @@ def _fit_family(
         target=target,
         before=before,
         after=_KINDS[target.operator].model_validate({**constants, "fit": fit}),
-        fitted=names,
+        fitted=tuple(names),
         rows=len(rows),
         error_before=_errors(before.model_dump(exclude={"fit"}), held_out, profile),
         error_after=error,

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
-from capacity.model.feed_forward import DenseFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity_validate.feed_forwards import DenseMlp, ExpertMlp
 from capacity_validate.kernels.fused import add_norm
@@ -34,6 +34,16 @@ def require_supported(model: ModelSpec) -> None:
         raise UnsupportedModel(model.model_type, "the harness has no linear attention")
     if any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers):
         raise UnsupportedModel(model.model_type, "the harness has no sparse indexer")
+    for group in model.layer_groups:
+        dense, mixer = group.feed_forward, group.mixer
+        if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
+            raise UnsupportedModel(
+                model.model_type, "the harness has gated feed-forwards without biases only"
+            )
+        if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
+            raise UnsupportedModel(
+                model.model_type, "the harness has attention over keys and values of its own only"
+            )
     if model.norms_per_layer not in (2, 4):
         raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
     if model.dtype not in _DTYPES:
@@ -92,8 +102,10 @@ class Transformer:
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
-        else:
+        elif isinstance(group.feed_forward, MoEFeedForward):
             feed_forward = ExpertMlp(self, group.feed_forward)
+        else:
+            raise UnsupportedModel(self.model.model_type, "the harness has no layers without a feed-forward")
         norms = [self.ones(hidden) for _ in range(self.model.norms_per_layer)]
         return Layer(norms, mixer, feed_forward)
 

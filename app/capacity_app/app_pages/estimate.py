@@ -6,6 +6,8 @@ import streamlit as st
 
 from capacity.answers.records import Attribution, Estimate
 from capacity.report.display import (
+    as_sure,
+    number_text,
     rate_and_interval,
     seconds_and_interval,
     time_and_interval,
@@ -83,7 +85,11 @@ def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
     ]
     if answer.verdict is not None:
         in_flight = answer.requests_in_flight
-        shown = ("grows", "") if in_flight is None else (f"{in_flight:,.1f}", "requests/s x E2E")
+        shown = (
+            ("grows", "")
+            if in_flight is None
+            else (number_text(in_flight, as_sure(in_flight, e2e)), "requests/s x E2E")
+        )
         figures.append(kpi("In flight", shown, "littles law"))
     if answer.cost is not None:
         price = answer.usd_per_million_output_tokens

@@ -7,11 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from capacity.answers.records import Quantity, Simulation
+from capacity.answers.records import Simulation
 from capacity.deployment.routers import ROUTERS
-from capacity.report.display import Units
 from capacity.report.figures import runs as figures
-from capacity.report.simulation import drained_text
+from capacity.report.simulation import drained_text, prediction_of
 from capacity.techniques.glossary import define
 from capacity.workload import parse_slos
 from capacity_app import parts, state, watch_view
@@ -53,38 +52,31 @@ def verdict_line(label: str, answer: Simulation) -> None:
     parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
 
 
-def ms(value: float | None, units: Units) -> str:
-    """A latency of the summary, which is in ms."""
-    return "-" if value is None else units.time_text(value / 1e3)
-
-
-def mean_interval(quantity: Quantity | None, units: Units) -> str:
-    """The 90 % interval of a mean in ms that the simulator earned against real servers."""
-    if quantity is None or quantity.low is None or quantity.high is None:
-        return ""
-    return f"{units.time_text(quantity.low / 1e3)} to {units.time_text(quantity.high / 1e3)}"
+def latency(answer: Simulation, values: dict[str, Any], name: str) -> tuple[str, str]:
+    """A latency of the run's summary and its 90 % interval, where the simulator has earned one against real servers."""
+    value_ms, like = values[name], prediction_of(answer, name)
+    if value_ms is None:
+        return "-", ""
+    own = answer.predicted_ms.get(name)
+    within = "" if own is None else units.time_interval(own.scaled(1e-3))
+    return units.time_text(value_ms / 1e3, None if like is None else like.scaled(1e-3)), within
 
 
 def figures_of_merit(answer: Simulation) -> None:
     """The KPI row."""
     values = answer.to_dict()
     level = values["request_goodput"]
+
+    def kpi(label: str, name: str, term: str) -> parts.Kpi:
+        value, within = latency(answer, values, name)
+        return parts.Kpi(label=label, value=value, below=within, help=define(term).definition)
+
     parts.kpis(
         [
-            parts.Kpi(
-                label="Mean TTFT",
-                value=ms(values["mean_ttft_ms"], units),
-                below=mean_interval(answer.mean_ttft_ms, units),
-                help=define("ttft").definition,
-            ),
-            parts.Kpi(label="p95 TTFT", value=ms(values["p95_ttft_ms"], units)),
-            parts.Kpi(
-                label="Mean TPOT",
-                value=ms(values["mean_tpot_ms"], units),
-                below=mean_interval(answer.mean_tpot_ms, units),
-                help=define("tpot").definition,
-            ),
-            parts.Kpi(label="p95 TPOT", value=ms(values["p95_tpot_ms"], units)),
+            kpi("Mean TTFT", "mean_ttft_ms", "ttft"),
+            kpi("p95 TTFT", "p95_ttft_ms", "ttft"),
+            kpi("Mean TPOT", "mean_tpot_ms", "tpot"),
+            kpi("p95 TPOT", "p95_tpot_ms", "tpot"),
             parts.Kpi(
                 label="Requests/s",
                 value=f"{values['request_throughput']:,.2f}",

@@ -1,27 +1,37 @@
 """Hugging Face's `config.json` as a `ModelSpec`: parsed as plain JSON; no code of the repository is ever run.
 
-One entry of `families.FAMILIES` for each `model_type`. A type without one is refused, saying what is missing: it is
-never guessed to be a Llama.
+One entry of `families.FAMILIES` for each `model_type`. A type without one is read by the names of its fields, and the
+model's `notes` say as what (`assumed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from capacity.base.errors import MalformedFile, UnsupportedModel
+from capacity.base.errors import MalformedFile
 from capacity.base.fields import MAX_COUNT, Fields
-from capacity.model.feed_forward import FeedForward
-from capacity.model.hf_config.families import FAMILIES, MISSING, Family
-from capacity.model.hf_config.windows import MAX_LAYERS
+from capacity.model.feed_forward import FeedForward, NoFeedForward
+from capacity.model.hf_config.assumed import assumed_family, reading_of, with_known_kinds
+from capacity.model.hf_config.families import FAMILIES
+from capacity.model.hf_config.family import Beside, Family
+from capacity.model.hf_config.mixers import HIDDEN
+from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup, Mixer
-from capacity.model.quantization import find_format, uniform_scheme
+from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
 from capacity.model.vision import vision_encoder, vision_tower
 
-_MAX_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+_MAX_LENGTHS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+)
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "bfloat16": "bf16",
@@ -44,15 +54,23 @@ def from_hf_config(
     """The model that the object of a `config.json` describes.
 
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. Raises UnsupportedModel for a `model_type` without an entry here, MalformedFile for a bad field.
+    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so. Raises MalformedFile
+    for a bad field, or one that is missing.
     """
     if not isinstance(config, Mapping):
         raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
     outer = Fields(config, origin or name)
     text = _text_fields(outer)
-    family, model_type = _family(outer, text)
+    model_type = text.text("model_type") or outer.text("model_type")
+    known = FAMILIES.get(model_type)
+    family = known or assumed_family(text)
     text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
-    num_layers = text.count("num_hidden_layers", "num_layers", "n_layer", maximum=MAX_LAYERS)
+    said = text
+    if known is None:
+        text = with_known_kinds(text)
+    num_layers = (
+        text.count(*NUM_LAYERS, maximum=MAX_LAYERS) if family.num_layers is None else family.num_layers(text)
+    )
     groups = _layer_groups(text, family, num_layers)
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
@@ -61,14 +79,18 @@ def from_hf_config(
     spec = ModelSpec(
         name=name,
         hf_id=hf_id,
-        model_type=model_type,
-        hidden_size=text.count("hidden_size", "n_embd", "d_model"),
+        model_type=model_type or "unknown",
+        hidden_size=text.count(*HIDDEN),
         vocab_size=text.count("vocab_size", "padded_vocab_size"),
         layer_groups=groups,
         tie_word_embeddings=outer.flag(
             "tie_word_embeddings", default=text.flag("tie_word_embeddings", default=family.tied)
         ),
-        norms_per_layer=family.norms_per_layer,
+        norms_per_layer=_number(family.norms_per_layer, text),
+        norm_values=_number(family.norm_values, text),
+        outside=family.outside(text),
+        assumed=known is None,
+        notes=family.notes,
         max_position_embeddings=_max_length(text),
         dtype=dtype,
         checkpoint=base,
@@ -78,16 +100,25 @@ def from_hf_config(
         uncounted=uncounted,
         source=source,
     )
-    if quantization is None:
-        return spec
-    return replace(
-        spec,
-        checkpoint=parse_quantization_config(quantization.values, model=spec, origin=quantization.origin),
-    )
+    if known is None:
+        spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
+    if quantization is not None:
+        stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
+        spec = replace(spec, checkpoint=_with_expert_dtype(stored, text))
+    return spec
+
+
+def _with_expert_dtype(stored: QuantizationScheme, text: Fields) -> QuantizationScheme:
+    """DeepSeek-V4 states the format of its experts apart: 4-bit floats with a scale for each 32."""
+    return replace(stored, experts=find_format("mxfp4")) if text.text("expert_dtype") == "fp4" else stored
+
+
+def _number(rule: int | Callable[[Fields], int], text: Fields) -> int:
+    return rule if isinstance(rule, int) else rule(text)
 
 
 def supported_model_types() -> tuple[str, ...]:
-    """Every `model_type` that is read."""
+    """Every `model_type` whose layers are known."""
     return tuple(sorted(FAMILIES))
 
 
@@ -95,18 +126,6 @@ def _text_fields(outer: Fields) -> Fields:
     """The language model's own object: `text_config` and its kin where the model is multimodal."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     return outer if inner is None else _text_fields(inner)
-
-
-def _family(outer: Fields, text: Fields) -> tuple[Family, str]:
-    model_type = text.text("model_type") or outer.text("model_type")
-    if not model_type:
-        architectures = outer.items("architectures")
-        hint = f" (architectures: {architectures[0]})" if architectures else ""
-        raise outer.problem("model_type", f"missing{hint}; without it the architecture is not known")
-    if model_type in FAMILIES:
-        return FAMILIES[model_type], model_type
-    missing = MISSING.get(model_type, "no formula for its layers")
-    raise UnsupportedModel(model_type, f"{missing}. Supported: {', '.join(supported_model_types())}")
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
@@ -155,23 +174,38 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    grouped: dict[tuple[Mixer, FeedForward], list[int]] = {}
+    grouped: dict[tuple[Mixer, FeedForward, Beside], list[int]] = {}
     for layer in range(num_layers):
-        key = (family.mixer(text, family, layer), family.feed_forward(text, layer))
+        key = family.mixer(text, family, layer), family.feed_forward(text, layer), family.beside(text, layer)
         grouped.setdefault(key, []).append(layer)
     return tuple(
-        LayerGroup(layers=tuple(layers), mixer=mixer, feed_forward=feed_forward)
-        for (mixer, feed_forward), layers in grouped.items()
+        LayerGroup(
+            layers=tuple(layers),
+            mixer=mixer,
+            feed_forward=feed_forward,
+            norms=beside.norms,
+            products=beside.products,
+            vector_values=beside.vector_values,
+        )
+        for (mixer, feed_forward, beside), layers in grouped.items()
     )
 
 
 def _mtp_group(
     text: Fields, family: Family, groups: tuple[LayerGroup, ...], num_layers: int
 ) -> LayerGroup | None:
-    """Multi-token-prediction layers repeat the model's last softmax-attention layer."""
+    """Multi-token-prediction layers repeat the model's last softmax-attention layer.
+
+    Where attention and feed-forward are layers of their own, it is the last of each.
+    """
     count = text.optional_count(*family.mtp_keys, minimum=0, maximum=MAX_LAYERS) if family.mtp_keys else None
-    if not count:
-        return None
     softmax = [group for group in groups if group.mixer.softmax]
+    if not count or not softmax:
+        return None
     last = max(softmax, key=lambda group: group.layers[-1])
+    if isinstance(last.feed_forward, NoFeedForward):
+        full = [group for group in groups if not isinstance(group.feed_forward, NoFeedForward)]
+        if full:
+            beside = max(full, key=lambda group: group.layers[-1])
+            last = replace(last, feed_forward=beside.feed_forward, norms=2)
     return replace(last, layers=tuple(range(num_layers, num_layers + count)))

@@ -1,177 +1,55 @@
-"""Every `model_type` that is read: what its code fixes and its config does not say, and how its mixers are written.
+"""Every `model_type` of a decoder with softmax attention: what its code fixes and its config does not say.
 
-Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11.
+Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11;
+`others` and `hybrids` hold those with mixers or layers of their own kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
 
 from capacity.base.fields import Fields
-from capacity.model.hf_config import feed_forwards, windows
-from capacity.model.hf_config.feed_forwards import FeedForwardRule
-from capacity.model.hf_config.windows import WindowRule
-from capacity.model.layers import Attention, LatentAttention, LinearAttention, Mixer, SparseIndexer
+from capacity.model.hf_config import feed_forwards, hybrids, others, windows
+from capacity.model.hf_config.family import Family
+from capacity.model.hf_config.mixers import delta_hybrid, grouped_query, latent, multi_query
 
-_KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "multi_query_group_num",
-    "num_attention_groups",
+_LLAMA = Family(
+    mixer=grouped_query,
+    feed_forward=feed_forwards.dense_biased,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
 )
-BiasRule: TypeAlias = Literal[
-    "none", "qkv", "qkvo", "attention_bias", "attention_bias_qkv", "qkv_bias", "add_qkv_bias"
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """What the code of a model type fixes and its config does not say."""
-
-    mixer: Callable[[Fields, Family, int], Mixer]
-    feed_forward: FeedForwardRule
-    biases: BiasRule = "none"
-    qk_norm: Literal["none", "per_head", "full", "use_qk_norm"] = "none"
-    norms_per_layer: int = 2
-    tied: bool = False  # where the config does not say
-    sinks: bool = False
-    window: WindowRule = lambda _fields, _layer: None
-    chunked: bool = False
-    output_gate: bool = False
-    indexer: bool = False  # sparse attention: its fields must be there
-    mtp_keys: tuple[str, ...] = ()
-    defaults: Mapping[str, int] = field(
-        default_factory=dict
-    )  # of transformers, for keys that are absent, not null
-
-
-# mixers
-
-
-def _grouped_query(text: Fields, family: Family, layer: int) -> Attention:
-    num_heads = text.count("num_attention_heads", "n_head")
-    num_kv_heads = text.count(*_KV_HEADS, default=num_heads)
-    if num_heads % num_kv_heads:
-        raise text.problem(
-            "num_key_value_heads", f"{num_kv_heads} does not divide {num_heads} attention heads"
-        )
-    window = family.window(text, layer)
-    return Attention(
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=_head_dim(text, num_heads),
-        window_tokens=window,
-        chunked=family.chunked and window is not None,
-        qkv_bias=_has_bias(text, family, "qkv"),
-        output_bias=_has_bias(text, family, "output"),
-        qk_norm=_qk_norm(text, family),
-        output_gate=family.output_gate and text.flag("attn_output_gate", default=True),
-        sinks=family.sinks,
-    )
-
-
-def _head_dim(text: Fields, num_heads: int) -> int:
-    stated = text.optional_count("head_dim", "hidden_size_per_head", "kv_channels")
-    if stated is not None:
-        return stated
-    hidden = text.count("hidden_size", "n_embd", "d_model")
-    if hidden % num_heads:
-        raise text.problem(
-            "num_attention_heads", f"{num_heads} does not divide hidden_size {hidden}, and no head_dim"
-        )
-    return hidden // num_heads
-
-
-def _has_bias(text: Fields, family: Family, where: Literal["qkv", "output"]) -> bool:
-    match family.biases:
-        case "none":
-            return False
-        case "qkv":
-            return where == "qkv"
-        case "qkvo":
-            return True
-        case "attention_bias":
-            return text.flag("attention_bias")
-        case "attention_bias_qkv":
-            return where == "qkv" and text.flag("attention_bias")
-        case "qkv_bias":
-            return where == "qkv" and text.flag("qkv_bias", default=True)
-        case "add_qkv_bias":
-            return where == "qkv" and text.flag("add_qkv_bias")
-
-
-def _qk_norm(text: Fields, family: Family) -> Literal["none", "per_head", "full"]:
-    if family.qk_norm == "use_qk_norm":
-        return "per_head" if text.flag("use_qk_norm") else "none"
-    return family.qk_norm
-
-
-def _latent(text: Fields, family: Family, _layer: int) -> LatentAttention:
-    indexer = None
-    if family.indexer or text.has("index_topk"):
-        indexer = SparseIndexer(
-            num_heads=text.count("index_n_heads"),
-            head_dim=text.count("index_head_dim"),
-            top_k=text.count("index_topk"),
-        )
-    return LatentAttention(
-        num_heads=text.count("num_attention_heads"),
-        kv_lora_rank=text.count("kv_lora_rank"),
-        q_lora_rank=text.optional_count("q_lora_rank"),
-        qk_nope_head_dim=text.count("qk_nope_head_dim"),
-        qk_rope_head_dim=text.count("qk_rope_head_dim"),
-        v_head_dim=text.count("v_head_dim"),
-        indexer=indexer,
-    )
-
-
-def _hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    """Qwen3-Next and 3.5: gated DeltaNet, with full attention in every `full_attention_interval`-th layer."""
-    kind = windows.layer_type(text, layer)
-    if kind is None:
-        kind = (
-            "linear_attention"
-            if (layer + 1) % text.count("full_attention_interval", default=4)
-            else "full_attention"
-        )
-    if kind != "linear_attention":
-        return _grouped_query(text, family, layer)
-    return LinearAttention(
-        num_key_heads=text.count("linear_num_key_heads"),
-        num_value_heads=text.count("linear_num_value_heads"),
-        key_head_dim=text.count("linear_key_head_dim"),
-        value_head_dim=text.count("linear_value_head_dim"),
-        conv_kernel=text.count("linear_conv_kernel_dim"),
-        state_bytes_per_value=2 if text.text("mamba_ssm_dtype") in ("bfloat16", "float16") else 4,
-    )
-
-
-# families
-
-_LLAMA = Family(mixer=_grouped_query, feed_forward=feed_forwards.dense, biases="attention_bias")
 _MISTRAL = Family(
-    mixer=_grouped_query,
+    mixer=grouped_query,
     feed_forward=feed_forwards.dense,
     window=windows.uniform_window,
     defaults={"sliding_window": 4096},
 )
+_MIXTRAL = replace(_MISTRAL, feed_forward=feed_forwards.all_routed, defaults={})
 _QWEN2 = Family(
-    mixer=_grouped_query, feed_forward=feed_forwards.dense, biases="qkv", window=windows.qwen_window
+    mixer=grouped_query, feed_forward=feed_forwards.dense, qkv_bias=True, window=windows.qwen_window
 )
-_QWEN3 = replace(_QWEN2, biases="attention_bias", qk_norm="per_head")
+_QWEN3 = replace(_QWEN2, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="per_head")
 _QWEN3_MOE = replace(_QWEN3, feed_forward=feed_forwards.qwen)
 _QWEN3_NEXT = replace(
     _QWEN3_MOE,
-    mixer=_hybrid,
+    mixer=delta_hybrid,
     output_gate=True,
     mtp_keys=("mtp_num_hidden_layers", "num_nextn_predict_layers"),
 )
-_DEEPSEEK = Family(mixer=_latent, feed_forward=feed_forwards.deepseek, mtp_keys=("num_nextn_predict_layers",))
+_QWEN3_5 = replace(_QWEN3_NEXT, feed_forward=feed_forwards.dense)
+_DEEPSEEK = Family(mixer=latent, feed_forward=feed_forwards.deepseek, mtp_keys=("num_nextn_predict_layers",))
 _DEEPSEEK_V3 = replace(_DEEPSEEK, feed_forward=feed_forwards.deepseek_balanced)
-_GEMMA = Family(mixer=_grouped_query, feed_forward=feed_forwards.dense, biases="attention_bias", tied=True)
+_DEEPSEEK_DSA = replace(_DEEPSEEK_V3, indexer=True)
+_GLM4_MOE = Family(
+    mixer=grouped_query,
+    feed_forward=feed_forwards.deepseek_balanced,
+    qkv_bias="attention_bias",
+    qk_norm="per_head",
+    qk_norm_if="use_qk_norm",
+    mtp_keys=("num_nextn_predict_layers",),
+)
+_GEMMA = replace(_LLAMA, feed_forward=feed_forwards.dense, tied=True)
 _GEMMA3 = replace(
     _GEMMA,
     qk_norm="per_head",
@@ -187,6 +65,77 @@ _GEMMA3 = replace(
     },
 )
 _LLAMA4 = replace(_LLAMA, feed_forward=feed_forwards.llama4, window=windows.llama4_window, chunked=True)
+_COHERE = replace(
+    _LLAMA,
+    feed_forward=feed_forwards.dense,
+    norms_per_layer=1,
+    tied=True,
+    qk_norm="full",
+    qk_norm_if="use_qk_norm",
+)
+_OLMO2 = replace(
+    _LLAMA, feed_forward=feed_forwards.dense, qk_norm="full", window=windows.interleaved_window(4)
+)
+_HUNYUAN = replace(
+    _LLAMA, qk_norm="per_head", qk_norm_if=("use_qk_norm", True), feed_forward=feed_forwards.dense
+)
+_BY_LIST = replace(
+    _LLAMA,
+    feed_forward=feed_forwards.by_list,
+    qk_norm="per_head",
+    window=windows.uniform_window,
+    mtp_keys=("num_nextn_predict_layers",),
+)
+_MINIMAX_M3 = Family(
+    mixer=grouped_query,
+    feed_forward=feed_forwards.by_list,
+    qk_norm="per_head",
+    beside=others.block_indexer,
+    mtp_keys=("num_mtp_modules",),
+    notes=(
+        "attention to chosen blocks is timed as attention to all (assumed: an upper bound for long contexts)",
+    ),
+)
+
+# decoders of the first years: layer norms with biases, two matrices in the feed-forward
+
+
+def _falcon_norms(text: Fields) -> int:
+    """Two where attention and feed-forward stand one after the other, or side by side with a norm each."""
+    stated = text.optional_count("num_ln_in_parallel_attn")
+    if stated is not None:
+        return stated
+    return 2 if text.flag("new_decoder_architecture") or not text.flag("parallel_attn", default=True) else 1
+
+
+_GPT2 = Family(
+    mixer=grouped_query,
+    feed_forward=feed_forwards.plain(bias=True),
+    qkv_bias=True,
+    output_bias=True,
+    norm_values=2,
+    tied=True,
+    outside=others.positions("n_positions", "n_ctx"),
+)
+_FALCON = Family(
+    mixer=multi_query,
+    feed_forward=feed_forwards.plain(bias=("bias", False)),
+    qkv_bias="bias",
+    output_bias="bias",
+    norms_per_layer=_falcon_norms,
+    norm_values=2,
+    tied=True,
+    defaults={"max_position_embeddings": 2048},
+)
+_STABLELM = Family(
+    mixer=grouped_query,
+    feed_forward=feed_forwards.dense,
+    qkv_bias="use_qkv_bias",
+    qk_norm="full",
+    qk_norm_if="qk_layernorm",
+    norms_per_layer=lambda text: 1 if text.flag("use_parallel_residual") else 2,
+    norm_values=2,
+)
 
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
@@ -194,63 +143,207 @@ FAMILIES: dict[str, Family] = {
     "llama4_text": _LLAMA4,
     "mistral": _MISTRAL,
     "ministral": _MISTRAL,
-    "mixtral": replace(_MISTRAL, feed_forward=feed_forwards.all_routed, defaults={}),
+    "ministral3": replace(_MISTRAL, defaults={}),
+    "mistral4": _DEEPSEEK_V3,
+    "mixtral": _MIXTRAL,
     "qwen2": _QWEN2,
     "qwen2_vl": _QWEN2,
     "qwen2_vl_text": _QWEN2,
     "qwen2_5_vl": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
-    "qwen2_moe": replace(_QWEN2, biases="qkv_bias", qk_norm="use_qk_norm", feed_forward=feed_forwards.qwen),
+    "qwen2_5_omni_text": _QWEN2,
+    "qwen2_moe": replace(
+        _QWEN2,
+        qkv_bias=("qkv_bias", True),
+        qk_norm="per_head",
+        qk_norm_if="use_qk_norm",
+        feed_forward=feed_forwards.qwen,
+    ),
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_vl_moe_text": _QWEN3_MOE,
+    "qwen3_omni_moe_text": _QWEN3_MOE,
     "qwen3_next": _QWEN3_NEXT,
-    "qwen3_5_text": replace(_QWEN3_NEXT, feed_forward=feed_forwards.dense),
+    "qwen3_5_text": _QWEN3_5,
     "qwen3_5_moe_text": _QWEN3_NEXT,
+    "deepseek": replace(_LLAMA, feed_forward=feed_forwards.deepseek),
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK_V3,
-    "deepseek_v32": replace(_DEEPSEEK_V3, indexer=True),
+    "deepseek_v32": _DEEPSEEK_DSA,
     "kimi_k2": _DEEPSEEK_V3,
-    "glm_moe_dsa": replace(_DEEPSEEK_V3, indexer=True),
+    "youtu": replace(_DEEPSEEK, feed_forward=feed_forwards.dense, tied=True, mtp_keys=()),
+    "minicpm3": replace(_DEEPSEEK, feed_forward=feed_forwards.dense, tied=True, mtp_keys=()),
+    "glm_moe_dsa": _DEEPSEEK_DSA,
     "glm4_moe_lite": _DEEPSEEK_V3,
-    "glm4_moe": Family(
-        mixer=_grouped_query,
-        feed_forward=feed_forwards.deepseek_balanced,
-        biases="attention_bias_qkv",
-        qk_norm="use_qk_norm",
-        mtp_keys=("num_nextn_predict_layers",),
-    ),
-    "glm4": replace(_LLAMA, biases="attention_bias_qkv", norms_per_layer=4),
-    "chatglm": replace(_LLAMA, biases="add_qkv_bias"),
+    "glm4_moe": _GLM4_MOE,
+    "glm4v_moe_text": _GLM4_MOE,
+    "glm": replace(_LLAMA, output_bias=False, feed_forward=feed_forwards.dense),
+    "glm4": replace(_LLAMA, output_bias=False, norms_per_layer=4, feed_forward=feed_forwards.dense),
+    "glm4v_text": replace(_LLAMA, output_bias=False, norms_per_layer=4, feed_forward=feed_forwards.dense),
+    "chatglm": replace(_LLAMA, qkv_bias="add_qkv_bias", output_bias=False),
+    "solar_open": replace(_GLM4_MOE, qk_norm="none"),
     "gpt_oss": Family(
-        mixer=_grouped_query,
+        mixer=grouped_query,
         feed_forward=feed_forwards.gpt_oss,
-        biases="qkvo",
+        qkv_bias=True,
+        output_bias=True,
         sinks=True,
         window=windows.interleaved_window(2),
     ),
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA, norms_per_layer=4, window=windows.interleaved_window(2)),
+    "vaultgemma": replace(_GEMMA, window=windows.interleaved_window(2)),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
-    "minimax_m2": Family(mixer=_grouped_query, feed_forward=feed_forwards.minimax, qk_norm="full"),
-    "phi3": Family(mixer=_grouped_query, feed_forward=feed_forwards.dense, window=windows.uniform_window),
-}
-
-MISSING = {
-    "deepseek_v4": "compressed sparse attention (compress_ratios, o_groups) and hyper-connections have no formula here",
-    "kimi_linear": "Kimi Delta Attention (linear_attn_config) has no formula here",
-    "nemotron_h": "Mamba-2 layers (hybrid_override_pattern) have no formula here",
-    "minimax": "lightning attention (attn_type_list) has no formula here",
-    "minimax_text_01": "lightning attention (attn_type_list) has no formula here",
-    "jamba": "Mamba layers have no formula here",
-    "bamba": "Mamba-2 layers have no formula here",
-    "mamba": "state-space layers have no formula here",
-    "mamba2": "state-space layers have no formula here",
-    "falcon_h1": "Mamba-2 heads beside attention have no formula here",
-    "gemma3n_text": "per-layer embeddings and AltUp have no formula here",
-    "gemma4_text": "global heads of another width and keys shared with values have no formula here",
-    "t5": "encoder-decoder models have no formula here",
-    "bert": "encoders have no formula here",
+    "minimax_m2": Family(mixer=grouped_query, feed_forward=feed_forwards.minimax, qk_norm="full"),
+    "phi3": Family(mixer=grouped_query, feed_forward=feed_forwards.dense, window=windows.uniform_window),
+    "phimoe": replace(
+        _LLAMA, feed_forward=feed_forwards.all_routed, norm_values=2, outside=others.head_bias("lm_head_bias")
+    ),
+    # gated decoders of one kind
+    "cohere": _COHERE,
+    "cohere2": replace(_COHERE, window=windows.interleaved_window(4)),
+    "granite": _LLAMA,
+    "granitemoe": replace(_LLAMA, feed_forward=feed_forwards.all_routed),
+    "granitemoeshared": replace(_LLAMA, feed_forward=feed_forwards.all_routed),
+    "olmo": replace(_LLAMA, norm_values=0, feed_forward=feed_forwards.dense),
+    "olmo2": _OLMO2,
+    "olmo3": _OLMO2,
+    "olmoe": replace(_OLMO2, feed_forward=feed_forwards.all_routed),
+    "flex_olmo": replace(_OLMO2, feed_forward=feed_forwards.all_routed),
+    "exaone": replace(_LLAMA, feed_forward=feed_forwards.dense),
+    "exaone4": replace(_QWEN3, qkv_bias=False, output_bias=False, window=windows.interleaved_window(4)),
+    "exaone_moe": replace(_BY_LIST, qkv_bias=False, output_bias=False, window=windows.interleaved_window(4)),
+    "ernie4_5": replace(
+        _LLAMA,
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        feed_forward=feed_forwards.with_biases("use_bias"),
+        tied=True,
+    ),
+    "ernie4_5_moe": replace(
+        _LLAMA,
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        feed_forward=feed_forwards.ernie,
+        beside=others.expert_scores("moe_layer_start_index"),
+        tied=True,
+        mtp_keys=("num_nextn_predict_layers",),
+    ),
+    "hunyuan_v1_dense": _HUNYUAN,
+    "hunyuan_v1_moe": replace(_HUNYUAN, feed_forward=feed_forwards.hunyuan),
+    "hunyuan": replace(_HUNYUAN, feed_forward=feed_forwards.hunyuan),
+    "hy_v3": _BY_LIST,
+    "seed_oss": replace(_LLAMA, output_bias="attention_out_bias"),
+    "smollm3": replace(_LLAMA, window=windows.uniform_window, tied=True),
+    "internlm2": replace(_LLAMA, qkv_bias="bias", output_bias="bias"),
+    "internlm3": replace(
+        _LLAMA, qkv_bias="qkv_bias", output_bias="bias", feed_forward=feed_forwards.with_biases("bias")
+    ),
+    "baichuan": replace(_LLAMA, feed_forward=feed_forwards.dense),
+    "minicpm": _LLAMA,
+    "helium": _LLAMA,
+    "cwm": replace(_LLAMA, window=windows.uniform_window),
+    "dots1": replace(
+        _LLAMA,
+        feed_forward=feed_forwards.deepseek_balanced,
+        qk_norm="per_head",
+        window=windows.uniform_window,
+    ),
+    "bitnet": replace(_LLAMA, feed_forward=others.bitnet_feed_forward, beside=others.bitnet_beside),
+    "afmoe": replace(
+        _LLAMA,
+        feed_forward=feed_forwards.afmoe,
+        qk_norm="per_head",
+        norms_per_layer=4,
+        output_gate=True,
+        window=windows.interleaved_window(4),
+        beside=others.expert_scores("num_dense_layers"),
+    ),
+    "mimo": replace(_QWEN2, mtp_keys=("num_nextn_predict_layers",)),
+    "mimo_v2_flash": others.MIMO_V2,
+    "step3p5": others.STEP_3P5,
+    "step3p7": others.STEP_3P5,
+    "step3_text": others.STEP_3,
+    "nemotron-nas": others.NEMOTRON_NAS,
+    "longcat_flash": others.LONGCAT,
+    "gemma3n_text": others.GEMMA3N,
+    "gemma4_text": others.GEMMA4,
+    "mllama_text_model": others.MLLAMA,
+    "deepseek_v4": others.DEEPSEEK_V4,
+    "deepseek_ref": others.DEEPSEEK_V4,
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
+    "laguna": replace(_BY_LIST, beside=others.laguna_beside),
+    # without a gate
+    "nemotron": Family(
+        mixer=grouped_query,
+        feed_forward=feed_forwards.plain(bias=("mlp_bias", False)),
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        norm_values=2,
+    ),
+    "arcee": replace(_LLAMA, feed_forward=feed_forwards.plain(bias=("mlp_bias", False))),
+    "apertus": replace(
+        _LLAMA,
+        feed_forward=feed_forwards.plain(bias=("mlp_bias", False)),
+        qk_norm="per_head",
+        beside=others.values_beside(2),
+    ),
+    "nanochat": replace(_LLAMA, feed_forward=feed_forwards.plain(), norm_values=0),
+    "starcoder2": Family(
+        mixer=grouped_query,
+        feed_forward=feed_forwards.plain(bias=("use_bias", True)),
+        qkv_bias=("use_bias", True),
+        output_bias=("use_bias", True),
+        norm_values=2,
+        tied=True,
+        window=windows.uniform_window,
+    ),
+    "gpt2": _GPT2,
+    "gpt_bigcode": replace(_GPT2, mixer=multi_query),
+    "gpt_neox": replace(
+        _GPT2,
+        qkv_bias=("attention_bias", True),
+        output_bias=("attention_bias", True),
+        tied=False,
+        outside=lambda _text: (),
+    ),
+    "gptj": replace(
+        _GPT2,
+        qkv_bias=False,
+        output_bias=False,
+        norms_per_layer=1,
+        tied=False,
+        outside=others.head_bias(True),
+    ),
+    "falcon": _FALCON,
+    "RefinedWebModel": _FALCON,
+    "bloom": replace(_GPT2, outside=others.embedding_norm, defaults={"max_position_embeddings": 2048}),
+    "mpt": replace(
+        _GPT2,
+        qkv_bias=False,
+        output_bias=False,
+        feed_forward=feed_forwards.plain(),
+        norm_values=1,
+        outside=lambda _text: (),
+    ),
+    "opt": replace(
+        _GPT2,
+        qkv_bias=("enable_bias", True),
+        output_bias=("enable_bias", True),
+        feed_forward=feed_forwards.plain(bias=("enable_bias", True)),
+        outside=others.positions("max_position_embeddings", added=2),
+    ),
+    "phi": replace(
+        _GPT2,
+        norms_per_layer=1,
+        tied=False,
+        qk_norm="none",
+        outside=others.head_bias(True),
+    ),
+    "stablelm": _STABLELM,
+    **hybrids.FAMILIES,
 }

@@ -4,31 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 
 FeedForwardRule: TypeAlias = Callable[[Fields, int], FeedForward]
-_EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
-_EXPERTS_PER_TOKEN = (
+WIDTH = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff")
+EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "num_routed_experts")
+EXPERTS_PER_TOKEN = (
     "num_experts_per_tok",
     "num_experts_per_token",
     "top_k_experts",
     "moe_topk",
     "moe_top_k",
+    "moe_k",
     "top_k",
 )
+SHARED_EXPERTS = ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert")
 
 
-def dense(text: Fields, _layer: int) -> DenseFeedForward:
-    return DenseFeedForward(intermediate_size=text.count("intermediate_size", "ffn_hidden_size"))
+def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
+    """A count that some configs give as a list, one for each layer."""
+    for key in keys:
+        listed = text.items(key) if isinstance(text.values.get(key), list) else None
+        if listed is None:
+            continue
+        if not layer < len(listed):
+            raise text.problem(key, f"{len(listed)} entries, and none for layer {layer}")
+        return Fields({key: listed[layer]}, text.origin, prefix=text.prefix).count(key, **limits)
+    return text.optional_count(*keys, **limits)
 
 
-def _routed(text: Fields, *, width: int, shared: int = 0, **traits: bool) -> MoEFeedForward:
-    experts = _expert_count(text)
-    chosen = text.count(*_EXPERTS_PER_TOKEN)
-    if chosen > experts:
+def dense(text: Fields, layer: int) -> DenseFeedForward:
+    """Gated, without biases; the width may be a list by layer (Gemma 3n)."""
+    return DenseFeedForward(intermediate_size=_width(text, layer))
+
+
+def dense_biased(text: Fields, layer: int) -> DenseFeedForward:
+    """Gated, with `mlp_bias`."""
+    return replace(dense(text, layer), bias=text.flag("mlp_bias"))
+
+
+def with_biases(key: str, *, default: bool = False) -> FeedForwardRule:
+    """Gated, with biases where this field says so."""
+    return lambda text, layer: replace(dense(text, layer), bias=text.flag(key, default=default))
+
+
+def plain(*, bias: bool | tuple[str, bool] = False) -> FeedForwardRule:
+    """Up, activation, down: no gate. The width is four times the hidden size where the config has none."""
+
+    def rule(text: Fields, layer: int) -> DenseFeedForward:
+        width = of_layer(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
+        has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
+        return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
+
+    return rule
+
+
+def _width(text: Fields, layer: int) -> int:
+    width = of_layer(text, layer, *WIDTH)
+    return text.count(*WIDTH) if width is None else width
+
+
+def routed(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
+    """`experts_per_token` of so many experts of this width."""
+    experts = of_layer(text, layer, "n_routed_experts", *EXPERTS)
+    chosen = of_layer(text, layer, *EXPERTS_PER_TOKEN)
+    if experts is None:
+        experts = text.count(*EXPERTS)
+    if chosen is None:
+        chosen = text.count(*EXPERTS_PER_TOKEN)
+    if chosen > experts + traits.get("zero_experts", 0):
         raise text.problem("num_experts_per_tok", f"{chosen} of {experts} experts")
     return MoEFeedForward(
         num_experts=experts,
@@ -39,21 +86,20 @@ def _routed(text: Fields, *, width: int, shared: int = 0, **traits: bool) -> MoE
     )
 
 
-def _expert_count(text: Fields) -> int:
-    for key in _EXPERTS:
-        listed = text.values.get(key)
-        if isinstance(listed, list):
-            raise text.problem(key, "a different number of experts by layer is not supported")
-    return text.count("n_routed_experts", *_EXPERTS)
+def expert_width(text: Fields, layer: int) -> int:
+    """Of one routed expert: the feed-forward's where the config has none of its own."""
+    width = of_layer(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
+    return _width(text, layer) if width is None else width
 
 
-def all_routed(text: Fields, _layer: int) -> MoEFeedForward:
-    """Mixtral, MiniMax-M2: every layer."""
-    return _routed(text, width=text.count("moe_intermediate_size", "intermediate_size"))
+def all_routed(text: Fields, layer: int) -> MoEFeedForward:
+    """Mixtral, OLMoE, Granite: every layer; `shared_intermediate_size` where there is one."""
+    shared = text.count("shared_intermediate_size", default=0, minimum=0)
+    return routed(text, layer, width=expert_width(text, layer), shared=shared)
 
 
-def gpt_oss(text: Fields, _layer: int) -> MoEFeedForward:
-    return _routed(text, width=text.count("intermediate_size"), expert_bias=True, router_bias=True)
+def gpt_oss(text: Fields, layer: int) -> MoEFeedForward:
+    return routed(text, layer, width=text.count("intermediate_size"), expert_bias=True, router_bias=True)
 
 
 def deepseek(text: Fields, layer: int) -> FeedForward:
@@ -62,8 +108,8 @@ def deepseek(text: Fields, layer: int) -> FeedForward:
     if layer < text.count("first_k_dense_replace", default=0, minimum=0) or layer % frequency:
         return dense(text, layer)
     width = text.count("moe_intermediate_size")
-    shared = text.count("n_shared_experts", "moe_num_shared_experts", default=0, minimum=0)
-    return _routed(text, width=width, shared=shared * width)
+    shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
+    return routed(text, layer, width=width, shared=shared * width)
 
 
 def deepseek_balanced(text: Fields, layer: int) -> FeedForward:
@@ -86,15 +132,68 @@ def qwen(text: Fields, layer: int) -> FeedForward:
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
     shared = text.count("shared_expert_intermediate_size", default=0, minimum=0)
-    return _routed(text, width=text.count("moe_intermediate_size"), shared=shared, shared_gate=shared > 0)
+    width = text.count("moe_intermediate_size")
+    return routed(text, layer, width=width, shared=shared, shared_gate=shared > 0)
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
     """Routed in every `interleave_moe_layer_step`-th layer or those of `moe_layers`, with one shared expert."""
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
-    routed = layer in listed if listed else not (layer + 1) % step
-    if not routed:
+    has_experts = layer in listed if listed else not (layer + 1) % step
+    if not has_experts:
         return DenseFeedForward(intermediate_size=text.count("intermediate_size_mlp"))
     width = text.count("intermediate_size")
-    return _routed(text, width=width, shared=width)
+    return routed(text, layer, width=width, shared=width)
+
+
+def by_list(text: Fields, layer: int) -> FeedForward:
+    """`mlp_layer_types` says which layers are dense; routed ones as DeepSeek's, balanced."""
+    kinds = text.items("mlp_layer_types")
+    listed = text.values.get("moe_layer_freq")
+    if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
+        kinds = ["sparse" if each else "dense" for each in listed]
+    if kinds is None:
+        first = text.count("first_k_dense_replace", default=0, minimum=0)
+        kinds = ["dense"] * first + ["sparse"] * (layer + 1)
+    if not layer < len(kinds):
+        raise text.problem("mlp_layer_types", f"{len(kinds)} entries, and none for layer {layer}")
+    if kinds[layer] == "dense":
+        wide = text.optional_count("dense_intermediate_size")
+        return dense(text, layer) if wide is None else DenseFeedForward(intermediate_size=wide)
+    width = expert_width(text, layer)
+    shared = text.optional_count(
+        "shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size", minimum=0
+    )
+    if shared is None:
+        shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
+    narrow = text.optional_count("moe_latent_size", "routed_expert_hidden_size") or 0
+    return routed(text, layer, width=width, shared=shared, balanced_router=True, latent_size=narrow)
+
+
+def ernie(text: Fields, layer: int) -> FeedForward:
+    """Routed from `moe_layer_start_index` to `moe_layer_end_index`, every `moe_layer_interval`-th."""
+    first = text.count("moe_layer_start_index", default=0, minimum=0)
+    last = text.count("moe_layer_end_index", default=10**6, minimum=-1)
+    every = text.count("moe_layer_interval", default=1)
+    bias = text.flag("use_bias")
+    if not first <= layer <= (10**6 if last == -1 else last) or (layer + 1) % every:
+        return replace(dense(text, layer), bias=bias)
+    width = text.count("moe_intermediate_size")
+    shared = width * (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0)
+    return routed(text, layer, width=width, shared=shared, balanced_router=True)
+
+
+def hunyuan(text: Fields, layer: int) -> FeedForward:
+    """Every layer routed, beside a dense feed-forward of its own."""
+    shared = (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
+    return routed(text, layer, width=expert_width(text, layer), shared=shared)
+
+
+def afmoe(text: Fields, layer: int) -> FeedForward:
+    """Dense in the first `num_dense_layers`; each expert's learned bias is a parameter."""
+    if layer < text.count("num_dense_layers", default=0, minimum=0):
+        return dense(text, layer)
+    width = text.count("moe_intermediate_size")
+    shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
+    return routed(text, layer, width=width, shared=shared, balanced_router=True)

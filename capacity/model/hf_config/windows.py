@@ -9,7 +9,17 @@ from capacity.base.fields import Fields
 
 MAX_LAYERS = 2_000
 WindowRule: TypeAlias = Callable[[Fields, int], int | None]
-_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+LAYER_TYPES = (
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",
+    "attention",
+    "mamba",
+    "conv",
+    "moe",
+)
+NUM_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 
 
 def layer_type(text: Fields, layer: int) -> str | None:
@@ -17,12 +27,12 @@ def layer_type(text: Fields, layer: int) -> str | None:
     kinds = text.items("layer_types")
     if not kinds:
         return None
-    num_layers = text.count("num_hidden_layers", "num_layers", "n_layer", maximum=MAX_LAYERS)
+    num_layers = text.count(*NUM_LAYERS, maximum=MAX_LAYERS)
     if len(kinds) != num_layers:
         raise text.problem("layer_types", f"{len(kinds)} entries for {num_layers} layers")
     kind = kinds[layer]
-    if kind not in _LAYER_TYPES:
-        raise text.problem("layer_types", f"{kind!r} is not one of {', '.join(_LAYER_TYPES)}")
+    if kind not in LAYER_TYPES:
+        raise text.problem("layer_types", f"{kind!r} is not one of {', '.join(LAYER_TYPES)}")
     return str(kind)
 
 
@@ -53,11 +63,19 @@ def interleaved_window(pattern: int) -> WindowRule:
 
     def rule(text: Fields, layer: int) -> int | None:
         kind = layer_type(text, layer)
-        every = text.count("sliding_window_pattern", default=pattern)
+        every = _pattern(text, pattern)
         windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
         return _window_tokens(text) if windowed else None
 
     return rule
+
+
+def _pattern(text: Fields, default: int) -> int:
+    """A number, or one letter for each layer of a period, the last of them the full one ("LLLG", EXAONE)."""
+    stated = text.values.get("sliding_window_pattern")
+    if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
+        return len(stated)
+    return text.count("sliding_window_pattern", "global_attn_every_n_layers", default=default)
 
 
 def llama4_window(text: Fields, layer: int) -> int | None:

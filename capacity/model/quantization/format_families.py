@@ -71,7 +71,7 @@ def tensor_int8(name: str, *, scale_bits: int) -> WeightFormat:
     )
 
 
-def of_authors(name: str, bits: float, *, kernel: Kernel, source: str) -> WeightFormat:
+def of_authors(name: str, bits: float, *aliases: str, kernel: Kernel, source: str) -> WeightFormat:
     """A format with kernels of its authors, made for HF Transformers; `bits` hold all that is stored."""
     return WeightFormat(
         name=name,
@@ -80,6 +80,6 @@ def of_authors(name: str, bits: float, *, kernel: Kernel, source: str) -> Weight
         kernel=kernel,
         min_compute_capability=8.0,
         family="research",
-        names=(Name(name=name),),
+        names=(Name(name=name, aliases=aliases),),
         source=source,
     )

@@ -75,7 +75,7 @@ _FORMATS: dict[str, WeightFormat] = {
             names=(
                 Name(
                     name="fp8-channel",
-                    aliases=("ptpc-fp8", "fbgemm-fp8"),
+                    aliases=("ptpc-fp8", "fbgemm-fp8", "fp8-pc-pt"),
                     methods=("compressed-tensors-fp8", "fbgemm_fp8"),
                 ),
             ),
@@ -141,7 +141,7 @@ _FORMATS: dict[str, WeightFormat] = {
             min_compute_capability=7.5,
             family="int-weight-only",
             quality="w8a16",
-            names=(Name(name="int8-weight-only", aliases=("w8a16", "eetq")),),
+            names=(Name(name="int8-weight-only", aliases=("w8a16", "eetq", "int8-wo")),),
             source="weight-only INT8, one 16-bit scale for each output; datasheet",
         ),
         WeightFormat(
@@ -262,9 +262,18 @@ _FORMATS: dict[str, WeightFormat] = {
             ),
             source="NVIDIA NVFP4: E2M1, one E4M3 scale for each 16 values, FP32 for each matrix, 2025-06; datasheet",
         ),
-        of_authors("squeezellm-4", 4.27, kernel="lut", source="0.45 % sparse; paper, arXiv 2306.07629"),
+        of_authors(
+            "squeezellm-4", 4.27, "squeezellm", kernel="lut", source="0.45 % sparse; paper, arXiv 2306.07629"
+        ),
         of_authors("squeezellm-3", 3.24, kernel="lut", source="0.45 % sparse; paper, arXiv 2306.07629"),
-        of_authors("quip-sharp-4", 4.02, kernel="e8p", source="E8 lattice; paper, arXiv 2402.04396"),
+        of_authors(
+            "quip-sharp-4",
+            4.02,
+            "quip-sharp",
+            "quip#",
+            kernel="e8p",
+            source="E8 lattice; paper, arXiv 2402.04396",
+        ),
         of_authors("quip-sharp-2", 2.02, kernel="e8p", source="E8 lattice; paper, arXiv 2402.04396"),
         gguf_block("q8_0", 8),
         gguf_block("q4_0", 4),

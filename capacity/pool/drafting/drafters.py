@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
-from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.model.spec import ModelSpec
@@ -249,7 +249,7 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     It runs on the tensor-parallel GPUs of one stage; ranks that share experts share those of the layer too.
     """
     model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
-    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1})
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
     sizes = [
         (target.scheme.part_bytes(part), target.lockstep_ranks if part.kind == "experts" else 1)
@@ -263,7 +263,8 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
         weights_bytes=sum(size for size, _ in sizes),
         gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
-        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks)
+        / target.pool.decode_context_parallel_size,
     )
 
 
@@ -298,7 +299,8 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
             feed_forward, shared_intermediate_size=feed_forward.shared_intermediate_size + extra
         )
     else:
-        widened = DenseFeedForward(intermediate_size=feed_forward.intermediate_size + extra)
+        own = 0 if isinstance(feed_forward, NoFeedForward) else feed_forward.intermediate_size
+        widened = DenseFeedForward(intermediate_size=own + extra)
     return replace(
         model,
         name=f"{model.name} {speculator.name} layer",
@@ -317,8 +319,12 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
     own = next(dense, None)
     if own is not None:
         return own
-    assert isinstance(group.feed_forward, MoEFeedForward)
-    part = group.feed_forward
+    routed = (
+        g.feed_forward for g in (group, *model.layer_groups) if isinstance(g.feed_forward, MoEFeedForward)
+    )
+    part = next(routed, None)
+    if part is None:
+        return DenseFeedForward(intermediate_size=4 * model.hidden_size)
     return DenseFeedForward(
         intermediate_size=part.experts_per_token * part.expert_intermediate_size
         + part.shared_intermediate_size

@@ -36,7 +36,7 @@ class TokenSteps:
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Requests of so many tokens that the KV cache of a rank holds at once, beside the drafter. Raises DoesNotFit."""
+        """Requests of so many tokens that a rank's KV cache holds at once, beside the drafter. Raises DoesNotFit."""
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
-from capacity.report.figures.loads import digits, faint
+from capacity.report.figures.loads import digits, faint, with_interval
 from capacity.report.frontier import line_name
 from capacity.report.subject import subject_of
 
@@ -181,17 +181,11 @@ def _hover(name: str, point: LoadPoint, speed: Quantity, rate: Quantity) -> str:
     price = _price(point)
     lines = [
         f"<b>{name}</b>, {point.load:,.0f} in flight",
-        f"{_with_span(speed)} tokens/s for a user",
-        f"{_with_span(rate)} tokens/s per GPU",
+        f"{with_interval(speed)} tokens/s for a user",
+        f"{with_interval(rate)} tokens/s per GPU",
         *([] if price is None else [f"${digits(price)} per 1M output tokens"]),
     ]
     return "<br>".join(lines)
-
-
-def _with_span(quantity: Quantity) -> str:
-    if quantity.low is None or quantity.high is None:
-        return digits(quantity.value)
-    return f"{digits(quantity.value)} ({digits(quantity.low)} to {digits(quantity.high)})"
 
 
 def _row(line: FrontierLine, point: LoadPoint, speed: Quantity, rate: Quantity) -> dict[str, object]:

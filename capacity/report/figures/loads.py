@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import STANDARD, Units
+from capacity.report.display import STANDARD, Units, text_and_interval
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout
 from capacity.report.subject import subject_of
 
@@ -92,8 +92,8 @@ def sweep_chart(
         mode="lines+markers",
         name=of.title,
         line={"color": colour(0), "width": 2.5},
-        customdata=[_span(quantity, scale) for _, quantity in known],
-        hovertemplate=f"%{{x:,.4r}} {LOAD_WORDS[sweep.over]}: %{{y:,.4r}}%{{customdata}}<extra></extra>",
+        text=[with_interval(quantity, scale) for _, quantity in known],
+        hovertemplate=f"%{{x:,.4r}} {LOAD_WORDS[sweep.over]}: %{{text}}<extra></extra>",
     )
     layout(figure, x=LOAD_WORDS[sweep.over], y=of.label(units), height=340)
     ends = [scale * end for _, q in known for end in (q.low, q.value, q.high) if end]
@@ -196,10 +196,10 @@ def faint(hex_colour: str) -> str:
     return f"rgba({red},{green},{blue},{BAND_OPACITY})"
 
 
-def _span(quantity: Quantity, scale: float) -> str:
-    if quantity.low is None or quantity.high is None:
-        return ""
-    return f" ({digits(quantity.low * scale)} to {digits(quantity.high * scale)})"
+def with_interval(quantity: Quantity, scale: float = 1.0) -> str:
+    """`110 (80 to 160)`; four digits of a number without an interval."""
+    value, interval = text_and_interval(quantity, scale)
+    return f"{value} ({interval})" if interval else digits(quantity.value * scale)
 
 
 def digits(value: float) -> str:
@@ -223,7 +223,7 @@ def _sweep_words(sweep: LoadSweep, known: Sequence[tuple[float, Quantity]], of: 
         return f"No load has a {of.title}. {full_sentence(sweep)}"
     (first, least), (last, most), scale = known[0], known[-1], of.scale(units)
     return (
-        f"{of.label(units)}: {digits(least.value * scale)} at {digits(first)} and {digits(most.value * scale)} at "
+        f"{of.label(units)}: {with_interval(least, scale)} at {digits(first)} and {with_interval(most, scale)} at "
         f"{digits(last)} {LOAD_WORDS[sweep.over]}. {full_sentence(sweep)}"
     )
 
@@ -240,6 +240,10 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
     bars = [(p, value) for p in comparison.rows if p.steady and (value := getattr(p, of.field)) is not None]
     middles = [scale * (value if isinstance(value, (int, float)) else value.value) for _, value in bars]
     ends = [_ends(value) for _, value in bars]
+    texts = [
+        digits(value * scale) if isinstance(value, (int, float)) else with_interval(value, scale)
+        for _, value in bars
+    ]
     figure = go.Figure()
     figure.add_bar(
         orientation="h",
@@ -256,14 +260,16 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
         },
         showlegend=False,
         **bar_style(0),
-        hovertemplate="%{y}: %{x:,.4r}<extra></extra>",
+        text=texts,
+        textposition="none",
+        hovertemplate="%{y}: %{text}<extra></extra>",
     )
     layout(figure, x=label, y="", height=110 + 28 * len(bars))
     figure.update_yaxes(autorange="reversed")
     words = "No GPU serves this load in a steady state."
     if bars:
-        best = f"{place(bars[0][0])} {digits(middles[0])}"
-        words = f"{label}, the best first: {best}, to {place(bars[-1][0])} {digits(middles[-1])}."
+        best = f"{place(bars[0][0])} {texts[0]}"
+        words = f"{label}, the best first: {best}, to {place(bars[-1][0])} {texts[-1]}."
     return Chart(
         name="gpu_comparison",
         title=f"{of.title} on each GPU at this load",

@@ -246,6 +246,7 @@ def covers(setup: EngineSetup) -> bool:
         known is not None
         and set(setup.policy_options) <= known
         and setup.data_parallel_balance in BALANCES
+        and (setup.data_parallel_size == 1 or setup.role == "both")
         and (
             setup.speculation is None
             or (setup.policy in DRAFTING and type(setup.speculation) in (Speculation, DrawnSpeculation))

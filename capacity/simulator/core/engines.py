@@ -147,6 +147,10 @@ class CompiledEngines:
     def busy(self) -> bool:
         return self.fleet.next_key < binding.NEVER_KEY
 
+    def rank_of(self, number: int, request: int) -> int:  # noqa: ARG002
+        """Ranks of disaggregated pools are not among what is compiled."""
+        return 0
+
     def state(self, number: int) -> EngineState:
         state = self.fleet.state(number)
         return EngineState(state.num_running, state.num_waiting, state.kv_used_blocks)

@@ -3,8 +3,8 @@
 A waiting request whose adapter would be one too many in this step is passed over and keeps its place; those behind it
 are tried. Adapters of the step's running requests count first. The least recently used adapter leaves its slot on the
 GPU for one that is loaded, and host memory for one that is read from below; they are used in the order of the step's
-rows (vLLM goes through a set of them). A load is synchronous: it holds the step. Left out: kernels that are slower with
-adapters, for which no figure by rank and batch was found.
+rows (vLLM goes through a set of them). A load is synchronous: it holds the step. What the adapters' kernels take is
+part of the step's time (`capacity.step.layers.adapters`).
 Source: vLLM v1/core/sched/scheduler.py (`scheduled_loras`), lora/worker_manager.py and model_manager.py (LRU caches of
 `max_cpu_loras` and `max_loras`), read 2026-11.
 """

@@ -99,6 +99,7 @@ class Lockstep(Policy):
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.aborts = self.ranks[0].aborts
+        self.reserves_to_end = self.ranks[0].reserves_to_end
         self._sent = [0] * len(self.ranks)  # requests, to each rank
         self._choose = BALANCES[balance](self.ranks)
         self._prompt_wait_steps = prompt_wait_steps
@@ -129,9 +130,18 @@ class Lockstep(Policy):
         return tuple(self._sent)
 
     def add(self, sequence: Request) -> bool:
+        self.place(sequence)
+        return self.ranks[sequence.rank].add(sequence)
+
+    def place(self, sequence: Request) -> None:
         sequence.rank = self._choose(sequence)
         self._sent[sequence.rank] += 1
-        return self.ranks[sequence.rank].add(sequence)
+
+    def add_loaded(self, sequence: Request) -> None:
+        self.ranks[sequence.rank].add_loaded(sequence)
+
+    def last_slot(self, r: Request) -> int:
+        return self.ranks[r.rank].last_slot(r)
 
     def schedule(self, now_ps: int) -> Step:
         if self._prompt_wait_steps:

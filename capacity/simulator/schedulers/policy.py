@@ -45,6 +45,10 @@ class Policy(Protocol):
         """Take a request in; False: it is turned away (a bounded queue is full)."""
         ...
 
+    def place(self, sequence: Sequence) -> None:  # noqa: ARG002
+        """Give a request whose KV is to come its data-parallel rank, where there are several."""
+        return
+
     def add_loaded(self, sequence: Sequence) -> None:
         """Take in a request that holds blocks with its prompt's KV already."""
         self.add(sequence)

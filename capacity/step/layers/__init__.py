@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cache, singledispatch
 
 from capacity.base.errors import UnsupportedModel
-from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.compressed import CompressedAttention
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
-from capacity.step.layers import ends, feed_forward, grouped, latent, linear
+from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
+from capacity.step.layers import adapters, compressed, ends, feed_forward, grouped, latent, linear, recurrent
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator
 
@@ -44,7 +46,9 @@ def build_operators(build: Builder) -> Operators:
         per_token += mixed.products
         per_context += mixed.attention
         per_token += feed_forward_operators(group.feed_forward, group, build)
+        per_token += build.products("other products", group.products, group)
     per_token += ends.communication(build)
+    per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),
@@ -64,6 +68,24 @@ def mixer_operators(mixer: Mixer, group: LayerGroup, build: Builder) -> MixerOpe
 mixer_operators.register(Attention, grouped.operators)
 mixer_operators.register(LatentAttention, latent.operators)
 mixer_operators.register(LinearAttention, linear.operators)
+mixer_operators.register(CompressedAttention, compressed.operators)
+mixer_operators.register(Recurrence, recurrent.operators)
+
+
+@mixer_operators.register
+def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> MixerOperators:
+    """Both, one after the other: engines run them on one stream."""
+    first = mixer_operators(mixer.attention, group, build)
+    second = recurrent.operators(mixer.recurrence, group, build, norms=False)
+    return MixerOperators(
+        products=first.products + second.products, attention=first.attention + second.attention
+    )
+
+
+@mixer_operators.register
+def _no_mixer(mixer: NoMixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
+    """The norm alone, before the feed-forward."""
+    return MixerOperators(products=[build.elementwise(group, rope_values=0.0, cache_bytes=0.0)], attention=[])
 
 
 @singledispatch
@@ -74,6 +96,7 @@ def feed_forward_operators(part: FeedForward, group: LayerGroup, build: Builder)
 
 feed_forward_operators.register(DenseFeedForward, feed_forward.dense)
 feed_forward_operators.register(MoEFeedForward, feed_forward.mixture)
+feed_forward_operators.register(NoFeedForward, lambda _part, _group, _build: [])
 
 
 def merged(operators: Iterable[Operator]) -> tuple[Operator, ...]:

@@ -12,9 +12,10 @@ from capacity.base.errors import InvalidInput
 from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
+from capacity.model.parts import Product
 from capacity.model.quantization import Execution, PartKind, WeightFormat
 from capacity.step import StepShape
-from capacity.step.collectives import AllReduce
+from capacity.step.collectives import AllReduce, Transfer
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Attention,
@@ -24,12 +25,14 @@ from capacity.step.operators import (
     RowCount,
     Traffic,
     all_tokens,
+    decoded_tokens,
 )
 from capacity.step.setting import StepSetting
 
 # Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two
 # norms with the residual, rope with the cache write; and what some layers have besides.
 KERNELS_PER_LAYER = 3.0
+ASSUMED_LAYERS = 1.5  # by how much times of a model read by its fields' names may be off; assumed, 2026-11
 KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
 
 FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of the one multiplies in another
@@ -69,7 +72,7 @@ class Builder:
         self.model = setting.model
         self.lookup = setting.lookup()
         self.notes: list[str] = []
-        self.error_factor = 1.0
+        self.error_factor = ASSUMED_LAYERS if self.model.assumed else 1.0
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
@@ -86,10 +89,7 @@ class Builder:
         if group is None or not any(exception.part_name in parts for exception in scheme.exceptions):
             yield Stored(usual, self.execution(usual), usual.bits_per_weight, len(layers))
             return
-        sizes = {
-            part.name: part.rows * part.columns
-            for part in group.parts(self.model.hidden_size, self.model.norms_per_layer)
-        }
+        sizes = {part.name: part.rows * part.columns for part in self.model.group_parts(group)}
         shares = [sizes[part] / sum(sizes[other] for other in parts) for part in parts]
         alike = Counter(tuple(scheme.format_in(part, kind, layer) for part in parts) for layer in layers)
         for formats, count in alike.items():
@@ -115,6 +115,11 @@ class Builder:
         if execution.note:
             self.notes.append(execution.note)
         return execution
+
+    def assume(self, note: str, factor: float) -> None:
+        """An operator's time has no measurement behind it: say so, and by how much it may be off."""
+        self.notes.append(note)
+        self.error_factor = max(self.error_factor, factor)
 
     def untabled(self, kernel: str) -> WeightKernel | None:
         """The kernel, where its times are published figures of others, and so how far off they may be."""
@@ -156,6 +161,25 @@ class Builder:
                 rows=rows,
                 device=self.device,
                 activation_bits=activation_bits(stored.execution.compute_dtype),
+            )
+        ]
+
+    def products(
+        self, name: str, products: Sequence[Product], group: LayerGroup, *, rows: RowCount = all_tokens
+    ) -> list[Gemm]:
+        """One product of each layer of the group for each of these, on the busiest tensor-parallel rank."""
+        ranks = self.setting.tensor_parallel_size
+        return [
+            gemm
+            for product in products
+            for gemm in self.gemm(
+                name,
+                product.kind,
+                k=product.columns / (ranks if product.divided == "columns" else 1),
+                n=product.rows / (ranks if product.divided == "rows" else 1),
+                parts=(product.name,),
+                group=group,
+                rows=rows,
             )
         ]
 
@@ -245,6 +269,30 @@ class Builder:
             two_shot_from_rows=one_shot_rows + 1.0 if one_shot_rows else 0.0,
         )
 
+    def context_exchange(self, layers: int, *, query_values: float, output_values: float) -> list[Transfer]:
+        """What ranks that share the contexts of decodes send each other: queries before attention, outputs after it.
+
+        Each computes the heads of all of them over its part of the tokens. Values are of one rank's heads, 16 bit; the
+        sums of exponents are left out, and so is the context of a later prompt chunk, which is gathered.
+        """
+        ranks = self.setting.decode_context_parallel_size
+        if ranks == 1:
+            return []
+        values = {"gather queries": query_values, "scatter outputs": output_values}
+        return [
+            Transfer(
+                name=name,
+                count=layers,
+                kind="all_gather",
+                ranks=ranks,
+                bytes_per_row=each * ACTIVATION_BYTES * (ranks - 1),
+                link=self.setting.link_of(ranks),
+                constants=self.lookup.nccl("all_gather"),
+                rows=decoded_tokens,
+            )
+            for name, each in values.items()
+        ]
+
     def traffic(
         self,
         name: str,
@@ -269,12 +317,13 @@ class Builder:
         self, group: LayerGroup, *, rope_values: float, cache_bytes: float, kernels: float = 0.0
     ) -> Traffic:
         """Two norms with the residual (read and write both), rope in place, and the write of the KV cache."""
-        norms, hidden = self.model.norms_per_layer, self.model.hidden_size
+        norms = self.model.norms_per_layer if group.norms is None else group.norms
+        hidden = self.model.hidden_size
         routing = KERNELS_OF_MOE if group.is_moe else 0.0
         per_layer = norms * 4 * hidden * ACTIVATION_BYTES + 2 * rope_values * ACTIVATION_BYTES
         return self.traffic(
             "norms, rope, activation",
-            kernels=group.num_layers * (KERNELS_PER_LAYER + norms - 2 + kernels + routing),
+            kernels=group.num_layers * max(KERNELS_PER_LAYER + norms - 2 + kernels + routing, 1.0),
             bytes_per_row=group.num_layers * (per_layer + cache_bytes),
             flops_per_row=group.num_layers * 6.0 * norms * hidden,
         )

@@ -32,21 +32,35 @@ SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 
 def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
     """Gate and up, down, and the activation between them."""
-    return _gated("", ("mlp", "dense_ffn"), part.intermediate_size, group, build)
+    return _products("", ("mlp", "dense_ffn"), part.intermediate_size, group, build, gated=part.gated)
 
 
 def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
     """Router, routed experts, shared experts, and the exchange among data-parallel ranks."""
     setting, hidden = build.setting, build.model.hidden_size
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
+    parts = EXPERT_PARTS if part.gated else EXPERT_PARTS[1:]
     operators: list[Operator] = [
-        *build.gemm("router", "router", k=hidden, n=part.num_experts, parts=("mlp.gate",), group=group),
-        *(_experts(part, stored, build, ranks) for stored in build.formats("experts", EXPERT_PARTS, group)),
+        *build.gemm(
+            "router",
+            "router",
+            k=hidden,
+            n=part.num_experts + part.zero_experts,
+            parts=("mlp.gate",),
+            group=group,
+        ),
+        *(_experts(part, stored, build, ranks) for stored in build.formats("experts", parts, group)),
     ]
     if part.shared_intermediate_size:
-        operators += _gated(
-            "shared ", ("mlp.shared_expert", "shared_expert"), part.shared_intermediate_size, group, build
+        operators += _products(
+            "shared ",
+            ("mlp.shared_expert", "shared_expert"),
+            part.shared_intermediate_size,
+            group,
+            build,
+            gated=part.gated,
         )
+    operators += build.products("latent of experts", part.latent_products(hidden), group)
     if part.shared_gate:
         operators += _shared_gate(group, build)
     if setting.joint:
@@ -81,9 +95,9 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
     return Experts(
         name="experts",
         count=stored.count,
-        hidden=build.model.hidden_size,
+        hidden=part.latent_size or build.model.hidden_size,
         intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
-        matrices=3,
+        matrices=part.matrices,
         num_experts=part.num_experts,
         experts_per_token=part.experts_per_token,
         expert_ranks=ranks if setting.expert_parallel else 1,
@@ -103,27 +117,29 @@ def uneven(constants: MoeCoefficients) -> MoeCoefficients:
     return constants.model_copy(update={name: getattr(constants, name) * UNEVEN_LOADS for name in rates})
 
 
-def _gated(
-    prefix: str, parts: tuple[str, PartKind], intermediate: float, group: LayerGroup, build: Builder
+def _products(
+    prefix: str,
+    parts: tuple[str, PartKind],
+    intermediate: float,
+    group: LayerGroup,
+    build: Builder,
+    *,
+    gated: bool,
 ) -> list[Operator]:
-    """`parts`: what their names begin with, and their kind."""
+    """Gate and up, down, and the activation. `parts`: what their names begin with, and their kind."""
     of, kind = parts
-    hidden, layers = build.model.hidden_size, group.num_layers
+    hidden, layers, wide = build.model.hidden_size, group.num_layers, 2 if gated else 1
     width = intermediate / build.setting.tensor_parallel_size
+    into = (f"{of}.gate_proj", f"{of}.up_proj") if gated else (f"{of}.up_proj",)
     return [
         *build.gemm(
-            f"{prefix}gate_up",
-            kind,
-            k=hidden,
-            n=2 * width,
-            parts=(f"{of}.gate_proj", f"{of}.up_proj"),
-            group=group,
+            f"{prefix}{'gate_up' if gated else 'up'}", kind, k=hidden, n=wide * width, parts=into, group=group
         ),
         *build.gemm(f"{prefix}down", kind, k=width, n=hidden, parts=(f"{of}.down_proj",), group=group),
         build.traffic(
             "norms, rope, activation",
             kernels=float(layers),
-            bytes_per_row=layers * 3 * width * ACTIVATION_BYTES,
+            bytes_per_row=layers * (wide + 1) * width * ACTIVATION_BYTES,
             flops_per_row=layers * 4.0 * width,
         ),
     ]

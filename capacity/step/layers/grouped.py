@@ -19,7 +19,6 @@ KERNELS_OF_QK_NORM = {
 VALUES_OF_FULL_QK_NORM = (
     4.0  # two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
 )
-QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 OUTPUT = ("self_attn.o_proj",)
 
 
@@ -27,24 +26,30 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     """QKV and output products, rope and norms; attention of prefill and of decode."""
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
-    width, kv_width = heads * mixer.head_dim, kv_heads * mixer.head_dim
+    width, value_width = heads * mixer.head_dim, heads * mixer.value_head_dim
+    keys, values = kv_heads * mixer.head_dim, kv_heads * mixer.value_head_dim
+    own = mixer.projected
+    kv_width = (keys if "k" in own else 0.0) + (values if "v" in own else 0.0)
     query_width = width * (2 if mixer.output_gate else 1)
+    into = tuple(f"self_attn.{name}_proj" for name in own)
     suffix = "" if mixer.window_tokens is None else " (window)"
     windowed = mixer.window_tokens is not None
     work = {
         "kv_heads": kv_heads,
-        "flops_per_pair": 4.0 * width,
+        "flops_per_pair": 2.0 * (width + value_width),
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
-        "row_bytes": 2 * width * ACTIVATION_BYTES,
+        "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
+    shared = build.setting.decode_context_parallel_size
+    of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
     return MixerOperators(
         products=[
-            *build.gemm("qkv", "attention", k=hidden, n=query_width + 2 * kv_width, parts=QKV, group=group),
-            *build.gemm("attention output", "attention", k=width, n=hidden, parts=OUTPUT, group=group),
+            *build.gemm("qkv", "attention", k=hidden, n=query_width + kv_width, parts=into, group=group),
+            *build.gemm("attention output", "attention", k=value_width, n=hidden, parts=OUTPUT, group=group),
             build.elementwise(
                 group,
-                rope_values=width + kv_width,
-                cache_bytes=kv_width * build.kv_cache.value_bits / 4,
+                rope_values=width + (keys if "k" in own else 0.0),
+                cache_bytes=0.0 if mixer.shares_kv else (keys + values) * build.kv_cache.value_bits / 8,
                 kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
             ),
             *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
@@ -59,9 +64,10 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
             build.attention(
                 "attention decode" + suffix,
                 "decode_attention",
-                DecodeWork(windowed=windowed, **work),
+                DecodeWork(windowed=windowed, **of_decode),
                 count=layers,
             ),
+            *build.context_exchange(layers, query_values=width, output_values=width),
         ],
     )
 

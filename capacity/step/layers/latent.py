@@ -8,6 +8,7 @@ from capacity.hardware.coefficients import AttentionCoefficients
 from capacity.hardware.fits import Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
+from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.layers.grouped import OUTPUT, shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
@@ -47,7 +48,11 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
             cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
             kernels=KERNELS_OF_MLA,
         ),
-        *(_indexer_products(mixer, mixer.indexer, group, build) if mixer.indexer else ()),
+        *(
+            _indexer_products(mixer, mixer.indexer, group, build)
+            if mixer.indexer and not mixer.indexer.shared
+            else ()
+        ),
     ]
     expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
         "kv_b",
@@ -62,10 +67,13 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
     return MixerOperators(products=products, attention=[*expansion, *_attention(mixer, group, build, heads)])
 
 
-def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Attention]:
+def _attention(
+    mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float
+) -> list[Attention | Transfer]:
     """Of prefill over expanded heads, of decode over the latent, and the indexer of sparse attention."""
     expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
     top_k = mixer.indexer.top_k if mixer.indexer else None
+    shared = build.setting.decode_context_parallel_size
     prefill = PrefillWork(
         flops_per_pair=2.0 * heads * expanded,
         context_bytes=heads * expanded * ACTIVATION_BYTES,
@@ -74,15 +82,24 @@ def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads:
     )
     decode = DecodeWork(
         flops_per_pair=2.0 * heads * absorbed,
-        context_bytes=mixer.kv_bytes_per_token(build.kv_cache),
-        row_bytes=heads * absorbed * ACTIVATION_BYTES,
+        context_bytes=mixer.kv_bytes_per_token(build.kv_cache) / shared,
+        row_bytes=heads * absorbed * ACTIVATION_BYTES * shared,
         top_k=top_k,
     )
-    attention = [
+    latent = mixer.kv_lora_rank
+    exchange = build.context_exchange(
+        group.num_layers,
+        query_values=heads * (latent + mixer.qk_rope_head_dim),
+        output_values=heads * latent,
+    )
+    attention: list[Attention | Transfer] = [
         build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
         build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
+        *exchange,
     ]
-    return [*attention, _indexer(mixer.indexer, group, build)] if mixer.indexer else attention
+    if mixer.indexer is None or mixer.indexer.shared:
+        return attention
+    return [*attention, indexer_operator(mixer.indexer, group, build)]
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
@@ -169,12 +186,15 @@ class DecodeWork:
         return flops, moved, queries, context / sequences
 
 
-def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
-    """Scores every context token for every query in FP8, whole on every rank."""
+def indexer_operator(
+    indexer: SparseIndexer, group: LayerGroup, build: Builder, *, rate: int = 1
+) -> Attention:
+    """Scores every context token (one key for `rate` of them) for every query in FP8, whole on every rank."""
     return build.attention_with(
         "sparse indexer",
         IndexerWork(
-            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
+            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim / rate,
+            key_bytes=indexer.cache_bytes_per_token / rate,
         ),
         count=group.num_layers,
         flops_per_s=build.peak("fp8" if "fp8" in build.flops_per_s else "bf16"),

@@ -16,8 +16,8 @@ def test_the_engines() -> None:
     promised = {"vllm", "sglang", "tensorrt-llm", "tgi", "deepspeed-mii", "llama.cpp", "hf-transformers"}
     assert promised | {"static", "naive"} <= set(engine_names())
     versions = tuple(release.version for release in read_engine_file("vllm").releases)
-    assert versions[:6] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9.2", "0.11")
-    assert versions[6:11] == ("0.15", "0.17", "0.19", "0.21", "0.33")
+    assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9.2", "0.10", "0.10.1", "0.10.2")
+    assert versions[8:14] == ("0.11", "0.15", "0.17", "0.19", "0.21", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -99,3 +99,10 @@ def test_a_release_changes_only_what_it_lists() -> None:
     assert changed <= listed
     assert find_engine("naive").origins.keys() == find_engine("static").origins.keys()
     assert find_engine("naive").baseline
+
+
+def test_mxfp4_came_with_vllm_0_10_1() -> None:
+    formats = {
+        version: find_engine(f"vllm@{version}").weight_formats for version in ("0.10", "0.10.1", "0.10.2")
+    }
+    assert [version for version, known in formats.items() if "mxfp4" in known] == ["0.10.1", "0.10.2"]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hf_configs import LATENT, MOE, attention, read, windows
 
-from capacity.base.errors import MalformedFile, UnsupportedModel
-from capacity.model import Attention, LatentAttention, LinearAttention, MoEFeedForward, supported_model_types
-from capacity.model.hf_config.families import MISSING
+from capacity.base.errors import MalformedFile
+from capacity.model import Attention, LatentAttention, LinearAttention, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, NoFeedForward
+from capacity.model.recurrent import NoMixer, Recurrence
 
 
 def test_biases_by_family() -> None:
@@ -87,15 +88,42 @@ def test_mtp_layers_are_counted_apart() -> None:
     assert with_mtp.mtp.layers == (4, 5)
 
 
-@pytest.mark.parametrize(
-    "model_type", ["deepseek_v4", "nemotron_h", "kimi_linear", "gemma4_text", "brand_new"]
-)
-def test_an_unknown_architecture_is_refused_saying_what_is_missing(model_type: str) -> None:
-    with pytest.raises(UnsupportedModel, match=r"formula.*Supported: .*llama") as caught:
-        read(model_type=model_type)
-    assert caught.value.model_type == model_type
-    assert "\n" not in str(caught.value)
+def test_nemotron_counts_mixers_and_feed_forwards_as_layers() -> None:
+    mamba = {"mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 16, "n_groups": 2}
+    model = read(model_type="nemotron_h", hybrid_override_pattern="M-*E", **mamba, **MOE)
+    kinds = [type(group.mixer) for group in model.layer_groups]
+    forms = [type(group.feed_forward) for group in model.layer_groups]
+    assert kinds == [Recurrence, NoMixer, Attention, NoMixer]
+    assert forms == [NoFeedForward, DenseFeedForward, NoFeedForward, MoEFeedForward]
+    # inner 32 x state 16 at 32 bit, and three inputs of a convolution over 32 + 2 x 2 x 16 at 16 bit
+    assert model.state_bytes_per_sequence() == 32 * 16 * 4 + 3 * 96 * 2
+    with pytest.raises(MalformedFile, match="hybrid_override_pattern"):
+        read(model_type="nemotron_h", hybrid_override_pattern="MX", **mamba)
 
 
-def test_no_type_is_both_supported_and_missing() -> None:
-    assert not set(supported_model_types()) & set(MISSING)
+def test_gemma_layers_that_share_a_cache_keep_none() -> None:
+    sizes = {
+        "global_head_dim": 512,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 1000,
+        "sliding_window": 64,
+    }
+    types = ["sliding_attention", "full_attention"] * 2
+    model = read(model_type="gemma4_text", head_dim=8, num_kv_shared_layers=2, layer_types=types, **sizes)
+    full = {g.layers for g in model.kv_cache_groups() if g.kind == "full"}
+    assert full == {(1,)}
+    # the one full layer that keeps: 2 KV heads of 512, keys and values, 16 bit
+    assert model.kv_bytes_per_token() == 2 * 2 * 512 * 2
+
+
+def test_compressed_attention_keeps_a_window_and_entries_of_several_tokens() -> None:
+    fields = {
+        "head_dim": 32, "q_lora_rank": 16, "o_groups": 2, "o_lora_rank": 8, "sliding_window": 64,
+        "index_n_heads": 2, "index_head_dim": 128, "index_topk": 16, "compress_ratios": [0, 128, 4, 128],
+    }  # fmt: skip
+    model = read(model_type="deepseek_v4", **fields, **MOE)
+    # 32 values at 16 bit: every 128th token in two layers, every fourth in one; the window in all four
+    assert model.kv_bytes_per_token() == 64 * (2 / 128 + 1 / 4)
+    assert model.window_kv_bytes_per_token() == 4 * 64
+    with pytest.raises(MalformedFile, match="compress_ratios"):
+        read(model_type="deepseek_v4", **(fields | {"compress_ratios": [4]}), **MOE)

@@ -451,7 +451,8 @@ def test_a_pasted_command_says_the_ranks() -> None:
 
 def test_what_ranks_cannot_do_is_refused_in_one_line() -> None:
     ranks = {"gpu": "h200", "data_parallel_size": 8, "input_len": 100, "output_len": 10, "num_prompts": 10}
-    with pytest.raises(InvalidInput, match="not simulated in a prefill pool"):
-        capacity.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
+    roles = {"replicas": 2, "prefill_replicas": 1}
+    with pytest.raises(InvalidInput, match="the compiled engines cannot run this"):
+        capacity.simulate("deepseek-r1", **ranks, **roles, request_rate=1.0, engine_loop="core")
     with pytest.raises(InvalidInput, match="data_parallel_size is 0"):
         capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=0)

@@ -92,6 +92,10 @@ def method_suffix(weight_format: WeightFormat) -> str:
 
 
 def kv_cache_scheme(fields: Fields) -> str | None:
+    """The KV cache's format, as an object or by its name alone ("FP8")."""
+    named = fields.values.get("kv_cache_scheme")
+    if isinstance(named, str) and named.lower() in ("fp8", "int8"):
+        return named.lower()
     scheme = fields.section("kv_cache_scheme")
     if scheme is None or not scheme.values:
         return None

@@ -1,0 +1,41 @@
+"""Which data an answer comes from: a digest of all tables that ship, so that two installations can be told apart."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from capacity.hardware import bundled_directory
+
+SUFFIXES = (".toml", ".csv", ".json")
+_DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataVersion:
+    """`digest`: of names and contents, 12 hexadecimal digits. `newest`: the latest date that stands in them."""
+
+    digest: str
+    files: int
+    newest: str
+
+    def __str__(self) -> str:
+        return f"data {self.digest}: {self.files} tables of GPUs, engines, models and prices, dated to {self.newest}"
+
+
+def data_version() -> DataVersion:
+    """Of the hardware profiles, engines, presets, prices and spreads of this installation, not of the user's own."""
+    package = Path(__file__).parents[1]
+    inside = [path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file()]
+    profiles = bundled_directory()
+    named = {f"capacity/{path.relative_to(package).as_posix()}": path for path in inside}
+    named |= {f"capacity/hardware_profiles/{path.name}": path for path in profiles.glob("*.toml")}
+    digest = hashlib.sha256()
+    newest = b""
+    for name in sorted(named):
+        content = named[name].read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        newest = max(newest, *_DATE.findall(content), b"")
+    return DataVersion(digest=digest.hexdigest()[:12], files=len(named), newest=newest.decode())

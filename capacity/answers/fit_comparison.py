@@ -1,0 +1,142 @@
+"""Which GPUs hold a model: `fit` on every one, each at its smallest pool, the cheapest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.gpu_comparison import EVERY_GPU
+from capacity.answers.load_point import Profiles, price_or_why_not, sizes_to_try
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.hardware import load_profile, profile_names
+from capacity.hardware.pricing import billed_gpus, usd_per_hour
+from capacity.model import ModelSpec, load_model
+from capacity.pool.resolve import ResolvedPool, resolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitPoint:
+    """A model on the smallest pool of one GPU that holds requests of `max_model_len`, or on its largest pool.
+
+    `fits`: it holds them. Where it does not, `reason` says why, and `max_context_tokens` what would fit (0: not
+    even the weights do). Memory is of the fullest GPU. `usd_per_hour` is of whole instances; None: `price_note` says
+    why.
+    """
+
+    gpu: str
+    num_gpus: int | None = None
+    tensor_parallel_size: int | None = None
+    fits: bool = False
+    reason: str | None = None
+    weight_format: str | None = None
+    max_model_len: int | None = None
+    weights_bytes: int | None = None
+    kv_cache_bytes: int | None = None
+    kv_capacity_tokens: int | None = None
+    max_context_tokens: int = 0
+    max_concurrency: float | None = None
+    usd_per_hour: float | None = None
+    price_note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitComparison(AnswerRecord):
+    """`fit` on every GPU: those that hold the model by price, those without one behind, then what holds shorter
+    requests, at the end what cannot be there. `price_tier`: of the dated table."""
+
+    SCHEMA: ClassVar[str] = "capacity/fit-comparison/v1"
+
+    model: str
+    engine: str
+    price_tier: str
+    rows: tuple[FitPoint, ...]
+
+
+@documented(Pool)
+@checked
+def compare_fits(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    gpus: Sequence[str] | None = None,
+    price_tier: str = "on-demand",
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> FitComparison:
+    """`fit` of `model` on `gpus` (None: every profile), the cheapest first; `gpu` in `options` does not count.
+
+    Each at the least tensor-parallel size that holds it, or at that of the question. What cannot be on a GPU is a row
+    with its reason. Raises InvalidInput for what no GPU can be asked.
+    """
+    (pool,) = split(options, Pool)
+    if not isinstance(model, DeploymentFile):
+        pool = {**pool, "gpu": EVERY_GPU}
+    deployment = deployment_of(model, pool=pool, question="fit")
+    asked, named = deployment.pools[0], deployment.model
+    spec = named if isinstance(named, ModelSpec) else load_model(named, download=download)
+    folder = None if profiles is None else str(profiles)
+    cost = Cost.model_validate({"price_tier": price_tier})
+    names = profile_names([folder] if folder else []) if gpus is None else gpus
+    tried = [_point(spec, asked.model_copy(update={"gpu": gpu}), cost, profiles=folder) for gpu in names]
+    refusals = {str(refused) for _, refused in tried}
+    if tried and tried[0][1] is not None and len(refusals) == 1:
+        raise tried[0][1]  # of the question, not of a GPU
+    return FitComparison(
+        model=spec.name,
+        engine=asked.engine,
+        price_tier=price_tier,
+        rows=tuple(sorted((point for point, _ in tried), key=_order)),
+    )
+
+
+def _order(point: FitPoint) -> tuple[bool, bool, float, str]:
+    price = math.inf if point.usd_per_hour is None else point.usd_per_hour
+    return not point.fits, point.max_context_tokens == 0, price, point.gpu
+
+
+def _point(
+    model: ModelSpec, pool: Pool, cost: Cost, *, profiles: Profiles
+) -> tuple[FitPoint, InvalidInput | None]:
+    """The row of one GPU; and why the question cannot be put to it, where it cannot."""
+    profile = load_profile(pool.gpu, [profiles] if profiles else [])
+    tried: ResolvedPool | None = None
+    refused: InvalidInput | None = None
+    for size in sizes_to_try(pool, model, profile):
+        try:
+            tried = resolve(model, pool.model_copy(update={"tensor_parallel_size": size}), profiles=profiles)
+            if tried.memory_in_short.fits:
+                break
+        except InvalidInput as error:
+            refused = refused or error
+    if tried is None:
+        reason = "no tensor-parallel size divides the model" if refused is None else str(refused)
+        return FitPoint(gpu=profile.name, reason=reason), refused
+    return _filled(tried, cost), None
+
+
+def _filled(pool: ResolvedPool, cost: Cost) -> FitPoint:
+    plan, gpus = pool.memory_in_short, pool.pool.num_gpus
+    price, price_note = price_or_why_not(pool.profile.name, cost)
+    return FitPoint(
+        gpu=pool.profile.name,
+        num_gpus=gpus,
+        tensor_parallel_size=pool.pool.tensor_parallel_size,
+        fits=plan.fits,
+        reason=plan.reason,
+        weight_format=pool.scheme.name,
+        max_model_len=pool.max_model_len,
+        weights_bytes=plan.weights_bytes,
+        kv_cache_bytes=max(plan.kv_cache_bytes, 0),
+        kv_capacity_tokens=plan.kv_capacity_tokens,
+        max_context_tokens=plan.max_context_tokens,
+        max_concurrency=plan.max_concurrency,
+        usd_per_hour=None if price is None else usd_per_hour(price, billed_gpus(price, gpus)),
+        price_note=price_note,
+    )

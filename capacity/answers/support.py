@@ -1,0 +1,134 @@
+"""What is known of each accelerator under each engine in each weight format: measured, fitted, assumed, impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from capacity.base.checked import checked
+from capacity.base.platforms import TITLES
+from capacity.base.record import AnswerRecord
+from capacity.deployment.engines import EngineSpec, engine_names, find_engine
+from capacity.hardware import HardwareProfile, load_profile, profile_names
+from capacity.hardware.coefficients import Lookup
+from capacity.hardware.spreads import spreads
+from capacity.hardware.weight_kernels import weight_kernels
+from capacity.model.quantization import FormatFamily, Kernel, find_format
+from capacity.step.setting import coefficient_sources
+
+Status = Literal["measured", "fitted", "assumed", "impossible"]
+FORMATS: dict[FormatFamily, str] = {  # a family of weight formats, and the one that is asked for it
+    "16-bit": "bf16",
+    "fp8": "fp8",
+    "mxfp8": "mxfp8",
+    "int8": "int8",
+    "int-weight-only": "int4-g128",
+    "bitsandbytes": "nf4",
+    "gguf": "gguf-q8_0",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportCell:
+    """One engine on one accelerator with weights of one family of formats, and why it has that status.
+
+    measured: whole servers of this engine on this card were, and its product kernels are fitted on it. fitted: its
+    kernels are, on this card. assumed: they are another card's, another engine's, others' figures, or rooflines alone.
+    impossible: the engine does not run there, or does not load such weights there.
+    """
+
+    gpu: str
+    engine: str
+    weight_format: FormatFamily
+    status: Status
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportMatrix(AnswerRecord):
+    """Every engine (of its newest release) in every family of weight formats, on `gpus`."""
+
+    SCHEMA: ClassVar[str] = "capacity/gpu-support/v1"
+
+    gpus: tuple[str, ...]
+    engines: tuple[str, ...]
+    weight_formats: tuple[FormatFamily, ...]
+    rows: tuple[SupportCell, ...]
+
+    def status(self, gpu: str, engine: str, weight_format: FormatFamily) -> Status:
+        """Of one cell; `engine` is its name, without a version."""
+        wanted = (gpu, engine, weight_format)
+        cells = ((cell.gpu, cell.engine.partition("@")[0], cell.weight_format) for cell in self.rows)
+        return next(cell.status for cell, place in zip(self.rows, cells, strict=True) if place == wanted)
+
+
+@checked
+def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | None = None) -> SupportMatrix:
+    """What is known of `gpus` (None: every profile) under each engine in each weight format. Raises UnknownName."""
+    directories = [profiles] if profiles else []
+    chosen = profile_names(directories) if gpus is None else gpus
+    engines = [engine for engine in map(find_engine, engine_names()) if not engine.baseline]
+    loaded = [load_profile(name, directories) for name in chosen]
+    cells = (_cell(profile, engine, family) for profile in loaded for engine in engines for family in FORMATS)
+    return SupportMatrix(
+        gpus=tuple(profile.name for profile in loaded),
+        engines=tuple(engine.label for engine in engines),
+        weight_formats=tuple(FORMATS),
+        rows=tuple(cells),
+    )
+
+
+def _cell(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> SupportCell:
+    status, why = _known(profile, engine, family)
+    return SupportCell(gpu=profile.name, engine=engine.label, weight_format=family, status=status, why=why)
+
+
+def _known(profile: HardwareProfile, engine: EngineSpec, family: FormatFamily) -> tuple[Status, str]:
+    if not engine.runs(profile.platform, profile.capability):
+        return "impossible", f"{engine.name} does not run on {_there(profile, engine)}"
+    if not engine.loads_there(family, profile.platform, profile.capability):
+        return "impossible", f"{engine.name} does not load {family} weights on {_there(profile, engine)}"
+    stored = find_format(FORMATS[family])
+    execution = stored.execution(profile.dense_flops_per_s)
+    if execution.compute_dtype not in (*profile.dense_flops_per_s, "bf16"):
+        return "impossible", f"no {execution.compute_dtype} tensor cores, and nothing that stands in for them"
+    kernel = engine.weight_kernels.get(execution.kernel, execution.kernel)
+    if kernel in weight_kernels():
+        return "assumed", f"the {kernel} kernel as others measured it, on other cards"
+    if profile.platform == "cuda" and profile.capability < stored.min_compute_capability:
+        return (
+            "assumed",
+            f"native from compute capability {stored.min_compute_capability:.1f}: {kernel} stands in",
+        )
+    return _fitted(profile, engine, kernel)
+
+
+def _there(profile: HardwareProfile, engine: EngineSpec) -> str:
+    if profile.platform in engine.runs_on and profile.platform == "cuda":
+        return f"compute capability {profile.compute_capability}"
+    return TITLES[profile.platform]
+
+
+def _fitted(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
+    """Of a kernel that tables hold of some card and engine."""
+    lookup = Lookup(coefficient_sources(profile), engine.kernel_family)
+    lookup.kernel("gemm", kernel)
+    step_time = profile.step_time
+    if lookup.assumed:
+        if step_time is None or (not step_time.families and step_time.transferred_from is None):
+            return "assumed", "rooflines with the fractions of other chips"
+        if not step_time.families:
+            return "assumed", f"the {kernel} kernel of {step_time.transferred_from}"
+        return "assumed", f"no {kernel} kernel of {engine.name} was measured on this card"
+    if engine.kernel_family not in (engine.name, *engine.aliases):
+        return (
+            "assumed",
+            f"{engine.kernel_family}'s {kernel} kernel, measured on this card, stands for its own",
+        )
+    if any((seen.engine, seen.gpu) == (engine.name, profile.name) for seen in spreads().familiar):
+        return "measured", f"servers were measured, and the {kernel} kernel is fitted on this card"
+    return "fitted", f"the {kernel} kernel is fitted on this card"

@@ -1,0 +1,126 @@
+"""A pasted line that launches a server, of whichever engine its first words name, as a model and a pool."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.deployment.file import DeploymentFile
+from capacity.deployment.launch_readers import SGLANG, TENSORRT_LLM
+from capacity.deployment.launch_readers_local import LLAMA_CPP, OLLAMA, TGI
+from capacity.deployment.launched import OPTION, LaunchCommand, Reader, words_of
+from capacity.deployment.vllm_command import read_vllm_command
+
+PROGRAMS = {  # by the end of a word
+    "sglang.launch_server": SGLANG,
+    "trtllm-serve": TENSORRT_LLM,
+    "trtllm-build": TENSORRT_LLM,
+    "text-generation-launcher": TGI,
+    "llama-server": LLAMA_CPP,
+    "llama-server.exe": LLAMA_CPP,
+}
+IMAGES = {  # of containers whose entry point is the server
+    "text-generation-inference": TGI,
+    "sglang": SGLANG,
+    "llama.cpp": LLAMA_CPP,
+}
+EXAMPLES = (
+    "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, "
+    "ollama run"
+)
+_SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
+
+
+@checked
+def from_launch(command: str, *, gpu: str) -> DeploymentFile:
+    """The deployment of a pasted launch line, or of a launch file by its path, on `gpu`: every question takes it in
+    place of a model.
+
+    vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, by the first words. Warns of flags that would change an
+    answer and are not modelled. Raises InvalidInput for a line of none of them, one without a model, and a flag that is
+    none of the engine's.
+    """
+    read = read_launch(command)
+    if read.unknown:
+        raise InvalidInput(f"no flags of this engine: {', '.join(read.unknown)}")
+    if not read.model:
+        raise InvalidInput(f"{OPTION} names no model: paste the whole line")
+    if read.not_modelled:
+        warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
+    return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
+
+
+from_vllm = from_launch  # by its older name
+
+
+def read_launch(text: str) -> LaunchCommand:
+    """A launch line, or the file that it stands in, as a model (empty: not named) and fields of a pool.
+
+    Continued lines, comments, environment settings before the program, containers and both spellings of flags are
+    understood. Raises InvalidInput.
+    """
+    folder = None
+    if _is_file(text.strip()):
+        path = Path(text.strip())
+        folder, text = path.parent, _contents(path)
+    words = words_of(text)
+    environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
+    for place, word in enumerate(words):
+        program = word.rpartition("/")[2]
+        if reader := PROGRAMS.get(program):
+            return reader.read(words[place + 1 :], environment, folder)
+        if program == "sglang" and words[place + 1 : place + 2] == ["serve"]:
+            return SGLANG.read(words[place + 2 :], environment, folder)
+    if told := _ollama(words):
+        return OLLAMA.read(told, environment, folder)
+    for place, word in enumerate(words):
+        image, _, tag = word.rpartition("/")[2].partition(":")
+        if "/" in word and (reader := IMAGES.get(image)):
+            return _released(reader, tag).read(words[place + 1 :], environment, folder)
+    try:
+        return read_vllm_command(text)
+    except InvalidInput as error:
+        if "must hold" not in str(error):
+            raise
+        raise InvalidInput(f"{OPTION} must hold a line that launches a server: {EXAMPLES}") from None
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return bool(text) and "\n" not in text and Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a character that no name has
+        return False
+
+
+def _contents(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"{OPTION}: {path} cannot be read as text") from None
+
+
+def _ollama(words: list[str]) -> list[str]:
+    """The words after `ollama` that name a model, else after the first `ollama`; empty without any."""
+    places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
+    for verb in ("run", "create", "serve", "pull"):
+        for place in places:
+            if words[place + 1 : place + 2] == [verb]:
+                rest = words[place + 1 :]
+                ends = [i for i, word in enumerate(rest) if word in ("&", "&&", ";", "wait")]
+                return rest[: ends[0]] if ends else rest
+    return []
+
+
+def _released(reader: Reader, tag: str) -> Reader:
+    """The reader of the release that an image's tag names; of the newest, where it names none."""
+    version = _VERSION.match(tag)
+    return (
+        reader
+        if version is None
+        else replace(reader, engine=f"{reader.engine}@{version[1].removesuffix('.0')}")
+    )

@@ -1,0 +1,154 @@
+"""A launch line as it was read: the model, a pool's fields, and what of it has no meaning here; its words and flags."""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.building import build
+from capacity.deployment.pool import Pool
+
+OPTION = "--from-launch"
+
+Fields = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCommand:
+    """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
+
+    `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not the engine's as
+    far as this package knows.
+    """
+
+    model: str
+    fields: Mapping[str, object]
+    ignored: tuple[str, ...]
+    not_modelled: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def pool(self, gpu: str) -> Pool:
+        """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
+        return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command as a shell reads them, comments and continued lines too. Raises InvalidInput."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
+    try:
+        return shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
+    except ValueError as error:
+        raise InvalidInput(f"{OPTION} cannot be split into words: {str(error).lower()}") from None
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word names a flag: -1 is a number."""
+    return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
+
+
+class Flags:
+    """The flags of a command, to be taken out one by one; what is left was not understood.
+
+    Names are without dashes in front, with underscores. `switches` have no value.
+    """
+
+    def __init__(self, words: Collection[str], switches: Collection[str]) -> None:
+        self.words: list[str] = []  # that are no flags
+        self._values: dict[str, str | None] = {}  # None: without a value
+        self._spelled: dict[str, str] = {}
+        arguments = deque(words)
+        while arguments:
+            word = arguments.popleft()
+            if not is_flag(word):
+                self.words.append(word)
+                continue
+            flag, equals, value = word.partition("=")
+            name = flag.lstrip("-").replace("-", "_")
+            if not equals and name not in switches and arguments and not is_flag(arguments[0]):
+                value, equals = arguments.popleft(), "="
+            self._values[name] = value if equals else None
+            self._spelled[name] = f"{flag} {value}".strip()
+
+    def take(self, *names: str) -> str | None:
+        """The value of the first of these names that was given, and None; all of them are taken out."""
+        found = [self._values.pop(name) for name in names if name in self._values]
+        return next((value for value in found if value is not None), None)
+
+    def on(self, *names: str) -> bool:
+        """Whether one of these was given, and not as false; all of them are taken out."""
+        found = [self._values.pop(name) for name in names if name in self._values]
+        return any(value is None or value.lower() not in ("false", "0", "off") for value in found)
+
+    def count(self, *names: str) -> int | None:
+        """The value as a whole number. Raises InvalidInput for what is none."""
+        text = self.take(*names)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise InvalidInput(f"--{names[0].replace('_', '-')} is {text}: must be a whole number") from None
+
+    def left(self) -> Iterator[tuple[str, str]]:
+        """Flags that nobody took: the name, and how it was written."""
+        for name in self._values:
+            yield name, self._spelled[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A command after its program: its flags, the environment before it, and the folder that its files lie in."""
+
+    flags: Flags
+    environment: Mapping[str, str]
+    folder: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """How one engine's line is read. `switches` take no value; all names are with underscores."""
+
+    engine: str
+    fields: Callable[[Line], tuple[str | None, Fields]]  # the model, and the pool's fields
+    switches: frozenset[str] = frozenset()
+    harmless: frozenset[str] = frozenset()
+    not_modelled: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, words: list[str], environment: Mapping[str, str], folder: Path | None) -> LaunchCommand:
+        """The line after its program. Raises InvalidInput where it names no model."""
+        flags = Flags(words, self.switches)
+        model, fields = self.fields(Line(flags=flags, environment=environment, folder=folder))
+        if not model:
+            raise InvalidInput(f"{OPTION} names no model: paste the whole line")
+        left = list(flags.left())
+        return LaunchCommand(
+            model=model,
+            fields={"engine": self.engine, **said(fields)},
+            ignored=tuple(text for name, text in left if name in self.harmless),
+            not_modelled=tuple(
+                f"{text} ({self.not_modelled[name]})" for name, text in left if name in self.not_modelled
+            ),
+            unknown=(
+                *flags.words,
+                *(t for name, t in left if name not in self.harmless and name not in self.not_modelled),
+            ),
+        )
+
+
+def said(fields: Fields) -> Fields:
+    """Without what was not said."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def first_word(flags: Flags) -> str | None:
+    """The model as the first word that is no flag."""
+    return flags.words.pop(0) if flags.words else None
+
+
+def backwards(words: Mapping[str, str], word: str | None) -> str | None:
+    """The key of a table whose value this is, the first; what is not in it stays."""
+    return next((key for key, value in words.items() if value == word), word)

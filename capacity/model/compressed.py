@@ -1,0 +1,130 @@
+"""DeepSeek-V4's attention: a window of whole tokens, and beyond it one compressed entry for several tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from capacity.model.latent import SparseIndexer
+from capacity.model.mixer import KvCacheGroup
+from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.quantization import KvCacheFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """All query heads on one head that is key and value; `compress_rate` tokens make one entry of the far context.
+
+    `compress_rate` 0: the window alone. With an indexer (sparse form) a query attends to `top_k` of the entries, which
+    overlap, so their projections are twice as wide; without one to all of them. The output goes through `output_groups`
+    products of rank `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read 2026-11.
+    """
+
+    num_heads: int
+    head_dim: int
+    q_lora_rank: int
+    window_tokens: int
+    compress_rate: int
+    output_groups: int
+    output_lora_rank: int
+    indexer: SparseIndexer | None = None
+
+    softmax: ClassVar[bool] = True
+    latent: ClassVar[bool] = True
+    num_kv_heads: ClassVar[int] = 1
+
+    @property
+    def kind(self) -> str:
+        """As the model's own paper calls them."""
+        if not self.compress_rate:
+            return "swa"
+        return "hca" if self.indexer is None else "csa"
+
+    @property
+    def value_head_dim(self) -> int:
+        return self.head_dim
+
+    @property
+    def flops_per_pair(self) -> float:
+        return 4.0 * self.num_heads * self.head_dim
+
+    def entry_bytes(self, kv: KvCacheFormat) -> float:
+        """Of one token of the window, or one compressed entry: key and value are one vector."""
+        return kv.vector_bytes(self.head_dim)
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
+        """Of the compressed entries, beyond the window."""
+        return self.entry_bytes(kv) / self.compress_rate if self.compress_rate else 0.0
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
+        """The window; the compressed entries; the indexer's keys."""
+        window = KvCacheGroup(
+            kind="window",
+            layers=layers,
+            num_kv_heads=1,
+            bytes_per_token=self.entry_bytes(kv) * len(layers),
+            window_tokens=self.window_tokens,
+        )
+        if not self.compress_rate:
+            return (window,)
+        entries = KvCacheGroup(
+            kind="full",
+            layers=layers,
+            num_kv_heads=1,
+            bytes_per_token=self.kv_bytes_per_token(kv) * len(layers),
+        )
+        if self.indexer is None:
+            return window, entries
+        keys = self.indexer.cache_bytes_per_token / self.compress_rate * len(layers)
+        index = KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True)
+        return window, entries, index
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
+        """Queries up from their latent, one key-value head, the compressor, the indexer, and the grouped output."""
+        q, d, r, h = self.num_heads, self.head_dim, self.q_lora_rank, hidden_size
+        groups, rank = self.output_groups, self.output_lora_rank
+        parts = [
+            matrix("self_attn.q_a_proj", "attention", r, h, layers, sharding="replicated"),
+            vector("self_attn.q_a_layernorm", "norm", r, layers),
+            matrix("self_attn.q_b_proj", "attention", q * d, r, layers),
+            matrix("self_attn.kv_proj", "attention", d, h, layers, sharding="replicated"),
+            vector("self_attn.kv_norm", "norm", d, layers),
+            matrix("self_attn.o_a_proj", "attention", groups * rank, q * d // groups, layers),
+            matrix("self_attn.o_b_proj", "attention", h, groups * rank, layers),
+            vector("self_attn.sinks", "bias", q, layers, sharding="tensor"),
+        ]
+        if self.compress_rate:
+            parts += self._compressor("self_attn.compressor", d, h, layers)
+        if self.indexer is not None:
+            heads, width = self.indexer.num_heads, self.indexer.head_dim
+            parts += self._compressor("self_attn.indexer", width, h, layers)
+            parts += [
+                matrix(
+                    "self_attn.indexer.wq_b", "attention", heads * width, r, layers, sharding="replicated"
+                ),
+                ParameterPart(
+                    name="self_attn.indexer.weights_proj",
+                    kind="attention",
+                    rows=heads,
+                    columns=h,
+                    layers=layers,
+                    sharding="replicated",
+                    quantizable=False,
+                ),
+            ]
+        return tuple(parts)
+
+    @property
+    def compressor_copies(self) -> int:
+        """Entries that overlap are made of two series."""
+        return 1 if self.indexer is None else 2
+
+    def _compressor(
+        self, name: str, width: int, hidden_size: int, layers: tuple[int, ...]
+    ) -> list[ParameterPart]:
+        rows = self.compressor_copies * width
+        products = [
+            matrix(f"{name}.{each}_proj", "attention", rows, hidden_size, layers, sharding="replicated")
+            for each in ("kv", "gate")
+        ]
+        return [*products, vector(f"{name}.others", "norm", self.compress_rate * rows + width, layers)]

@@ -1,0 +1,205 @@
+"""A `model_type` that is not known, read by the names of its fields; what was taken for granted is said.
+
+A field's name means the same in nearly every decoder: heads, widths, experts, windows. What a name cannot say (a gate
+in the feed-forward, norms of queries and keys, one more matrix somewhere) is assumed to be as in most decoders of the
+day; fields that would change the layers and are not read here are named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from capacity.base.fields import Fields
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
+from capacity.model.hf_config import feed_forwards, hybrids, windows
+from capacity.model.hf_config.family import Family, Flag
+from capacity.model.hf_config.feed_forwards import FeedForwardRule
+from capacity.model.hf_config.mixers import (
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    delta_hybrid,
+    grouped_query,
+    latent,
+)
+from capacity.model.spec import ModelSpec
+
+NOT_GATED = ("relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu", "xielu")
+MOST_NAMED = 6  # fields that are not read, in a note
+MAMBA2_FIELDS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+_READ = {
+    *HEADS, *KV_HEADS, *HEAD_DIM, *HIDDEN, *windows.NUM_LAYERS, *feed_forwards.WIDTH, *feed_forwards.EXPERTS,
+    *feed_forwards.EXPERTS_PER_TOKEN, *feed_forwards.SHARED_EXPERTS,
+    "moe_intermediate_size", "layer_types", "vocab_size", "padded_vocab_size", "sliding_window",
+    "sliding_window_pattern", "max_window_layers", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
+    "qk_rope_head_dim", "v_head_dim", "qk_head_dim", "index_n_heads", "index_head_dim", "index_topk",
+    "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers", "decoder_sparse_step", "mlp_layer_types",
+    "shared_expert_intermediate_size", "shared_intermediate_size", "full_attention_interval",
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+    "max_sequence_length", "num_nextn_predict_layers", "mtp_num_hidden_layers", "linear_num_key_heads",
+    "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
+    "linear_attn_config", "linear_num_heads", "linear_head_dim", "conv_L_cache", "expert_ffn_hidden_size",
+    "expert_hidden_size",
+}  # fmt: skip
+# sizes that say nothing of the layers' parameters or work
+_HARMLESS = (
+    "token_id", "token_index", "rope", "rotary", "dropout", "group", "pretraining_tp", "seed", "chunk_size", "beam",
+    "length", "original_max", "eps", "scal", "init", "window_layers", "logit", "version", "id2label", "label2id",
+    "auto_map", "architectures", "quantization_config", "compression_config", "router_topk", "mup", "multiplier",
+    "generation", "_name_or_path", "max_batch", "return_", "output_", "num_labels", "tokenizer", "yarn",
+)  # fmt: skip
+
+
+def assumed_family(text: Fields) -> Family:
+    """The family that the fields' names describe."""
+    family = Family(
+        mixer=grouped_query,
+        feed_forward=_feed_forward(text),
+        qkv_bias=_first(
+            text, "attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_bias", "bias"
+        ),
+        output_bias=_first(text, "attention_bias", "use_bias", "bias"),
+        qk_norm="per_head",
+        qk_norm_if=_first(text, "use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm"),
+        window=_window,
+        mtp_keys=("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    )
+    if text.has("linear_attn_config", "linear_num_heads"):
+        return replace(family, mixer=hybrids.kimi_hybrid)
+    if text.has("linear_num_value_heads"):
+        return replace(family, mixer=delta_hybrid)
+    if text.has("kv_lora_rank"):
+        return replace(family, mixer=latent)
+    if text.has("conv_L_cache"):
+        return replace(family, mixer=hybrids.convolution_hybrid)
+    if text.has(*MAMBA2_FIELDS):
+        return replace(family, mixer=hybrids.mamba2_hybrid)
+    return family
+
+
+def with_known_kinds(text: Fields) -> Fields:
+    """The fields with every kind of layer that is not known as full attention."""
+    kinds = text.items("layer_types")
+    if not kinds:
+        return text
+    known = [str(kind) if kind in windows.LAYER_TYPES else "full_attention" for kind in kinds]
+    return Fields({**text.values, "layer_types": known}, text.origin, prefix=text.prefix)
+
+
+def _first(text: Fields, *keys: str) -> Flag:
+    """The first of these that is there as true or false."""
+    return next((key for key in keys if isinstance(text.values.get(key), bool)), False)
+
+
+def _window(text: Fields, layer: int) -> int | None:
+    """`layer_types` where it is there, every kind that is not known as full; else by `sliding_window` in all layers."""
+    if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
+        return None
+    kinds = text.items("layer_types")
+    if kinds:
+        sliding = layer < len(kinds) and kinds[layer] in (
+            "sliding_attention",
+            "chunked_attention",
+            "hybrid_sliding",
+        )
+        return text.optional_count("sliding_window", minimum=0) or None if sliding else None
+    if text.has("sliding_window_pattern"):
+        return windows.interleaved_window(6)(text, layer)
+    return windows.uniform_window(text, layer)
+
+
+def _feed_forward(text: Fields) -> FeedForwardRule:
+    """Routed where the config has experts, dense elsewhere."""
+    activation = text.text(
+        "hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act"
+    )
+    gated = activation not in NOT_GATED
+    if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
+        return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
+
+    def routed(text: Fields, layer: int) -> FeedForward:
+        listed = text.has("mlp_layer_types") or isinstance(text.values.get("moe_layer_freq"), list)
+        found = feed_forwards.by_list(text, layer) if listed else _by_first(text, layer)
+        return found if gated or isinstance(found, NoFeedForward) else replace(found, gated=False)
+
+    return routed
+
+
+def _by_first(text: Fields, layer: int) -> FeedForward:
+    dense_layers = text.items("mlp_only_layers") or []
+    first = text.count("first_k_dense_replace", "num_dense_layers", default=0, minimum=0)
+    step = text.count("decoder_sparse_step", "moe_layer_freq", default=1)
+    if layer < first or layer in dense_layers or layer % step:
+        return feed_forwards.dense(text, layer)
+    width = feed_forwards.expert_width(text, layer)
+    shared = text.optional_count(
+        "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
+        "share_expert_dim", minimum=0,
+    )  # fmt: skip
+    if shared is None:
+        shared = width * (feed_forwards.of_layer(text, layer, *feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
+    return feed_forwards.routed(text, layer, width=width, shared=shared)
+
+
+def _positive(value: object) -> bool:
+    return bool(value) and (isinstance(value, list) or (isinstance(value, int) and value > 1))
+
+
+# what is said
+
+
+def reading_of(model: ModelSpec, text: Fields) -> str:
+    """As what the config was read, in one line: kinds of layers, shapes, parameters, and what was left out."""
+    called = f"model_type {model.model_type!r}" if text.has("model_type") else "a config without model_type"
+    kinds = " and ".join(
+        dict.fromkeys(_WORDS.get(group.mixer.kind, group.mixer.kind) for group in model.layer_groups)
+    )
+    forms = " and ".join(
+        dict.fromkeys(_feed_forward_words(group.feed_forward) for group in model.layer_groups)
+    )
+    tied = "tied" if model.tie_word_embeddings else "untied"
+    said = (
+        f"{called} is not known here: read by its fields' names as a decoder of {model.num_layers} layers with {kinds} "
+        f"and {forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
+    )
+    unread = unread_fields(text)
+    if not unread:
+        return said
+    more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
+    return f"{said}; fields not read: {', '.join(unread[:MOST_NAMED])}{more}"
+
+
+def unread_fields(text: Fields) -> list[str]:
+    """Fields that may change the layers and are not read: sizes, lists and objects; unknown kinds of layers."""
+    names = [
+        key
+        for key, value in text.values.items()
+        if key not in _READ
+        and not isinstance(value, bool | str | float)
+        and value not in (None, 0, [], {})
+        and not any(part in key.lower() for part in _HARMLESS)
+    ]
+    kinds = {str(kind) for kind in text.items("layer_types") or []}
+    unknown = sorted(kinds.difference(windows.LAYER_TYPES))
+    return sorted(names) + [f"layer_types {kind!r} (as full attention)" for kind in unknown]
+
+
+_WORDS = {
+    "gqa": "grouped-query attention",
+    "mha": "multi-head attention",
+    "mqa": "multi-query attention",
+    "mla": "multi-head latent attention",
+    "linear": "linear attention",
+    "kda": "Kimi delta attention",
+    "conv": "short convolutions",
+    "mamba": "Mamba",
+    "mamba2": "Mamba-2",
+}
+
+
+def _feed_forward_words(part: FeedForward) -> str:
+    if isinstance(part, MoEFeedForward):
+        return f"{part.num_experts} experts, {part.experts_per_token} a token"
+    gated = isinstance(part, DenseFeedForward) and part.gated
+    return f"a{' gated' if gated else 'n ungated'} feed-forward"

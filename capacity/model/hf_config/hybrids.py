@@ -1,0 +1,434 @@
+"""Models with recurrences: Mamba and Mamba-2, and hybrids of them with attention; lightning and Kimi's attention.
+
+Counts are those of the modules of transformers 5.23, read 2026-11. State is kept as vLLM keeps it: the recurrence's at
+`mamba_ssm_cache_dtype` (32 bit where the config does not say), the convolution's last inputs at 16.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from capacity.base.fields import Fields
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
+from capacity.model.hf_config import feed_forwards, windows
+from capacity.model.hf_config.family import Family
+from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
+from capacity.model.layers import Mixer
+from capacity.model.parts import Product
+from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
+
+PATTERN = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
+
+
+def _state_bytes(text: Fields) -> int:
+    """Of one value of the state."""
+    named = text.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="float32")
+    return 2 if named in ("bfloat16", "float16") else 4
+
+
+def mamba2(text: Fields) -> Recurrence:
+    """h → 2·inner + 2·groups·state + heads, a convolution over inner + 2·groups·state, and inner → h."""
+    hidden = text.count(*HIDDEN)
+    heads = text.count("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
+    expand = text.count("mamba_expand", "expand", default=2)
+    stated = text.values.get("mamba_d_head")
+    width = (
+        None if stated == "auto" else text.optional_count("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    )
+    if width is None:
+        width = text.optional_count("head_dim") if text.has("num_heads") else None
+    inner = text.optional_count("mamba_d_ssm") or heads * (width or expand * hidden // heads)
+    groups = text.count("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
+    state = text.count("ssm_state_size", "mamba_d_state", "state_size")
+    kernel = text.count("conv_kernel", "mamba_d_conv", default=4)
+    bias = text.flag("mamba_proj_bias", default=text.flag("use_bias"))
+    convolved = inner + 2 * groups * state
+    has_bias = text.flag("use_conv_bias", default=text.flag("mamba_conv_bias", default=True))
+    norm = inner if text.flag("mamba_rms_norm", default=True) else 0
+    products = (
+        Product(
+            name="mixer.in_proj",
+            kind="linear_attention",
+            rows=inner + convolved + heads,
+            columns=hidden,
+            divided="rows",
+            bias=bias,
+        ),
+        Product(
+            name="mixer.out_proj",
+            kind="linear_attention",
+            rows=hidden,
+            columns=inner,
+            divided="columns",
+            bias=text.flag("projectors_bias", default=bias),
+        ),
+    )
+    return Recurrence(
+        kind="mamba2",
+        num_heads=heads,
+        products=products,
+        vector_values=convolved * (kernel + has_bias) + 3 * heads + norm,
+        state_values=inner * state,
+        convolution_values=convolved * (kernel - 1),
+        flops_per_token=6.0 * inner * state,
+        state_bytes_per_value=_state_bytes(text),
+    )
+
+
+def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
+    """h → 2·inner, a convolution over inner, inner → dt_rank + 2·state, dt_rank → inner, inner → h."""
+    hidden = text.count(*HIDDEN)
+    expand = text.count("mamba_expand", "expand", default=2)
+    inner = expand * hidden
+    if text.text("model_type") in ("mamba", "falcon_mamba"):
+        inner = text.count("intermediate_size", default=inner)
+    state = text.count("mamba_d_state", "state_size")
+    kernel = text.count("mamba_d_conv", "conv_kernel", default=4)
+    rank = math.ceil(hidden / 16)
+    for key in ("mamba_dt_rank", "time_step_rank"):
+        if text.has(key) and text.values[key] != "auto":
+            rank = text.count(key)
+    bias = text.flag("mamba_proj_bias", default=text.flag("use_bias"))
+    has_bias = text.flag("mamba_conv_bias", default=text.flag("use_conv_bias", default=True))
+
+    def product(name: str, rows: int, columns: int, divided: str, *, bias: bool = bias) -> Product:
+        return Product(
+            name=f"mixer.{name}",
+            kind="linear_attention",
+            rows=rows,
+            columns=columns,
+            divided=divided,  # type: ignore[arg-type]
+            bias=bias,
+        )
+
+    return Recurrence(
+        kind="mamba",
+        num_heads=inner,
+        products=(
+            product("in_proj", 2 * inner, hidden, "rows"),
+            product("x_proj", rank + 2 * state, inner, "columns", bias=False),
+            product("dt_proj", inner, rank, "rows", bias=True),
+            product("out_proj", hidden, inner, "columns"),
+        ),
+        vector_values=inner * (kernel + has_bias + state + 1) + (rank + 2 * state if normed else 0),
+        state_values=inner * state,
+        convolution_values=inner * (kernel - 1),
+        flops_per_token=9.0 * inner * state,
+        state_bytes_per_value=_state_bytes(text),
+    )
+
+
+def _short_convolution(text: Fields) -> Recurrence:
+    """LFM2: h → 3h, a convolution of `conv_L_cache` tokens, h → h."""
+    hidden, kernel, bias = text.count(*HIDDEN), text.count("conv_L_cache"), text.flag("conv_bias")
+    return Recurrence(
+        kind="conv",
+        num_heads=hidden,
+        products=(
+            Product(
+                name="conv.in_proj",
+                kind="linear_attention",
+                rows=3 * hidden,
+                columns=hidden,
+                divided="rows",
+                bias=bias,
+            ),
+            Product(
+                name="conv.out_proj",
+                kind="linear_attention",
+                rows=hidden,
+                columns=hidden,
+                divided="columns",
+                bias=bias,
+            ),
+        ),
+        vector_values=hidden * (kernel + bias),
+        state_values=0,
+        convolution_values=hidden * (kernel - 1),
+        flops_per_token=2.0 * hidden * (kernel + 2),
+    )
+
+
+def _lightning(text: Fields) -> Recurrence:
+    """MiniMax-Text-01: heads with a d x d state each, gated."""
+    hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
+    head = text.optional_count("head_dim") or hidden // heads
+    width = heads * head
+
+    def product(name: str, rows: int, columns: int, *, out: bool = False) -> Product:
+        return Product(
+            name=f"self_attn.{name}",
+            kind="linear_attention",
+            rows=rows,
+            columns=columns,
+            divided="columns" if out else "rows",
+        )
+
+    return Recurrence(
+        kind="lightning",
+        num_heads=heads,
+        products=(
+            product("qkv_proj", 3 * width, hidden),
+            product("output_gate", width, hidden),
+            product("out_proj", hidden, width, out=True),
+        ),
+        vector_values=width,
+        state_values=heads * head * head,
+        convolution_values=0,
+        flops_per_token=6.0 * width * head,
+    )
+
+
+def _kimi_delta(text: Fields) -> Recurrence:
+    """Kimi Delta Attention: a gate for each channel of a delta rule, both gates of low rank."""
+    hidden, config = text.count(*HIDDEN), text.section("linear_attn_config")
+    if config is None:
+        config = Fields(
+            {
+                "num_heads": text.values.get("linear_num_heads"),
+                "head_dim": text.values.get("linear_head_dim"),
+                "short_conv_kernel_size": text.values.get("linear_conv_kernel_dim"),
+            },
+            text.origin,
+            prefix=f"{text.prefix}linear_attn_config.",
+        )
+    heads, head = config.count("num_heads"), config.count("head_dim")
+    kernel, width = config.count("short_conv_kernel_size", default=4), heads * head
+
+    def product(name: str, rows: int, columns: int, divided: str = "rows") -> Product:
+        return Product(
+            name=f"self_attn.{name}",
+            kind="linear_attention",
+            rows=rows,
+            columns=columns,
+            divided=divided,  # type: ignore[arg-type]
+        )
+
+    gate = (
+        (product("g_proj", width, hidden),)
+        if config.flag("use_full_rank_gate")
+        else (product("g_a_proj", head, hidden, "none"), product("g_b_proj", width, head))
+    )
+    return Recurrence(
+        kind="kda",
+        num_heads=heads,
+        products=(
+            *(product(f"{name}_proj", width, hidden) for name in "qkv"),
+            product("f_a_proj", head, hidden, "none"),
+            product("f_b_proj", width, head),
+            product("b_proj", heads, hidden),
+            *gate,
+            product("o_proj", hidden, width, "columns"),
+        ),
+        vector_values=3 * width * kernel + width + heads + head,
+        state_values=width * head,
+        convolution_values=3 * width * (kernel - 1),
+        flops_per_token=8.0 * width * head,
+    )
+
+
+# which layers are what
+
+
+def _pattern(text: Fields) -> list[str]:
+    """Of Nemotron-H: letters, or names."""
+    letters = text.text("hybrid_override_pattern")
+    if letters:
+        unknown = sorted(set(letters) - set(PATTERN))
+        if unknown:
+            raise text.problem("hybrid_override_pattern", f"{unknown[0]!r} is not one of M, E, - and *")
+        return [PATTERN[letter] for letter in letters]
+    listed = text.items("layers_block_type") or []
+    if not listed:
+        raise text.problem("hybrid_override_pattern", "missing; it must say the kind of each layer")
+    renamed = {"linear_attention": "mamba", "full_attention": "attention"}
+    kinds = [renamed.get(str(each), str(each)) for each in listed]
+    for kind in kinds:
+        if kind not in PATTERN.values():
+            raise text.problem("layers_block_type", f"{kind!r} is not one of {', '.join(PATTERN.values())}")
+    return kinds
+
+
+def _nemotron_layers(text: Fields) -> int:
+    return len(_pattern(text))
+
+
+def _nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
+    match _pattern(text)[layer]:
+        case "mamba":
+            return mamba2(text)
+        case "attention":
+            return grouped_query(text, family, layer)
+        case _:
+            return NoMixer()
+
+
+def _nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """Without a gate; experts may work in a latent space."""
+    kind = _pattern(text)[layer]
+    if kind == "mlp":
+        return DenseFeedForward(
+            intermediate_size=feed_forwards.of_layer(text, layer, "intermediate_size")
+            or text.count("intermediate_size"),
+            gated=False,
+            bias=text.flag("mlp_bias"),
+        )
+    if kind != "moe":
+        return NoFeedForward()
+    shared = text.count("moe_shared_expert_intermediate_size", default=0, minimum=0)
+    return feed_forwards.routed(
+        text,
+        layer,
+        width=text.count("moe_intermediate_size"),
+        shared=shared * text.count("n_shared_experts", default=1, minimum=0),
+        gated=False,
+        balanced_router=True,
+        latent_size=text.count("moe_latent_size", default=0, minimum=0),
+    )
+
+
+def _is_attention(text: Fields, layer: int) -> bool:
+    """By whichever of the families' fields the config has."""
+    kind = windows.layer_type(text, layer)
+    if kind is not None:
+        return kind.endswith("attention") and kind != "linear_attention"
+    for key in ("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids"):
+        if text.has(key):
+            return layer in (text.items(key) or [])
+    if text.has("attn_layer_period"):
+        return layer % text.count("attn_layer_period") == text.count(
+            "attn_layer_offset", default=0, minimum=0
+        )
+    listed = text.items("layers_block_type")
+    if listed and layer < len(listed):
+        return str(listed[layer]) in ("attention", "full_attention", "hybrid")
+    kinds = text.items("attn_type_list")
+    if kinds and layer < len(kinds):
+        return bool(kinds[layer] == 1)
+    return False
+
+
+def mamba2_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba2(text)
+
+
+def _mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba1(text, normed=True)
+
+
+def _lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    return grouped_query(text, family, layer) if _is_attention(text, layer) else _lightning(text)
+
+
+def convolution_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    return grouped_query(text, family, layer) if _is_attention(text, layer) else _short_convolution(text)
+
+
+def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    config = text.section("linear_attn_config")
+    listed = config.items("full_attn_layers") if config is not None else None
+    full = (layer + 1) in listed if listed is not None else _is_attention(text, layer)
+    return latent(text, family, layer) if full else _kimi_delta(text)
+
+
+def _falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
+    recurrence = mamba2(Fields({"mamba_rms_norm": False, **text.values}, text.origin, prefix=text.prefix))
+    return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
+
+
+def _jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """Routed in every `expert_layer_period`-th layer."""
+    period, offset = (
+        text.count("expert_layer_period", default=2),
+        text.count("expert_layer_offset", default=1, minimum=0),
+    )
+    if layer % period != offset or text.count("num_experts", default=16) == 1:
+        return feed_forwards.dense(text, layer)
+    return feed_forwards.all_routed(text, layer)
+
+
+def _granite_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """A shared expert, and routed ones where there are any."""
+    shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
+    if not text.count("num_local_experts", default=0, minimum=0):
+        return DenseFeedForward(intermediate_size=shared)
+    return feed_forwards.routed(text, layer, width=text.count("intermediate_size"), shared=shared)
+
+
+def _lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
+    """Two thirds of the stated width, times a factor, rounded up."""
+    width = text.count("intermediate_size", "block_ff_dim")
+    if text.flag("block_auto_adjust_ff_dim", default=True):
+        factor = text.number("block_ffn_dim_multiplier", default=1.0, minimum=0.0, maximum=100.0)
+        multiple = text.count("block_multiple_of", default=256)
+        width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+    return DenseFeedForward(intermediate_size=width)
+
+
+def _lfm2_moe_feed_forward(text: Fields, layer: int) -> FeedForward:
+    if layer < text.count("num_dense_layers", default=0, minimum=0):
+        return feed_forwards.dense(text, layer)
+    return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), balanced_router=True)
+
+
+def _no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
+    return NoFeedForward()
+
+
+_STATE_ONLY = {"max_position_embeddings": 1_048_576}  # a state has no length of its own; assumed, 2026-11
+_NEMOTRON_H = Family(
+    mixer=_nemotron_mixer,
+    feed_forward=_nemotron_feed_forward,
+    norms_per_layer=1,
+    num_layers=_nemotron_layers,
+    mtp_keys=("num_nextn_predict_layers",),
+)
+_MAMBA = Family(
+    mixer=lambda text, _family, _layer: mamba1(text),
+    feed_forward=_no_feed_forward,
+    norms_per_layer=1,
+    tied=True,
+    defaults=_STATE_ONLY,
+)
+_LFM2 = Family(mixer=convolution_hybrid, feed_forward=_lfm2_feed_forward, qk_norm="per_head", tied=True)
+
+FAMILIES: dict[str, Family] = {
+    "mamba": _MAMBA,
+    "falcon_mamba": replace(_MAMBA, tied=False),
+    "mamba2": replace(_MAMBA, mixer=lambda text, _family, _layer: mamba2(text), tied=False),
+    "nemotron_h": _NEMOTRON_H,
+    "zamba2": replace(
+        _MAMBA,
+        mixer=lambda text, _family, _layer: mamba2(text),
+        notes=("attention blocks that its layers share, a tenth of its parameters, are left out (assumed)",),
+    ),
+    "bamba": Family(
+        mixer=mamba2_hybrid,
+        feed_forward=feed_forwards.dense_biased,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+    ),
+    "granitemoehybrid": Family(
+        mixer=mamba2_hybrid,
+        feed_forward=_granite_feed_forward,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+    ),
+    "falcon_h1": Family(
+        mixer=_falcon_h1,
+        feed_forward=feed_forwards.dense_biased,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+    ),
+    "jamba": Family(mixer=_mamba1_hybrid, feed_forward=_jamba_feed_forward),
+    "minimax": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
+    "minimax_text_01": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
+    "kimi_linear": Family(
+        mixer=kimi_hybrid,
+        feed_forward=feed_forwards.by_list,
+        mtp_keys=("num_nextn_predict_layers",),
+    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(_LFM2, feed_forward=_lfm2_moe_feed_forward),
+}

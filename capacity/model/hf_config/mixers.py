@@ -1,0 +1,118 @@
+"""How the attention of each family is written in its config."""
+
+from __future__ import annotations
+
+from capacity.base.fields import Fields
+from capacity.model.hf_config import windows
+from capacity.model.hf_config.family import Family, QkNorm, holds
+from capacity.model.hf_config.feed_forwards import of_layer
+from capacity.model.layers import Attention, LatentAttention, LinearAttention, Mixer, SparseIndexer
+
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "multi_query_group_num",
+    "num_attention_groups",
+    "n_kv_heads",
+)
+HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+HEAD_DIM = ("head_dim", "hidden_size_per_head", "kv_channels", "attention_head_dim")
+
+
+def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
+    """Multi-head, grouped-query or multi-query; heads may be a list by layer."""
+    num_heads = of_layer(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
+    num_kv_heads = of_layer(text, layer, *KV_HEADS) or num_heads
+    if num_heads % num_kv_heads:
+        raise text.problem(
+            "num_key_value_heads", f"{num_kv_heads} does not divide {num_heads} attention heads"
+        )
+    window = family.window(text, layer)
+    return Attention(
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim(text, num_heads),
+        window_tokens=window,
+        chunked=family.chunked and window is not None,
+        qkv_bias=holds(text, family.qkv_bias),
+        output_bias=holds(text, family.output_bias),
+        qk_norm=_qk_norm(text, family),
+        output_gate=family.output_gate and text.flag("attn_output_gate", default=True),
+        sinks=holds(text, family.sinks),
+    )
+
+
+def head_dim(text: Fields, num_heads: int) -> int:
+    """As stated, else the hidden size divided by the heads."""
+    stated = text.optional_count(*HEAD_DIM)
+    if stated is not None:
+        return stated
+    hidden = text.count(*HIDDEN)
+    if hidden % num_heads:
+        raise text.problem(
+            "num_attention_heads", f"{num_heads} does not divide hidden_size {hidden}, and no head_dim"
+        )
+    return hidden // num_heads
+
+
+def _qk_norm(text: Fields, family: Family) -> QkNorm:
+    return family.qk_norm if holds(text, family.qk_norm_if) else "none"
+
+
+def multi_query(text: Fields, family: Family, layer: int) -> Attention:
+    """Falcon, StarCoder: one KV head with `multi_query`, whatever `num_kv_heads` says, but for Falcon's newer form."""
+    heads = text.count(*HEADS)
+    if text.flag("new_decoder_architecture"):
+        kv_heads = text.count(*KV_HEADS, default=heads)
+    else:
+        kv_heads = 1 if text.flag("multi_query", default=True) else heads
+    return grouped_query(
+        Fields({**text.values, "num_key_value_heads": kv_heads}, text.origin, prefix=text.prefix),
+        family,
+        layer,
+    )
+
+
+def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
+    """DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
+    indexer = None
+    if family.indexer or text.has("index_topk"):
+        kinds = text.items("indexer_types") or []
+        indexer = SparseIndexer(
+            num_heads=text.count("index_n_heads"),
+            head_dim=text.count("index_head_dim"),
+            top_k=text.count("index_topk"),
+            shared=layer < len(kinds) and kinds[layer] == "shared",
+        )
+    return LatentAttention(
+        num_heads=text.count("num_attention_heads"),
+        kv_lora_rank=text.count("kv_lora_rank"),
+        q_lora_rank=text.optional_count("q_lora_rank"),
+        qk_nope_head_dim=text.count("qk_nope_head_dim"),
+        qk_rope_head_dim=text.count("qk_rope_head_dim", minimum=0),
+        v_head_dim=text.count("v_head_dim"),
+        indexer=indexer,
+    )
+
+
+def delta_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+    """Qwen3-Next and 3.5: gated DeltaNet, with full attention in every `full_attention_interval`-th layer."""
+    kind = windows.layer_type(text, layer)
+    if kind is None:
+        kind = (
+            "linear_attention"
+            if (layer + 1) % text.count("full_attention_interval", default=4)
+            else "full_attention"
+        )
+    if kind != "linear_attention":
+        return grouped_query(text, family, layer)
+    return LinearAttention(
+        num_key_heads=text.count("linear_num_key_heads"),
+        num_value_heads=text.count("linear_num_value_heads"),
+        key_head_dim=text.count("linear_key_head_dim"),
+        value_head_dim=text.count("linear_value_head_dim"),
+        conv_kernel=text.count("linear_conv_kernel_dim"),
+        state_bytes_per_value=2 if text.text("mamba_ssm_dtype") in ("bfloat16", "float16") else 4,
+    )

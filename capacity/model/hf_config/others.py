@@ -1,0 +1,493 @@
+"""Decoders whose layers have something of their own beside attention and feed-forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from capacity.base.fields import Fields
+from capacity.model.compressed import CompressedAttention
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
+from capacity.model.hf_config import feed_forwards, windows
+from capacity.model.hf_config.family import Beside, Family, Flag, holds
+from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
+from capacity.model.latent import SparseIndexer
+from capacity.model.layers import Attention, Mixer
+from capacity.model.parts import ParameterPart, Product, matrix, vector
+from capacity.model.recurrent import NoMixer
+
+Outside = Callable[[Fields], tuple[ParameterPart, ...]]
+
+
+# what stands outside of the layers
+
+
+def positions(*keys: str, added: int = 0) -> Outside:
+    """A learned vector for each position."""
+
+    def parts(text: Fields) -> tuple[ParameterPart, ...]:
+        rows = text.count(*keys) + added
+        return (matrix("embed_positions", "embedding", rows, text.count(*HIDDEN), (), sharding="replicated"),)
+
+    return parts
+
+
+def head_bias(rule: Flag) -> Outside:
+    """One value for each token of the vocabulary."""
+
+    def parts(text: Fields) -> tuple[ParameterPart, ...]:
+        if not holds(text, rule):
+            return ()
+        return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
+
+    return parts
+
+
+def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
+    """BLOOM's: a scale and a bias."""
+    return (vector("word_embeddings_layernorm", "norm", 2 * text.count(*HIDDEN), ()),)
+
+
+# what layers have beside
+
+
+def values_beside(values: int) -> Callable[[Fields, int], Beside]:
+    """So many single values in each layer."""
+    return lambda _text, _layer: Beside(vector_values=values)
+
+
+def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
+    """Gated, with a norm before the last product."""
+    return replace(feed_forwards.dense(text, layer), inner_norm=True)
+
+
+def bitnet_beside(_text: Fields, _layer: int) -> Beside:
+    """A norm before the output projection."""
+    return Beside(norms=3)
+
+
+def expert_scores(first: str) -> Callable[[Fields, int], Beside]:
+    """One learned value for each expert, in the layers from field `first` on."""
+
+    def beside(text: Fields, layer: int) -> Beside:
+        routed = layer >= text.count(first, default=0, minimum=0)
+        return Beside(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
+
+    return beside
+
+
+def head_gates(text: Fields, layer: int) -> Beside:
+    """One gate for each attention head, computed from the hidden state (Step 3.5)."""
+    heads = feed_forwards.of_layer(text, layer, "num_attention_heads_per_layer", *HEADS)
+    gate = Product(
+        name="self_attn.g_proj",
+        kind="attention",
+        rows=heads or text.count(*HEADS),
+        columns=text.count(*HIDDEN),
+        divided="rows",
+    )
+    return Beside(products=(gate,))
+
+
+def laguna_beside(text: Fields, layer: int) -> Beside:
+    """Gates of heads, and one learned value for each expert."""
+    kinds = text.items("mlp_layer_types") or []
+    sparse = layer < len(kinds) and kinds[layer] == "sparse"
+    return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
+
+
+def block_indexer(text: Fields, layer: int) -> Beside:
+    """MiniMax-M3: queries and keys that choose blocks of the context, in the layers of `sparse_attention_freq`."""
+    config = text.section("sparse_attention_config")
+    if config is None:
+        sparse = (text.items("layer_types") or [])[layer : layer + 1] == ["minimax_m3_sparse"]
+        heads, width = (
+            text.count("index_n_heads", default=0, minimum=0),
+            text.count("index_head_dim", default=0, minimum=0),
+        )
+    else:
+        sparse = bool(((config.items("sparse_attention_freq") or [])[layer : layer + 1] or [0])[0])
+        heads, width = config.count("sparse_num_index_heads"), config.count("sparse_index_dim")
+    if not sparse:
+        return Beside()
+    hidden = text.count(*HIDDEN)
+    products = tuple(
+        Product(name=f"self_attn.indexer.{name}_proj", kind="attention", rows=rows, columns=hidden)
+        for name, rows in (("q", heads * width), ("k", width))
+    )
+    return Beside(products=products, vector_values=2 * width)
+
+
+# Gemma 3n and 4
+
+
+def _shared_from(text: Fields) -> int:
+    """Layers from this one on read the cache of an earlier one."""
+    layers = text.count("num_hidden_layers")
+    return layers - text.count("num_kv_shared_layers", default=0, minimum=0)
+
+
+_GEMMA4_FIELDS = ("global_head_dim", "attention_k_eq_v", "use_double_wide_mlp", "enable_moe_block")
+
+
+def _gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    own = grouped_query(text, family, layer)
+    own = replace(own, shares_kv=layer >= _shared_from(text))
+    if own.window_tokens is not None or not text.has(*_GEMMA4_FIELDS):
+        return own
+    keys_are_values = text.flag("attention_k_eq_v")
+    heads = text.optional_count("num_global_key_value_heads") if keys_are_values else None
+    return replace(
+        own,
+        head_dim=text.count("global_head_dim", default=512),
+        num_kv_heads=heads or own.num_kv_heads,
+        keys_are_values=keys_are_values,
+    )
+
+
+def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
+    """The gate into a layer's own embedding, and the projection out of it."""
+    width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
+    if not width:
+        return ()
+    return (
+        Product(name="per_layer_input_gate", kind="dense_ffn", rows=width, columns=hidden),
+        Product(name="per_layer_projection", kind="dense_ffn", rows=hidden, columns=width),
+    )
+
+
+def _per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
+    """One embedding for each layer and token, and the projection that joins them with the input's."""
+    width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
+    if not width:
+        return ()
+    rows, columns = text.count("vocab_size_per_layer_input"), text.count("num_hidden_layers") * width
+    return (
+        matrix("embed_tokens_per_layer", "embedding", rows, columns, (), sharding="vocabulary"),
+        matrix("per_layer_model_projection", "embedding", columns, hidden, (), sharding="replicated"),
+        vector("per_layer_projection_norm", "norm", width, ()),
+    )
+
+
+def _gemma3n_beside(text: Fields, _layer: int) -> Beside:
+    """AltUp, LAuReL and per-layer inputs."""
+    hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
+    rank = text.count("laurel_rank", default=64)
+    products = (
+        Product(name="laurel.linear_left", kind="dense_ffn", rows=rank, columns=hidden),
+        Product(name="laurel.linear_right", kind="dense_ffn", rows=hidden, columns=rank),
+        Product(name="altup.modality_router", kind="dense_ffn", rows=inputs, columns=hidden),
+        *_per_layer_inputs(text),
+    )
+    # norms: four, and those after LAuReL, before the router, after the per-layer input; and AltUp's output scale
+    return Beside(products=products, vector_values=inputs**2 + inputs**3, norms=8)
+
+
+def _gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
+    hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
+    projections = tuple(
+        matrix(
+            f"altup_{name}projections", "embedding", (inputs - 1) * hidden, hidden, (), sharding="replicated"
+        )
+        for name in ("", "unembed_")
+    )
+    return _per_layer_embeddings(text) + projections
+
+
+def _gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """Dense; with experts, beside them, as a shared one."""
+    dense = feed_forwards.dense(text, layer)
+    if text.flag("use_double_wide_mlp") and layer >= _shared_from(text):
+        dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
+    if not text.flag("enable_moe_block"):
+        return dense
+    width = text.count("moe_intermediate_size")
+    return feed_forwards.routed(text, layer, width=width, shared=dense.intermediate_size)
+
+
+def _gemma4_beside(text: Fields, _layer: int) -> Beside:
+    """Norms: four, one more after the per-layer input, three more and the router's scales with experts."""
+    routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
+    scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
+    return Beside(
+        products=inputs, vector_values=scales, norms=4 + (1 if inputs else 0) + (3 if routed else 0)
+    )
+
+
+GEMMA3N = Family(
+    mixer=_gemma_mixer,
+    feed_forward=feed_forwards.dense,
+    qk_norm="per_head",
+    tied=True,
+    norms_per_layer=4,
+    window=windows.interleaved_window(5),
+    beside=_gemma3n_beside,
+    outside=_gemma3n_outside,
+)
+GEMMA4 = replace(
+    GEMMA3N,
+    feed_forward=_gemma4_feed_forward,
+    window=windows.interleaved_window(6),
+    beside=_gemma4_beside,
+    outside=_per_layer_embeddings,
+)
+
+# MiMo-V2, Step 3, LongCat, Nemotron's searched Llamas, Llama 3.2 Vision
+
+
+def _mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    """Values narrower than keys; layers with a window have sinks, and heads of their own number."""
+    own = grouped_query(text, family, layer)
+    own = replace(own, value_width=text.optional_count("v_head_dim"), output_bias=False)
+    if own.window_tokens is None:
+        return own
+    return replace(
+        own,
+        num_heads=text.count("swa_num_attention_heads", default=own.num_heads),
+        num_kv_heads=text.count("swa_num_key_value_heads", default=own.num_kv_heads),
+        head_dim=text.count("swa_head_dim", default=own.head_dim),
+        value_width=text.optional_count("swa_v_head_dim", "v_head_dim"),
+        sinks=text.flag("add_swa_attention_sink_bias", default=True),
+    )
+
+
+def _mimo_window(text: Fields, layer: int) -> int | None:
+    listed = text.items("hybrid_layer_pattern")
+    if listed and layer < len(listed):
+        return text.optional_count("sliding_window_size", "sliding_window") if listed[layer] else None
+    return windows.uniform_window(text, layer)
+
+
+MIMO_V2 = Family(
+    mixer=_mimo_mixer,
+    feed_forward=feed_forwards.by_list,
+    qkv_bias="attention_bias",
+    window=_mimo_window,
+)
+
+
+def _step_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    own = grouped_query(text, family, layer)
+    if own.window_tokens is None:
+        return own
+    other = text.section("attention_other_setting")
+    heads = text.optional_count("num_sliding_attention_heads")
+    kv_heads = None
+    if other is not None:
+        heads = other.optional_count("num_attention_heads") or heads
+        kv_heads = other.optional_count("num_attention_groups")
+    return replace(own, num_heads=heads or own.num_heads, num_kv_heads=kv_heads or own.num_kv_heads)
+
+
+def _step_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """`moe_layers_enum` names the routed ones in Step 3; else a list, or the first ones dense."""
+    enumerated = text.values.get("moe_layers_enum")
+    if not isinstance(enumerated, str):
+        return feed_forwards.by_list(text, layer)
+    named = {int(each) for each in enumerated.split(",") if each.strip().isdigit()}
+    if layer not in named:
+        return feed_forwards.dense(text, layer)
+    shared = text.count("share_expert_dim", default=0, minimum=0)
+    return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), shared=shared)
+
+
+STEP_3P5 = Family(
+    mixer=_step_mixer,
+    feed_forward=_step_feed_forward,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    qk_norm="per_head",
+    window=windows.uniform_window,
+    mtp_keys=("num_nextn_predict_layers",),
+    beside=head_gates,
+)
+
+
+def _step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
+    """Multi-matrix factorization attention: queries go through a latent of `share_q_dim`; one KV head."""
+    return Attention(
+        num_heads=text.count(*HEADS),
+        num_kv_heads=text.count("num_attention_groups", default=1),
+        head_dim=text.count("head_dim"),
+    )
+
+
+def _step3_beside(text: Fields, _layer: int) -> Beside:
+    """What the factorized query has less than a whole one cannot be written as more: see `notes`."""
+    return Beside(vector_values=text.count("share_q_dim", default=0, minimum=0))
+
+
+STEP_3 = Family(
+    mixer=_step3_mixer,
+    feed_forward=_step_feed_forward,
+    window=lambda _text, _layer: None,
+    beside=_step3_beside,
+    notes=("queries are counted as one whole projection; Step 3 factorizes them (assumed)",),
+)
+
+
+def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
+    blocks = text.items("block_configs") or []
+    if not layer < len(blocks) or not isinstance(blocks[layer], dict):
+        raise text.problem("block_configs", f"{len(blocks)} entries, and none for layer {layer}")
+    block = Fields(blocks[layer], text.origin, prefix=f"{text.prefix}block_configs[{layer}].")
+    attention, ffn = block.section("attention"), block.section("ffn")
+    if attention is None or ffn is None:
+        raise text.problem("block_configs", f"entry {layer} has no attention, or no ffn")
+    return attention, ffn
+
+
+def _nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
+    attention, _ = _nas_block(text, layer)
+    if attention.flag("no_op") or attention.flag("replace_with_linear"):
+        return NoMixer()
+    heads = text.count(*HEADS)
+    values = {**text.values, "num_key_value_heads": heads // attention.count("n_heads_in_group")}
+    return grouped_query(Fields(values, text.origin, prefix=text.prefix), family, layer)
+
+
+def _nas_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """The width is a multiple of the hidden size, rounded up to 256, as Llama's own code does."""
+    _, ffn = _nas_block(text, layer)
+    if ffn.flag("no_op"):
+        return NoFeedForward()
+    if ffn.has("intermediate_size"):
+        return DenseFeedForward(intermediate_size=ffn.count("intermediate_size"))
+    multiple = ffn.number("ffn_mult", default=1.0, minimum=0.0, maximum=100.0)
+    width = int(2 * multiple * text.count(*HIDDEN) / 3)
+    return DenseFeedForward(intermediate_size=-(-width // 256) * 256)
+
+
+def _nas_beside(text: Fields, layer: int) -> Beside:
+    """A linear layer in place of attention or feed-forward; a norm for each that is there."""
+    attention, ffn = _nas_block(text, layer)
+    hidden = text.count(*HIDDEN)
+    linear = tuple(
+        Product(name=f"{name}.linear_attn", kind="attention", rows=hidden, columns=hidden)
+        for name, part in (("self_attn", attention), ("mlp", ffn))
+        if part.flag("replace_with_linear")
+    )
+    return Beside(products=linear, norms=sum(not part.flag("no_op") for part in (attention, ffn)))
+
+
+NEMOTRON_NAS = Family(mixer=_nas_mixer, feed_forward=_nas_feed_forward, beside=_nas_beside)
+
+
+def _longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
+    """A layer is two of attention and a dense feed-forward; experts, some of which compute nothing, stand beside."""
+    dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
+    if layer % 2:
+        return dense
+    return feed_forwards.routed(
+        text,
+        layer,
+        width=text.count("expert_ffn_hidden_size"),
+        shared=dense.intermediate_size,
+        zero_experts=text.count("zero_expert_num", default=0, minimum=0),
+    )
+
+
+LONGCAT = Family(
+    mixer=latent,
+    feed_forward=_longcat_feed_forward,
+    num_layers=lambda text: 2 * text.count("num_layers", "num_hidden_layers", maximum=windows.MAX_LAYERS),
+)
+
+
+def _mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    cross = layer in (text.items("cross_attention_layers") or [])
+    own = grouped_query(text, family, layer)
+    return replace(own, cross=True, qk_norm="per_head") if cross else own
+
+
+def _mllama_beside(text: Fields, layer: int) -> Beside:
+    """Layers that look at the image have two gates."""
+    return Beside(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
+
+
+def _mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
+    """Eight tokens of images, which the LM head does not have."""
+    return (matrix("embed_tokens.images", "embedding", 8, text.count(*HIDDEN), (), sharding="replicated"),)
+
+
+MLLAMA = Family(
+    mixer=_mllama_mixer, feed_forward=feed_forwards.dense, beside=_mllama_beside, outside=_mllama_outside
+)
+
+# DeepSeek-V4
+
+
+def _compress_rate(text: Fields, layer: int) -> int:
+    """Tokens of one entry: `compress_ratios` by layer, or a name in `layer_types` with `compress_rates`."""
+    ratios = text.items("compress_ratios")
+    if ratios:
+        if not layer < len(ratios):
+            raise text.problem("compress_ratios", f"{len(ratios)} entries, and none for layer {layer}")
+        return Fields({"rate": ratios[layer]}, text.origin, prefix=f"{text.prefix}compress_ratios.").count(
+            "rate", minimum=0
+        )
+    kinds = text.items("layer_types")
+    if not kinds or not layer < len(kinds):
+        raise text.problem("compress_ratios", "missing; it must be a list with an entry for each layer")
+    if kinds[layer] == "sliding_attention":
+        return 0
+    rates = text.section("compress_rates")
+    default = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}.get(kinds[layer])
+    if default is None:
+        raise text.problem("layer_types", f"{kinds[layer]!r} is no kind of its attention")
+    return default if rates is None else rates.count(str(kinds[layer]), default=default)
+
+
+SPARSE_UP_TO = 16  # entries of so few tokens are indexed: 4 in V4, 128 are all attended to
+
+
+def _v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
+    rate = _compress_rate(text, layer)
+    indexer = None
+    if 0 < rate <= SPARSE_UP_TO:
+        indexer = SparseIndexer(
+            num_heads=text.count("index_n_heads"),
+            head_dim=text.count("index_head_dim"),
+            top_k=text.count("index_topk"),
+        )
+    return CompressedAttention(
+        num_heads=text.count(*HEADS),
+        head_dim=text.count("head_dim"),
+        q_lora_rank=text.count("q_lora_rank"),
+        window_tokens=text.count("sliding_window"),
+        compress_rate=rate,
+        output_groups=text.count("o_groups"),
+        output_lora_rank=text.count("o_lora_rank"),
+        indexer=indexer,
+    )
+
+
+def _v4_beside(text: Fields, _layer: int) -> Beside:
+    """Hyper-connections: the residual is `hc_mult` streams, mixed before attention and before the experts."""
+    copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
+    rows = copies * (copies + 2)
+    products = tuple(
+        Product(name=f"{name}_hc.fn", kind="router", rows=rows, columns=copies * hidden, quantizable=False)
+        for name in ("attn", "ffn")
+    )
+    return Beside(products=products, vector_values=2 * (rows + 3))
+
+
+def _v4_outside(text: Fields) -> tuple[ParameterPart, ...]:
+    copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
+    return (vector("hc_head", "norm", copies * copies * hidden + copies + 1, ()),)
+
+
+def _v4_feed_forward(text: Fields, layer: int) -> FeedForward:
+    width = text.count("moe_intermediate_size")
+    shared = width * (text.optional_count(*feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
+    return feed_forwards.routed(text, layer, width=width, shared=shared, balanced_router=True)
+
+
+DEEPSEEK_V4 = Family(
+    mixer=_v4_mixer,
+    feed_forward=_v4_feed_forward,
+    beside=_v4_beside,
+    outside=_v4_outside,
+    mtp_keys=("num_nextn_predict_layers",),
+)

@@ -1,0 +1,129 @@
+"""Multi-head latent attention (DeepSeek's MLA) and the indexer of its sparse form: what they count and cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from capacity.model.mixer import KvCacheGroup
+from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.quantization import KvCacheFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseIndexer:
+    """DeepSeek sparse attention's lightning indexer: picks `top_k` tokens for each query; has its own key cache."""
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    shared: bool = False  # an earlier layer's choice is taken: no products and no keys of its own (GLM-5.2)
+
+    @property
+    def cache_bytes_per_token(self) -> float:
+        """One FP8 key and one FP32 scale for each 128 values. Source: vLLM 0.33 DeepseekV32IndexerCache."""
+        return self.head_dim + 4 * self.head_dim / 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """DeepSeek's multi-head latent attention: the cache holds one compressed vector and one rotary key."""
+
+    num_heads: int
+    kv_lora_rank: int
+    q_lora_rank: int | None
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    indexer: SparseIndexer | None = None
+
+    kind: ClassVar[str] = "mla"
+    softmax: ClassVar[bool] = True
+    latent: ClassVar[bool] = True
+    window_tokens: ClassVar[None] = None
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Of the cache: the latent is one head for all, so tensor parallelism replicates it."""
+        return 1
+
+    @property
+    def qk_head_dim(self) -> int:
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def value_head_dim(self) -> int:
+        return self.v_head_dim
+
+    @property
+    def flops_per_pair(self) -> float:
+        """Of the expanded form, as prefill computes it."""
+        return 2.0 * self.num_heads * (self.qk_head_dim + self.v_head_dim)
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
+        """Of one layer, without the indexer's keys.
+
+        Under sparse attention an 8-bit cache keeps the rotary key at 16 bit and one FP32 scale for each 128
+        values of the latent: 656 bytes for 512 + 64. Source: vLLM 0.33 `fp8_ds_mla`.
+        """
+        if self.indexer is not None and kv.value_bits == 8:
+            return self.kv_lora_rank + 4 * self.kv_lora_rank / 128 + 2 * self.qk_rope_head_dim
+        return kv.vector_bytes(self.kv_lora_rank + self.qk_rope_head_dim)
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
+        """The latent and the rotary key; the indexer's keys as a group of their own."""
+        latent = KvCacheGroup(
+            kind="full",
+            layers=layers,
+            num_kv_heads=self.num_kv_heads,
+            bytes_per_token=self.kv_bytes_per_token(kv) * len(layers),
+        )
+        if self.indexer is None or self.indexer.shared:
+            return (latent,)
+        keys = self.indexer.cache_bytes_per_token * len(layers)
+        return latent, KvCacheGroup(
+            kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True
+        )
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
+        """Down-projections are replicated over tensor parallelism, up-projections and output are divided by head."""
+        h, q, qk = hidden_size, self.num_heads, self.qk_head_dim
+        parts: list[ParameterPart] = []
+        if self.q_lora_rank is None:
+            parts.append(matrix("self_attn.q_proj", "attention", q * qk, h, layers))
+        else:
+            r = self.q_lora_rank
+            parts.append(matrix("self_attn.q_a_proj", "attention", r, h, layers, sharding="replicated"))
+            parts.append(vector("self_attn.q_a_layernorm", "norm", r, layers))
+            parts.append(matrix("self_attn.q_b_proj", "attention", q * qk, r, layers))
+        c, rope = self.kv_lora_rank, self.qk_rope_head_dim
+        up_rows = q * (self.qk_nope_head_dim + self.v_head_dim)
+        parts += [
+            matrix("self_attn.kv_a_proj_with_mqa", "attention", c + rope, h, layers, sharding="replicated"),
+            vector("self_attn.kv_a_layernorm", "norm", c, layers),
+            matrix("self_attn.kv_b_proj", "attention", up_rows, c, layers),
+            matrix("self_attn.o_proj", "attention", h, q * self.v_head_dim, layers),
+        ]
+        if self.indexer is not None and not self.indexer.shared:
+            parts += self._indexer_parts(self.indexer, h, layers)
+        return tuple(parts)
+
+    def _indexer_parts(
+        self, indexer: SparseIndexer, hidden_size: int, layers: tuple[int, ...]
+    ) -> list[ParameterPart]:
+        heads, d = indexer.num_heads, indexer.head_dim
+        query_columns = self.q_lora_rank or hidden_size
+        wq_b = matrix(
+            "self_attn.indexer.wq_b", "attention", heads * d, query_columns, layers, sharding="replicated"
+        )
+        wk = matrix("self_attn.indexer.wk", "attention", d, hidden_size, layers, sharding="replicated")
+        weights = ParameterPart(
+            name="self_attn.indexer.weights_proj",
+            kind="attention",
+            rows=heads,
+            columns=hidden_size,
+            layers=layers,
+            sharding="replicated",
+            quantizable=False,
+        )
+        return [wq_b, wk, vector("self_attn.indexer.k_norm", "norm", 2 * d, layers), weights]

@@ -1,0 +1,206 @@
+"""Mixers with a state of fixed size for each sequence in place of a growing cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from capacity.model.mixer import KvCacheGroup, Mixer
+from capacity.model.parts import ParameterPart, Product, matrix, vector
+from capacity.model.quantization import KvCacheFormat, PartKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Gated DeltaNet: a fixed-size recurrent state for each sequence instead of a growing cache."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    state_bytes_per_value: int = 4  # `mamba_ssm_dtype`: fp32
+
+    kind: ClassVar[str] = "linear"
+    softmax: ClassVar[bool] = False
+    latent: ClassVar[bool] = False
+    window_tokens: ClassVar[None] = None
+    flops_per_pair: ClassVar[float] = 0.0
+
+    @property
+    def key_dim(self) -> int:
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_dim(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def num_heads(self) -> int:
+        return self.num_key_heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Heads that tensor parallelism can divide the state by."""
+        return self.num_key_heads
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
+        return 0.0
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
+        """The state, whatever the context."""
+        state = KvCacheGroup(
+            kind="linear",
+            layers=layers,
+            num_kv_heads=self.num_kv_heads,
+            state_bytes_per_sequence=self.state_bytes_per_sequence * len(layers),
+        )
+        return (state,)
+
+    @property
+    def state_bytes_per_sequence(self) -> float:
+        """Of one layer: the recurrent state, and the last inputs of the convolution at 16 bit."""
+        recurrent = (
+            self.num_value_heads * self.key_head_dim * self.value_head_dim * self.state_bytes_per_value
+        )
+        convolution = (2 * self.key_dim + self.value_dim) * (self.conv_kernel - 1) * 2
+        return recurrent + convolution
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
+        """h(2K+2V) + 2h·H_v + (2K+V)·conv + 2H_v + d_v + V·h."""
+        h, k, v, heads = hidden_size, self.key_dim, self.value_dim, self.num_value_heads
+        kind: PartKind = "linear_attention"
+        return (
+            matrix("linear_attn.in_proj_qkv", kind, 2 * k + v, h, layers),
+            matrix("linear_attn.in_proj_z", kind, v, h, layers),
+            matrix("linear_attn.in_proj_ba", kind, 2 * heads, h, layers),
+            vector("linear_attn.conv1d", kind, (2 * k + v) * self.conv_kernel, layers, sharding="tensor"),
+            vector("linear_attn.decay", kind, 2 * heads, layers, sharding="tensor"),
+            vector("linear_attn.norm", "norm", self.value_head_dim, layers),
+            matrix("linear_attn.out_proj", kind, h, v, layers),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """A state that each token moves on: Mamba, Mamba-2, Kimi's delta attention, lightning attention, short convolution.
+
+    What they differ in is data: the products of a token, the values of the state (`state_values` at
+    `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit), and
+    `flops_per_token` of moving the state on. `vector_values`: parameters that are no matrix.
+    """
+
+    kind: str
+    num_heads: int  # that tensor parallelism divides
+    products: tuple[Product, ...]
+    vector_values: int
+    state_values: int
+    convolution_values: int
+    flops_per_token: float
+    state_bytes_per_value: int = 4
+
+    softmax: ClassVar[bool] = False
+    latent: ClassVar[bool] = False
+    window_tokens: ClassVar[None] = None
+    flops_per_pair: ClassVar[float] = 0.0
+    value_head_dim: ClassVar[int] = 0
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Heads that tensor parallelism can divide the state by."""
+        return self.num_heads
+
+    @property
+    def state_bytes_per_sequence(self) -> float:
+        """Of one layer."""
+        return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
+        return 0.0
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
+        """The state, whatever the context."""
+        state = KvCacheGroup(
+            kind="linear",
+            layers=layers,
+            num_kv_heads=self.num_kv_heads,
+            state_bytes_per_sequence=self.state_bytes_per_sequence * len(layers),
+        )
+        return (state,)
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
+        """Its products, and its other values as one vector."""
+        products = [part for product in self.products for part in product.parts(layers)]
+        if self.vector_values:
+            products.append(
+                vector("mixer.others", "linear_attention", self.vector_values, layers, sharding="tensor")
+            )
+        return tuple(products)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoMixer:
+    """A layer without a token mixer: a feed-forward that its model counts as a layer (Nemotron-H)."""
+
+    kind: ClassVar[str] = ""
+    softmax: ClassVar[bool] = False
+    latent: ClassVar[bool] = False
+    window_tokens: ClassVar[None] = None
+    flops_per_pair: ClassVar[float] = 0.0
+    value_head_dim: ClassVar[int] = 0
+    num_heads: ClassVar[int] = 0
+    num_kv_heads: ClassVar[int] = 0
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
+        return 0.0
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
+        return ()
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Attention and a recurrence that both read a layer's input, their outputs added (Falcon-H1)."""
+
+    attention: Mixer
+    recurrence: Recurrence
+
+    softmax: ClassVar[bool] = True
+    latent: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> str:
+        return f"{self.attention.kind}+{self.recurrence.kind}"
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.attention.num_kv_heads
+
+    @property
+    def value_head_dim(self) -> int:
+        return self.attention.value_head_dim
+
+    @property
+    def window_tokens(self) -> int | None:
+        return self.attention.window_tokens
+
+    @property
+    def flops_per_pair(self) -> float:
+        return self.attention.flops_per_pair
+
+    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
+        return self.attention.kv_bytes_per_token(kv)
+
+    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
+        """The cache of the one, and the state of the other."""
+        return self.attention.kv_cache_groups(layers, kv) + self.recurrence.kv_cache_groups(layers, kv)
+
+    def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
+        return self.attention.parts(hidden_size, layers) + self.recurrence.parts(hidden_size, layers)

@@ -1,0 +1,101 @@
+"""What a checkpoint's safetensors files say of its size, beside a `config.json`: headers alone, never weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import MalformedFile
+from capacity.base.fields import parse_json_object
+from capacity.base.outside import open_outside, read_bytes
+from capacity.model.quantization.scheme import weight_bytes
+from capacity.model.spec import ModelSpec
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+MOST_HEADER_BYTES = 100_000_000  # the format's own limit
+TOLERANCE = 0.02  # by how much bytes may differ before it is said
+
+
+def stored_bytes(folder: Path) -> int | None:
+    """Bytes of all tensors by the index, or by the header of the one file; None where there is neither.
+
+    Raises MalformedFile for a file that is neither.
+    """
+    if (folder / INDEX).is_file():
+        return _total_size(folder / INDEX)
+    if (folder / SINGLE).is_file():
+        return _header_bytes(folder / SINGLE)
+    return None
+
+
+def with_stored_size(model: ModelSpec, folder: Path, *, at_32_bit: bool = False) -> ModelSpec:
+    """The model with a note where what is stored differs by more than 2 % from what it counts.
+
+    `at_32_bit`: the checkpoint's own dtype, which engines halve. Where the layers were assumed, agreement is said too.
+    """
+    stored = stored_bytes(folder)
+    if stored is None:
+        return model
+    size = stored / 2 if at_32_bit else float(stored)
+    counted = min(_countings(model), key=lambda each: abs(each - size))
+    off = counted / size - 1 if size else 0.0
+    if abs(off) > TOLERANCE:
+        note = (
+            f"its safetensors index has {size / 1e9:,.4g} GB of weights, and the config counts {counted / 1e9:,.4g} GB "
+            f"({off:+.1%}): layers, a tower or a format that are not read may be the reason"
+        )
+    elif model.assumed:
+        note = f"its safetensors index agrees with that reading: {size / 1e9:,.4g} GB of weights ({off:+.1%})"
+    else:
+        return model
+    return replace(model, notes=(*model.notes, note))
+
+
+def _countings(model: ModelSpec) -> Iterator[float]:
+    """The text model's bytes, without and with tower, MTP layers and their copies, and a tied head stored twice."""
+    text = weight_bytes(model)
+    tower = 2.0 * model.vision_params
+    mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
+    embedding = 2.0 * model.vocab_size * model.hidden_size
+    for towers in {0.0, tower}:
+        for drafts in {0.0, mtp, mtp + 2 * embedding if mtp else 0.0}:
+            yield text + towers + drafts
+            if model.tie_word_embeddings:
+                yield text + towers + drafts + embedding
+
+
+def _total_size(file: Path) -> int:
+    document = parse_json_object(read_bytes(file, "a safetensors index"), file)
+    metadata = document.get("metadata")
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise MalformedFile(file, f"{size!r} is no number of bytes", where="metadata.total_size")
+    return size
+
+
+def _header_bytes(file: Path) -> int:
+    """Eight bytes say how long the header is; it holds where each tensor ends."""
+    with open_outside(file) as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if not 2 <= length <= MOST_HEADER_BYTES:
+            raise MalformedFile(file, f"a header of {length:,} bytes; is this a safetensors file?")
+        raw = opened.read(length)
+    if len(raw) < length:
+        raise MalformedFile(file, "ends within its header")
+    try:
+        header: Any = json.loads(raw)
+        ends = [
+            entry["data_offsets"][1]
+            for name, entry in header.items()
+            if name != "__metadata__" and isinstance(entry["data_offsets"][1], int)
+        ]
+    except (ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError):
+        raise MalformedFile(file, "its header is not that of a safetensors file") from None
+    if not ends or max(ends) < 1:
+        raise MalformedFile(file, "its header names no tensors")
+    return int(max(ends))

@@ -1,0 +1,92 @@
+"""DeepSeek-V4's compressed attention: a window of tokens, and entries of several tokens, some chosen by an indexer."""
+
+from __future__ import annotations
+
+from capacity.model.compressed import CompressedAttention
+from capacity.model.layers import LayerGroup
+from capacity.step.layers import grouped, latent
+from capacity.step.layers.builder import AttentionWork, Builder, MixerOperators
+from capacity.step.layers.recurrent import ROOFLINE_ERROR
+from capacity.step.operators import ACTIVATION_BYTES, Operator
+
+KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rope, writes; assumed, 2026-11
+
+
+def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
+    """Projections, the compressor, and attention over the window and over the entries beyond it."""
+    build.assume(
+        "the time of compressed attention is that of latent attention over as many entries (assumed): no kernel of its "
+        "own was measured",
+        ROOFLINE_ERROR,
+    )
+    heads = grouped.shard(mixer.num_heads, build.setting.tensor_parallel_size)
+    hidden, width = build.model.hidden_size, heads * mixer.head_dim
+    groups = mixer.output_groups * heads / mixer.num_heads
+    products: list[Operator] = [
+        *_product(build, group, "qkv_a", hidden, mixer.q_lora_rank + mixer.head_dim, ("q_a_proj", "kv_proj")),
+        *_product(build, group, "q_b", mixer.q_lora_rank, width, ("q_b_proj",)),
+        *_product(build, group, "o_a", width / groups, groups * mixer.output_lora_rank, ("o_a_proj",)),
+        *_product(build, group, "o_b", groups * mixer.output_lora_rank, hidden, ("o_b_proj",)),
+        build.elementwise(
+            group,
+            rope_values=width + mixer.head_dim,
+            cache_bytes=mixer.entry_bytes(build.kv_cache),
+            kernels=KERNELS_OF_COMPRESSION,
+        ),
+    ]
+    if mixer.compress_rate:
+        rows = mixer.compressor_copies * mixer.head_dim
+        names = ("compressor.kv_proj", "compressor.gate_proj")
+        products += _product(build, group, "compressor", hidden, 2 * rows, names)
+    if mixer.indexer is not None:
+        products += _indexer_products(mixer, group, build)
+    return MixerOperators(products=products, attention=_attention(mixer, group, build, heads))
+
+
+def _product(
+    build: Builder, group: LayerGroup, name: str, k: float, n: float, parts: tuple[str, ...]
+) -> list[Operator]:
+    names = tuple(f"self_attn.{part}" for part in parts)
+    return [*build.gemm(name, "attention", k=k, n=n, parts=names, group=group)]
+
+
+def _indexer_products(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> list[Operator]:
+    indexer, hidden = mixer.indexer, build.model.hidden_size
+    assert indexer is not None
+    width = indexer.num_heads * indexer.head_dim
+    keys = 2 * mixer.compressor_copies * indexer.head_dim + indexer.num_heads
+    names = ("indexer.kv_proj", "indexer.gate_proj")
+    return [
+        *_product(build, group, "indexer q", mixer.q_lora_rank, width, ("indexer.wq_b",)),
+        *_product(build, group, "indexer k", hidden, keys, names),
+    ]
+
+
+def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
+    """The window as one KV head; entries as a latent that a token has a fraction of."""
+    flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
+    row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
+    count, rate = group.num_layers, mixer.compress_rate
+
+    def windowed(work: type[grouped.PrefillWork] | type[grouped.DecodeWork]) -> AttentionWork:
+        return work(windowed=True, kv_heads=1.0, flops_per_pair=flops, kv_bytes=entry, row_bytes=row_bytes)
+
+    def beyond(work: type[latent.PrefillWork] | type[latent.DecodeWork]) -> AttentionWork:
+        top_k = None if mixer.indexer is None else mixer.indexer.top_k * rate
+        return work(flops_per_pair=flops / rate, context_bytes=entry / rate, row_bytes=0.0, top_k=top_k)
+
+    prefill, decode = windowed(grouped.PrefillWork), windowed(grouped.DecodeWork)
+    found: list[Operator] = [
+        build.attention("attention prefill (window)", "mla_prefill", prefill, count=count),
+        build.attention("attention decode (window)", "mla_decode", decode, count=count),
+    ]
+    if not rate:
+        return found
+    prefill, decode = beyond(latent.PrefillWork), beyond(latent.DecodeWork)
+    found += [
+        build.attention("attention prefill", "mla_prefill", prefill, count=count),
+        build.attention("attention decode", "mla_decode", decode, count=count),
+    ]
+    if mixer.indexer is not None:
+        found.append(latent.indexer_operator(mixer.indexer, group, build, rate=rate))
+    return found

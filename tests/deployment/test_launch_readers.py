@@ -1,0 +1,69 @@
+"""The lines of SGLang and TensorRT-LLM, flag by flag: parallelism as each counts it, drafts, and options in a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.launch_command import read_launch
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        (
+            "python -m sglang.launch_server --model m --tp 8 --dp 8 --enable-dp-attention --ep 8",
+            {"tensor_parallel_size": 1, "data_parallel_size": 8, "enable_expert_parallel": True},
+        ),
+        (
+            "python -m sglang.launch_server --model m --tp=4 --mem-fraction-static 0.85 --chunked-prefill-size -1",
+            {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.85, "enable_chunked_prefill": False},
+        ),
+        (
+            "python -m sglang.launch_server --model m --speculative-algorithm NEXTN --speculative-num-steps 1 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 2",
+            {"speculator": "mtp", "num_speculative_tokens": 1},
+        ),
+        (
+            "python -m sglang.launch_server --model m --speculative-algorithm EAGLE --speculative-num-steps 5 "
+            "--speculative-eagle-topk 4 --speculative-num-draft-tokens 8",
+            {"speculator": "eagle-tree", "num_speculative_tokens": 5},
+        ),
+        (
+            "trtllm-build --checkpoint_dir m --max_batch_size 64 --max_num_tokens 8192 --max_seq_len 4096 "
+            "--tokens_per_block 128",
+            {"max_num_seqs": 64, "max_num_batched_tokens": 8192, "max_model_len": 4096, "block_size": 128},
+        ),
+    ],
+)
+def test_flags_are_read_in_a_pools_words(line: str, fields: dict[str, Any]) -> None:
+    pool = read_launch(line).pool("h100")
+    assert {name: getattr(pool, name) for name in fields} == fields
+
+
+def test_options_of_trtllm_serve_are_read_beside_the_line(tmp_path: Any) -> None:
+    (tmp_path / "trtllm.yaml").write_text(
+        "kv_cache_config:\n  dtype: fp8  # as planned\n  tokens_per_block: 64\nenable_attention_dp: true\n"
+        "speculative_config:\n  decoding_type: MTP\n  num_nextn_predict_layers: 2\n"
+    )
+    script = tmp_path / "launch.sh"
+    script.write_text("trtllm-serve m --tp_size 8 --ep_size 8 --extra_llm_api_options trtllm.yaml\n")
+    pool = read_launch(str(script)).pool("h200")
+    assert (pool.tensor_parallel_size, pool.data_parallel_size, pool.enable_expert_parallel) == (1, 8, True)
+    assert (pool.kv_cache_dtype, pool.block_size, pool.speculator, pool.num_speculative_tokens) == (
+        "fp8",
+        64,
+        "mtp",
+        2,
+    )
+    with pytest.raises(InvalidInput, match="give the path of the launch file"):
+        read_launch(script.read_text())
+
+
+def test_adapters_of_sglang_are_eight_unless_said() -> None:
+    line = "python -m sglang.launch_server --model m --enable-lora"
+    assert read_launch(line).pool("h100").max_loras == 8
+    assert read_launch(f"{line} --max-loras-per-batch 2").pool("h100").max_loras == 2
+    assert read_launch(line.removesuffix(" --enable-lora")).pool("h100").max_loras is None
