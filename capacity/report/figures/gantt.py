@@ -220,7 +220,7 @@ def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
-def _line(at_s: float) -> dict[str, Any]:
+def _line(at_s: float) -> Mapping[str, object]:
     return {
         "type": "line",
         "xref": "x",
@@ -233,7 +233,7 @@ def _line(at_s: float) -> dict[str, Any]:
     }
 
 
-def _said(moment: Moment) -> dict[str, Any]:
+def _said(moment: Moment) -> Mapping[str, object]:
     return {
         "text": moment.words,
         "xref": "paper",
