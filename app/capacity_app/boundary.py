@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,21 @@ import streamlit as st
 from capacity.base.errors import CapacityError, DoesNotFit
 from capacity_app.uploads import without_folders
 
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
+INPUTS = {
+    "tensor-parallel-size": "tensor parallel",
+    "pipeline-parallel-size": "pipeline parallel",
+    "enable-expert-parallel": "expert parallel",
+    "quantization": "weights in",
+    "kv-cache-dtype": "KV cache in",
+    "max-model-len": "longest request",
+    "input-len": "input tokens",
+    "output-len": "output tokens",
+    "request-rate": "requests/s",
+    "max-concurrency": "concurrency",
+    "price-tier": "price",
+    "method": "way to draft",
+}  # what the sidebar calls a flag
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
 _LOG = logging.getLogger("capacity_app")
 
@@ -30,7 +46,17 @@ def boundary() -> Iterator[None]:
 def show_refusal(error: CapacityError) -> None:
     """The line that the command line would print: a warning where it does not fit, an error for bad input."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
-    show(plain(without_folders(f"{type(error).__name__}: {error}")), icon=":material/block:")
+    show(plain(said(error)), icon=":material/block:")
+
+
+def said(error: CapacityError) -> str:
+    """The message as a page says it: flags by the names of inputs, uploads by theirs, no name of a class before it."""
+    return in_words(without_folders(str(error)))
+
+
+def in_words(text: str) -> str:
+    """Text of the library with its flags as the page calls them."""
+    return FLAG.sub(lambda found: INPUTS.get(found[1], found[1].replace("-", " ")), text)
 
 
 def plain(text: str) -> str:

@@ -14,14 +14,14 @@ from capacity.base.errors import DoesNotFit
 from capacity.report.figures.memory import memory_chart
 from capacity_app import parts
 from capacity_app.boundary import show_refusal
-from capacity_app.state import Inputs
+from capacity_app.state import WIDGETS, Inputs
 
-WIDGETS = {  # fields of the pool that the sidebar has: the widget's key, and how a button says it
-    "tensor_parallel_size": ("tp", "Tensor parallel {}"),
-    "pipeline_parallel_size": ("pp", "Pipeline parallel {}"),
-    "quantization": ("weights", "Weights in {}"),
-    "kv_cache_dtype": ("kv", "KV cache in {}"),
-    "max_model_len": ("context", "requests of at most {:,} tokens"),
+WORDS = {  # how a button says a way out, by the field of the pool
+    "tensor_parallel_size": "Tensor parallel {}",
+    "pipeline_parallel_size": "Pipeline parallel {}",
+    "quantization": "Weights in {}",
+    "kv_cache_dtype": "KV cache in {}",
+    "max_model_len": "requests of at most {:,} tokens",
 }
 
 
@@ -40,7 +40,7 @@ def offered(inputs: Inputs) -> Iterator[None]:
 
 def buttons(inputs: Inputs) -> None:
     """A button for each way out that the sidebar can take."""
-    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if set(way) <= set(WIDGETS)]
+    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if set(way) <= set(WORDS)]
     with st.container(horizontal=True):
         for number, way in enumerate(ways):
             st.button(
@@ -54,9 +54,9 @@ def buttons(inputs: Inputs) -> None:
 
 
 def _words(way: Mapping[str, Any]) -> str:
-    return " and ".join(WIDGETS[name][1].format(value) for name, value in way.items())
+    return " and ".join(WORDS[name].format(value) for name, value in way.items())
 
 
 def _apply(way: Mapping[str, Any]) -> None:
     for name, value in way.items():
-        st.session_state[WIDGETS[name][0]] = value
+        st.session_state[WIDGETS[name].key] = value

@@ -11,6 +11,7 @@ from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TO
 
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
+IMPROVE, EVIDENCE = "Improve", "Evidence"  # sections of the menu
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
 THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
     "this load",
@@ -27,7 +28,8 @@ MEASURED, SERVED = (
 
 @dataclass(frozen=True, kw_only=True)
 class PageEntry:
-    """`name` is the script's name and the page's path in the URL; `reads` gives the keys of the sidebar that its answer
+    """`name` is the script's name and the page's path in the URL; pages of a `section` share a menu;
+    `reads` gives the keys of the sidebar that its answer
     depends on, which may hang on a choice of the page."""
 
     name: str
@@ -35,6 +37,7 @@ class PageEntry:
     icon: str
     help: str
     reads: Callable[[], Set[str]]
+    section: str = ""
 
     @property
     def path(self) -> Path:
@@ -66,11 +69,18 @@ def _validate_reads() -> Set[str]:
 
 PAGES = (
     PageEntry(
+        name="start",
+        title="Start",
+        icon=":material/flag:",
+        help="What do you need? From a use case, people and the response they want, to a plan.",
+        reads=lambda: MODEL | {"tier", "price"},
+    ),
+    PageEntry(
         name="fit",
         title="Fit",
         icon=":material/memory:",
         help="Does it fit? Memory of each GPU against what the engine may use, and on which GPUs else it would.",
-        reads=lambda: QUESTION | {"mem"},
+        reads=lambda: QUESTION | LENGTHS | {"mem"},
     ),
     PageEntry(
         name="estimate",
@@ -101,16 +111,66 @@ PAGES = (
         reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
     ),
     PageEntry(
+        name="advise",
+        title="What would help",
+        icon=":material/lightbulb:",
+        section=IMPROVE,
+        help="What would help? Every change of the field's checklist, simulated for this deployment.",
+        reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
+    ),
+    PageEntry(
+        name="quantization",
+        title="Quantization",
+        icon=":material/compress:",
+        section=IMPROVE,
+        help="Which format? Memory, latency, cost and published quality of every way to quantize.",
+        reads=lambda: QUESTION - {"weights"} | LENGTHS | PRICE | {"mem", "time"},
+    ),
+    PageEntry(
         name="speculation",
         title="Speculation",
         icon=":material/bolt:",
+        section=IMPROVE,
         help="Does speculative decoding pay? Over acceptance, draft length, way of drafting and batch size.",
         reads=lambda: QUESTION | {"time"},
+    ),
+    PageEntry(
+        name="scaling",
+        title="More GPUs",
+        icon=":material/view_column:",
+        section=IMPROVE,
+        help="What do more GPUs buy? Latency, throughput and efficiency along one axis of parallelism.",
+        reads=lambda: QUESTION | LENGTHS | PRICE | {"concurrency", "time"},
+    ),
+    PageEntry(
+        name="cache",
+        title="Prefix cache",
+        icon=":material/cached:",
+        section=IMPROVE,
+        help="Does prefix caching pay? What a cache of each size would find in your requests.",
+        reads=lambda: MODEL | {"gpu", "tp"} if chosen("cache_saves", "") in ("true", "True") else frozenset(),
+    ),
+    PageEntry(
+        name="disaggregation",
+        title="Prefill apart",
+        icon=":material/call_split:",
+        section=IMPROVE,
+        help="Prefill here, decode there? Every ratio of such replicas, on the same arrivals.",
+        reads=lambda: QUESTION | LENGTHS | {"rate", "range", "client", "time"},
+    ),
+    PageEntry(
+        name="sweeps",
+        title="Sweeps",
+        icon=":material/grid_on:",
+        section=EVIDENCE,
+        help="What did a sweep find? Any number over any option, from its store or its export.",
+        reads=frozenset,
     ),
     PageEntry(
         name="validate",
         title="Validate",
         icon=":material/rule:",
+        section=EVIDENCE,
         help="How far off is it? Your measurements or your server's benchmark beside the prediction.",
         reads=_validate_reads,
     ),
@@ -118,6 +178,7 @@ PAGES = (
         name="models_and_gpus",
         title="Models & GPUs",
         icon=":material/table:",
+        section=EVIDENCE,
         help="Every model and GPU that is known, with where each number comes from.",
         reads=lambda: MODEL | {"gpu", "mem"},
     ),

@@ -9,31 +9,40 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity_app import exports
-from capacity_app.boundary import boundary, plain
+from capacity_app.boundary import boundary, in_words, plain
 from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
+from capacity_app.merits import meaning
+from capacity_app.sessions import current
 
 REFRESH_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kpi:
-    """A number to see first: as text, with its interval or its reason below, and its definition behind a `?`."""
+    """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
+
+    `number` is what a comparison takes of it, with its interval where it has one. `help` is of figures that
+    `merits.MEANINGS` does not have.
+    """
 
     label: str
     value: str
     below: str = ""
     help: str | None = None
+    number: Quantity | None = None
 
 
-def kpis(row: Sequence[Kpi]) -> None:
-    """A row of figures of merit, which wraps on narrow screens."""
-    with st.container(horizontal=True):
+def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
+    """Figures of merit in an even grid (`looks.STYLE`), as many beside each other as there is room for; `place` tells
+    the grids of a page apart."""
+    with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
                 kpi.label,
@@ -42,9 +51,8 @@ def kpis(row: Sequence[Kpi]) -> None:
                 delta_color="off",
                 delta_arrow="off",
                 border=True,
-                width="content",
                 height="stretch",
-                help=kpi.help,
+                help=kpi.help or meaning(kpi.label),
             )
 
 
@@ -58,13 +66,13 @@ _SHOWN = {  # by the colour of a verdict
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(plain(text), icon=icon)
+    show(plain(in_words(text)), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:
-        st.caption(f":material/info: {plain(warning)}")
+        st.caption(f":material/info: {plain(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
@@ -106,17 +114,24 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
 
 
 def copies(
-    verb: str | None, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
+    verb: str | None,
+    model: str,
+    options: Mapping[str, Any],
+    answer: Any,
+    *,
+    function: str | None = None,
+    typed: Mapping[str, Any] | None = None,
 ) -> None:
     """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
 
-    `function` is the library's, where it is not called as the verb is.
+    `function` is the library's, where it is not called as the verb is; `typed` has the options as flags, where they
+    are not the keywords.
     """
     name = function or verb or ""
     with st.container(horizontal=True):
         if verb is not None:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-                st.code(command_line(verb, model, options), language="shell")
+                st.code(command_line(verb, model, options if typed is None else typed), language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
@@ -225,19 +240,15 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     _leave(job)
     kept.pop("stopped", None)
     if job_of_task is None:
-        job_of_task = runner().submit(task)
-        job_of_task.watchers += 1
+        job_of_task = runner().submit(task, current())
     kept["job"] = job_of_task
     return job_of_task
 
 
 def _leave(job: Job | None) -> None:
     """Cancel what nobody waits for any more."""
-    if job is None or job.finished:
-        return
-    job.watchers -= 1
-    if job.watchers <= 0:
-        runner().cancel(job)
+    if job is not None and not job.finished:
+        runner().leave(job, current())
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:

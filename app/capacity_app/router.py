@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from capacity_app import looks, what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
 from capacity_app.pages import PAGES, PageEntry
@@ -24,10 +25,15 @@ def run() -> None:
     """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     link = st.session_state.setdefault(_LINK, _link_as_given())
-    page = st.navigation([_page(entry) for entry in PAGES], position="top")
+    page = st.navigation(_menu(), position="top")
     begin(next(entry for entry in PAGES if entry.title == page.title).reads())
+    looks.apply()
+    entry = next(entry for entry in PAGES if entry.title == page.title)
     st.title(page.title)
+    st.caption(entry.help)
     notice = st.container()
+    with st.sidebar:
+        what_if.box(entry.name)
     _presets()
     with boundary():
         st.session_state[_INPUTS] = inputs = sidebar()
@@ -46,6 +52,14 @@ def current_inputs() -> Inputs:
     """The sidebar's answers, for a page."""
     inputs: Inputs = st.session_state[_INPUTS]
     return inputs
+
+
+def _menu() -> dict[str, list[st.Page]]:
+    """The pages by section; those of none come first, each for itself."""
+    menu: dict[str, list[st.Page]] = {}
+    for entry in PAGES:
+        menu.setdefault(entry.section, []).append(_page(entry))
+    return menu
 
 
 def _page(entry: PageEntry) -> st.Page:

@@ -45,7 +45,8 @@ class Shot:
 EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
 LLAMA = "model=llama-3.1-70b&tp=4"
 SHOTS = (
-    Shot(name="fit", path=f"/?{LLAMA}", until="CSV"),
+    Shot(name="start", path="/?start_users=300"),
+    Shot(name="fit", path=f"/fit?{LLAMA}", until="CSV"),
     Shot(name="estimate", path=f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
     Shot(
         name="simulate",
@@ -55,6 +56,10 @@ SHOTS = (
     Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down, and why"),
     Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Latency against load"),
     Shot(name="speculation", path="/speculation", until="Ways to draft"),
+    Shot(name="advise", path="/advise?adv_n=100", click="Try every change", until="Every change, most"),
+    Shot(name="quantization", path="/quantization", until="Time per output token"),
+    Shot(name="scaling", path=f"/scaling?{LLAMA}", until="What more GPUs buy"),
+    Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )
@@ -71,7 +76,7 @@ def dashboard_server(log: Path | None = None) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = server_command(port=port, host="127.0.0.1", browser=False)
+    command = server_command(port=port, host="127.0.0.1")
     with (
         (log or Path(os.devnull)).open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,

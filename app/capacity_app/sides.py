@@ -1,121 +1,46 @@
-"""A | B: estimates that are pinned, and the one in sight beside them. The link holds what is pinned."""
+"""A | B on any page: questions that are pinned, and the one in sight beside them. The link holds what is pinned."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from capacity.answers.records import Estimate
-from capacity.answers.sides import changes
-from capacity.base.errors import InvalidInput
-from capacity.base.fields import parse_json_object
-from capacity.deployment.engines import engine_names
-from capacity.hardware import profile_names
+from capacity.answers.sides import Change
 from capacity.model import model_names
-from capacity.model.quantization import known_quantizations, kv_cache_format_names
 from capacity.planning.diff import Diff
 from capacity.report.comparisons import difference_and_interval
-from capacity.report.display import Units
-from capacity.report.sides import change_text, settings_text, side_rows
+from capacity.report.sides import change_text, settings_text
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
-from capacity_app.state import SIDES, packed_text, unpacked_text
+from capacity_app.side import LOADS, read_side
+from capacity_app.side import Side as Side
+from capacity_app.state import SIDES
 
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
-LARGEST = 10_000_000  # of any number that the sidebar takes
-NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
-    "model": model_names,
-    "gpu": profile_names,
-    "engine": engine_names,
-    "quantization": lambda: tuple(known_quantizations()),
-    "kv_cache_dtype": lambda: tuple(kv_cache_format_names()),
-}
-POOL = (
-    "gpu",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "enable_expert_parallel",
-    "quantization",
-    "kv_cache_dtype",
-    "engine",
-    "max_model_len",
-)
-LOADS = ("batch_size", "concurrency", "request_rate")
-TRAFFIC = ("input_len", "output_len", *LOADS, "random_range_ratio", "client_latency_s")
-COST = ("price_tier", "price")
-MERITS = {  # a figure on the page, by the field that it shows
-    "TTFT": "ttft_s",
-    "TPOT": "tpot_s",
-    "E2E latency": "e2e_s",
-    "Output tokens/s": "output_tokens_per_s",
-    "per user": "output_tokens_per_s_per_user",
-    "per GPU": "output_tokens_per_s_per_gpu",
-    "$ per 1M output": "usd_per_million_output_tokens",
-}
+IN_SIGHT = "_side_in_sight"
+
+Ask = Callable[[Side], Task]
+Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A question to `estimate`: keywords of pool and traffic in `options`, of the price in `cost`."""
+def figures(current: Side, answer: Any, *, ask: Ask, row: Row) -> None:
+    """The page's figures of merit, each with how far it is from A's, and every side beside each other.
 
-    model: str
-    options: dict[str, Any]
-    cost: dict[str, Any]
-
-    @property
-    def text(self) -> str:
-        """As a link has it."""
-        return packed_text(json.dumps(asdict(self), sort_keys=True))
-
-    @property
-    def said(self) -> dict[str, Any]:
-        """All of it by name."""
-        return {"model": self.model, **self.options, **self.cost}
-
-    def of(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The keywords of these names."""
-        return {name: value for name, value in self.said.items() if name in names}
-
-    @property
-    def deployment(self) -> dict[str, Any]:
-        """The fields of a deployment file."""
-        return {
-            "model": self.model,
-            "pools": [self.of(POOL)],
-            "traffic": self.of(TRAFFIC),
-            "cost": self.of(COST),
-        }
-
-
-def read_side(text: str) -> Side:
-    """A side from a link, where nothing is trusted: names that the sidebar has, numbers that it could have.
-
-    Raises InvalidInput.
+    `row` makes the figures of what `ask`'s task answers.
     """
-    found = parse_json_object(unpacked_text(text).encode(), "side")
-    model, options, cost = found.get("model"), found.get("options"), found.get("cost")
-    if not isinstance(options, dict) or not isinstance(cost, dict) or "gpu" not in options:
-        raise InvalidInput("a side of the link is no question: pin it again")
-    for name, value in {"model": model, **options, **cost}.items():
-        if not _may_be(name, value):
-            raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
-    return Side(model=str(model), options=options, cost=cost)
-
-
-def _may_be(name: str, value: object) -> bool:
-    if name in NAMES:
-        return isinstance(value, str) and value in NAMES[name]()
-    if name == "price_tier":
-        return isinstance(value, str) and value.replace("-", "").isalnum()
-    if name == "price":
-        return isinstance(value, str) and value.replace(".", "", 1).isdigit()
-    return name in (*POOL, *TRAFFIC) and isinstance(value, (bool, int, float)) and 0 <= value <= LARGEST
+    st.session_state[IN_SIGHT] = current
+    sides = pinned()
+    done = {letter: row(found) for letter, found in _answers(sides, current, ask).items()}
+    here = list(row(answer))
+    parts.kpis(against(here, done["A"]) if "A" in done else here)
+    _buttons(current, sides)
+    if done:
+        _beside(current, here, sides, done)
 
 
 def pinned() -> list[Side]:
@@ -131,34 +56,29 @@ def pinned() -> list[Side]:
     return list(found.values())
 
 
-def answers(sides: list[Side]) -> dict[str, Estimate]:
-    """The estimates of what is pinned, by letter: those that are there."""
-    done: dict[str, Estimate] = {}
+def _answers(sides: list[Side], current: Side, ask: Ask) -> dict[str, Any]:
+    """What the page answers for each that is pinned, by letter: those that are there."""
+    done: dict[str, Any] = {}
     for letter, side in zip(LETTERS, sides, strict=False):
         with boundary():
-            task = Task(
-                function="capacity_app.tasks:estimated",
-                arguments={"model": side.model, "options": side.options, "cost": side.cost},
-            )
+            task = ask(side.asked_on(current))
             answer = parts.background(f"side_{letter}", task, doing=f"Asking {letter}").value
             if answer is not None:
-                done[letter] = answer[0]
+                done[letter] = answer
     return done
 
 
-def buttons(current: Side, sides: list[Side]) -> None:
+def _buttons(current: Side, sides: list[Side]) -> None:
     """To pin the one in sight, and to let go of what is pinned."""
-    is_preset = current.model in model_names()
     with st.container(horizontal=True):
         st.button(
             f"Pin this as {LETTERS[min(len(sides), MOST - 1)]}",
             key="pin",
             icon=":material/push_pin:",
-            on_click=_pin,
-            args=(current.text,),
-            disabled=not is_preset or current in sides or len(sides) >= MOST,
+            on_click=pin,
+            disabled=not may_be_pinned(current) or current in sides or len(sides) >= MOST,
             help="Then change anything: every figure shows how far it is from A. Up to three can be pinned"
-            + ("." if is_preset else "; a pasted config.json cannot."),
+            + ("." if may_be_pinned(current) else "; a pasted config.json and a trace cannot."),
         )
         for letter, side in zip(LETTERS, sides, strict=False):
             st.button(
@@ -170,45 +90,87 @@ def buttons(current: Side, sides: list[Side]) -> None:
             )
 
 
-def _pin(text: str) -> None:
-    st.session_state[SIDES] = [*st.session_state[SIDES], text]
+def may_be_pinned(side: Side) -> bool:
+    """Whether a link can hold it: all of it is in the URL."""
+    return side.model in model_names() and "trace" not in side.options
+
+
+def pin() -> None:
+    """Keep the question in sight beside what follows."""
+    side: Side | None = st.session_state.get(IN_SIGHT)
+    if side is not None and may_be_pinned(side):
+        st.session_state[SIDES] = [*st.session_state[SIDES], side.text]
+
+
+def pinned_texts() -> list[str]:
+    """What is pinned, as the link has it."""
+    return list(st.session_state.get(SIDES, ()))
 
 
 def _unpin(text: str) -> None:
     st.session_state[SIDES] = [each for each in st.session_state[SIDES] if each != text]
 
 
-def against(row: list[parts.Kpi], first: Estimate, answer: Estimate) -> list[parts.Kpi]:
+def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Figures of merit with how far each is from A's."""
-    found = {change.figure: change_text(change, of="A") for change in changes(first, answer)}
+    changes = {label: change_text(change, of="A") for label, change in _changes(row, first).items()}
     return [
-        replace(kpi, below="; ".join(filter(None, (kpi.below, found[field]))))
-        if (field := MERITS.get(kpi.label)) in found
-        else kpi
-        for kpi in row
+        replace(kpi, below="; ".join(filter(None, (kpi.below, changes.get(kpi.label, ""))))) for kpi in row
     ]
 
 
-def beside(
-    current: Side, answer: Estimate, sides: list[Side], done: Mapping[str, Estimate], units: Units
+def _changes(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> dict[str, Change]:
+    """By label, the figures that both have as numbers."""
+    before = {kpi.label: kpi.number for kpi in first}
+    return {
+        kpi.label: Change(figure=kpi.label, first=before[kpi.label], second=kpi.number)
+        for kpi in row
+        if kpi.number is not None and before.get(kpi.label) is not None
+    }
+
+
+def rows(sides: Mapping[str, Sequence[parts.Kpi]]) -> list[dict[str, str]]:
+    """A row for each figure: every side with its interval; for each but the first, how far it is from the first."""
+    first = next(iter(sides.values()))
+    labels = dict.fromkeys(kpi.label for row in sides.values() for kpi in row)
+    changes = {name: _changes(row, first) for name, row in sides.items()}
+    shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
+    table = []
+    for label in labels:
+        line = {"": label}
+        for name in sides:
+            kpi = shown[name].get(label)
+            within = kpi is not None and kpi.number is not None and kpi.number.low is not None and kpi.below
+            line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
+            if name != next(iter(sides)):
+                change = changes[name].get(label)
+                line[f"{name} against {next(iter(sides))}"] = "-" if change is None else change_text(change)
+        table.append(line)
+    return table
+
+
+def _beside(
+    current: Side, row: Sequence[parts.Kpi], sides: list[Side], done: Mapping[str, Sequence[parts.Kpi]]
 ) -> None:
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
-    if not done:
-        return
     here = LETTERS[len(sides)]
     st.subheader(f"Beside A: {here} is in sight")
-    first = sides[0]
-    for letter, side in (*zip(LETTERS, sides, strict=False), (here, current)):
-        said = (
-            f"{side.model}, {side.options['gpu']}" if side is first else settings_text(first.said, side.said)
-        )
+    asked = [side.asked_on(current) for side in sides]
+    first = asked[0]
+    for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
+        said = _described(side) if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
-    rows = side_rows({**done, here: answer}, units)
-    parts.table("sides", rows, alt=f"Each figure of A to {here}, and how far it is from A.")
+    alt = f"Each figure of A to {here}, and how far it is from A."
+    parts.table("sides", rows({**done, here: row}), alt=alt)
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     loads = [name for name in LOADS if name in current.options]
-    if current.of(TRAFFIC) == first.of(TRAFFIC) and loads != ["batch_size"] and current != first:
+    if current.traffic == first.traffic and loads not in ([], ["batch_size"]) and current != first:
         _paired(first, current, here)
+
+
+def _described(side: Side) -> str:
+    tensor = side.options.get("tensor_parallel_size", 1)
+    return f"{side.model}, {tensor} x {side.options['gpu']}"
 
 
 def _paired(first: Side, current: Side, here: str) -> None:
@@ -219,7 +181,7 @@ def _paired(first: Side, current: Side, here: str) -> None:
     ).value
     if found is None:
         return
-    rows = [
+    differences = [
         {
             "": difference.metric.upper(),
             f"{here} less A, mean, ms": difference_and_interval(difference)[0],
@@ -229,7 +191,9 @@ def _paired(first: Side, current: Side, here: str) -> None:
         }
         for difference in found.differences
     ]
-    parts.table("diff", rows, alt=f"How {here} differs from A for the same requests at the same instants.")
+    parts.table(
+        "diff", differences, alt=f"How {here} differs from A for the same requests at the same instants."
+    )
     st.caption(
         f"{found.requests:,} requests at the same instants through both. The interval is of the traffic's chance, not "
         "of the step model's error, which both share."

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -22,10 +19,10 @@ from capacity.model import ModelSpec, from_hf_config, load_model, model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import plain
+from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
+from capacity_app.links import packed_text, unpacked_text
 
-MAX_CONFIG_BYTES = 256 * 1024
-MAX_LINK_BYTES = 6_000
-OWN_MODEL = "config.json"
+PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
 MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
@@ -36,6 +33,36 @@ NO_PRICE, OWN_PRICE = "none", "my own"
 _BOUND, _IDLE = "_bound", "_idle"
 _CONFIG = "config_text"
 SIDES = "_sides"  # what is pinned, packed, as a link has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widget:
+    """A widget of the sidebar that holds a field of the library: its key, its label, and the numbers that it takes."""
+
+    key: str
+    label: str
+    kind: Callable[[Any], Any] = str
+    low: float | None = None
+    high: float | None = None
+
+
+WIDGETS = {
+    "model": Widget(key="model", label="Model"),
+    "gpu": Widget(key="gpu", label="GPU"),
+    "tensor_parallel_size": Widget(key="tp", label="Tensor parallel", kind=int, low=1, high=64),
+    "pipeline_parallel_size": Widget(key="pp", label="Pipeline parallel", kind=int, low=1, high=64),
+    "enable_expert_parallel": Widget(key="ep", label="Expert parallel", kind=bool),
+    "quantization": Widget(key="weights", label="Weights"),
+    "kv_cache_dtype": Widget(key="kv", label="KV cache"),
+    "engine": Widget(key="engine", label="Engine"),
+    "max_model_len": Widget(key="context", label="Longest request", kind=int, low=1, high=10_000_000),
+    "input_len": Widget(key="isl", label="Input tokens", kind=int, low=1, high=1_000_000),
+    "output_len": Widget(key="osl", label="Output tokens", kind=int, low=1, high=1_000_000),
+    "concurrency": Widget(key="concurrency", label="Concurrency", kind=int, low=1, high=100_000),
+    "request_rate": Widget(key="rate", label="Requests/s", kind=float, low=0.01, high=100_000.0),
+    "random_range_ratio": Widget(key="range", label="Lengths ±", kind=float, low=0.0, high=0.95),
+    "price_tier": Widget(key="tier", label="Price"),
+}  # by the field; what a user may type or press a button for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +83,15 @@ class Inputs:
     client_latency_s: float
     cost: Mapping[str, Any]
     units: Units
+
+    @property
+    def offers(self) -> tuple[float, float] | None:
+        """$ per GPU-hour of the cheapest and the dearest offer of which the tier's price is the median."""
+        if "price_tier" not in self.cost:
+            return None
+        price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
+        market = None if price is None else price.market
+        return None if market is None else (market.low.usd_per_gpu_hour, market.high.usd_per_gpu_hour)
 
     @property
     def lengths(self) -> dict[str, Any]:
@@ -125,13 +161,18 @@ def sidebar() -> Inputs:
         st.divider()
         columns = st.columns(2)
         with columns[0]:
-            input_len = whole("Input tokens", "isl", 1024, 1, 1_000_000, step=128)
+            input_len = whole("Input tokens", "isl", 1024, 1, 1_000_000, step=128, help="Of a prompt.")
             concurrency = whole(
-                "Concurrency", "concurrency", 32, 1, 100_000, help="Requests in flight at a time."
+                "Concurrency",
+                "concurrency",
+                32,
+                1,
+                100_000,
+                help="Requests in flight at a time, in a closed loop.",
             )
         with columns[1]:
-            output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64)
-            rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0)
+            output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64, help="Of an answer.")
+            rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0, help="That arrive, of all users.")
         ratio, client_s = _lengths_and_client()
         cost = _cost(pool["gpu"])
         st.divider()
@@ -156,7 +197,7 @@ def sidebar() -> Inputs:
 
 def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
     """The model and its name; what is wrong with it comes back, so that the rest of the sidebar stays."""
-    if segments("Model from", "source", ("preset", OWN_MODEL), "preset") == "preset":
+    if segments("Model from", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = choice("Model", "model", model_names(), "llama-3.1-8b", help="Type to search.")
         return name, name, None
     try:
@@ -176,9 +217,23 @@ def _pool() -> dict[str, Any]:
     expert = st.toggle(
         "Expert parallel", False, **bound("ep", False), help="Whole experts over the tensor-parallel GPUs."
     )
-    weights = choice("Weights", "weights", (AS_PUBLISHED, *known_quantizations()), AS_PUBLISHED)
-    cache = choice("KV cache", "kv", ("auto", *kv_cache_format_names()), "auto")
-    engine = choice("Engine", "engine", engine_names(), "vllm")
+    weights = choice(
+        "Weights",
+        "weights",
+        (AS_PUBLISHED, *known_quantizations()),
+        AS_PUBLISHED,
+        help="Number format of the model.",
+    )
+    cache = choice(
+        "KV cache",
+        "kv",
+        ("auto", *kv_cache_format_names()),
+        "auto",
+        help="Number format of what requests remember.",
+    )
+    engine = choice(
+        "Engine", "engine", engine_names(), "vllm", help="The server's software, and its release."
+    )
     context = st.number_input(
         "Longest request",
         1,
@@ -187,7 +242,7 @@ def _pool() -> dict[str, Any]:
         step=1024,
         placeholder="the model's",
         **bound("context", None),
-        help="Tokens of prompt and output that a request may have (--max-model-len). Empty: as the model says.",
+        help="Tokens of prompt and output that a request may have. Empty: as the model says.",
     )
     chosen = {
         "max_model_len": (context, None),
@@ -213,7 +268,7 @@ def _lengths_and_client() -> tuple[float | None, float]:
             step=0.1,
             placeholder="not said",
             **bound("range", None),
-            help="Lengths are uniform within this share (--random-range-ratio). Empty: equal, and where a closed loop "
+            help="Lengths are uniform within this share. Empty: equal, and where a closed loop "
             "would march in step for that, the answer says so.",
         )
     with columns[1]:
@@ -225,7 +280,7 @@ def _lengths_and_client() -> tuple[float | None, float]:
             usual_ms,
             0.0,
             60_000.0,
-            help=f"What client and network add to TTFT, there and back (--client-latency). Known: {known}.",
+            help=f"What client and network add to TTFT, there and back. Known: {known}.",
         )
     return (None if ratio is None else float(ratio)), (
         USUAL_S if client_ms == usual_ms else round(client_ms / 1e3, 9)
@@ -355,21 +410,3 @@ def _url_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [str(item) for item in value]
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def packed_text(text: str) -> str:
-    """A text as part of a URL; empty where it is too long for one."""
-    if not text.strip():
-        return ""
-    packed = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
-    return packed if len(packed) <= MAX_LINK_BYTES else ""
-
-
-def unpacked_text(packed: str) -> str:
-    """The text in a part of a URL; empty where that is none, or grows beyond what a configuration may be."""
-    try:
-        unpacker = zlib.decompressobj()
-        raw = unpacker.decompress(base64.urlsafe_b64decode(packed[:MAX_LINK_BYTES]), MAX_CONFIG_BYTES)
-        return "" if unpacker.unconsumed_tail else raw.decode()
-    except (binascii.Error, zlib.error, ValueError):
-        return ""

@@ -71,3 +71,28 @@ def ways_to_draft(
         except CapacityError as error:
             refused.append(f"{row.method}: {error}")
     return rounds, tuple(refused)
+
+
+def split_name(replicas: int, prefill: int) -> str:
+    """How so many replicas are divided, in words."""
+    return f"{prefill} prefill, {replicas - prefill} decode" if prefill else f"{replicas} do both"
+
+
+def splits(
+    model: str | ModelSpec,
+    *,
+    common: Mapping[str, Any],
+    transfer: Mapping[str, Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Simulation]:
+    """The same arrivals on every division of the replicas into those that prefill and those that decode, by name."""
+    import capacity
+
+    replicas = common["replicas"]
+    runs = {}
+    for prefill in range(replicas):
+        apart = {"prefill_replicas": prefill, **transfer} if prefill else {}
+        runs[split_name(replicas, prefill)] = capacity.simulate(model, **common, **apart)
+        if progress is not None:
+            progress(prefill + 1, replicas)
+    return runs

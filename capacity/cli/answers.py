@@ -12,7 +12,6 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     LIST_FORMATS,
     EngineLoopOption,
-    FormatOption,
     ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
@@ -263,7 +262,7 @@ def models(format: ListFormatOption = "table") -> None:
 
 
 def gpus(
-    format: FormatOption = "table",
+    format: ListFormatOption = "table",
     profiles: ProfilesOption = None,
     support: Annotated[
         bool,

@@ -180,6 +180,14 @@ def bill_rows(cost: CostEstimate) -> list[tuple[str, str, str]]:
     ]
 
 
+def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[float, float] | None) -> str:
+    """`$5,107 to $32,265 by the offers`: a bill at the lowest and the highest price of which its own is the median."""
+    if offers is None:
+        return ""
+    low, high = (usd_at_price * offer / usd_per_gpu_hour for offer in offers)
+    return f"${low:,.0f} to ${high:,.0f} by the offers"
+
+
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
     """Both, and whose price it is."""
     within = usd_interval(quantity)

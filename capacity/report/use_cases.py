@@ -7,8 +7,12 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from capacity.answers.listings import UseCaseListing
+from capacity.deployment import Traffic
+from capacity.deployment.use_cases import Known, find_use_case
 from capacity.report.layout import grid, printed
 from capacity.report.tables import listing
+
+YOURS = "you"
 
 
 def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
@@ -44,3 +48,30 @@ def _tables(cases: Sequence[UseCaseListing]) -> Iterator[Table]:
         for place, (field, origin) in enumerate(case["sources"].items()):
             sources.add_row("" if place else case["name"], field, origin)
     yield sources
+
+
+def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
+    """What is taken for granted of a use case's traffic and service levels: each value, its unit, whose it is."""
+    if traffic.use_case is None:
+        return []
+    case = find_use_case(traffic.use_case)
+    known: dict[str, tuple[str, str, Known]] = {
+        "input_len": ("prompt", "tokens", case.input_len),
+        "output_len": ("answer", "tokens", case.output_len),
+        "input_len_cv": ("spread of prompts", "CV", case.input_len),
+        "output_len_cv": ("spread of answers", "CV", case.output_len),
+        "think_time_s": ("between an answer and the next question", "s", case.think_time_s),
+    }
+    rows: list[dict[str, object]] = []
+    for field, (what, unit, origin) in known.items():
+        said = field in traffic.model_fields_set
+        rows.append(
+            {
+                "what": what,
+                "value": f"{getattr(traffic, field):g} {unit}",
+                "from": YOURS if said else origin.origin,
+            }
+        )
+    own = tuple(slo) != case.slo.limits
+    rows.append({"what": "owed", "value": ", ".join(slo), "from": YOURS if own else case.slo.origin})
+    return rows

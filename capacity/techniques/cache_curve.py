@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -12,6 +12,7 @@ from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
 from capacity.hardware.pricing import find_price
+from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
 from capacity.techniques.one_pool import TensorParallel
 from capacity.techniques.prefix_cache import (
@@ -69,17 +70,23 @@ def cache_curve(
     as_engine: bool = False,
     replicas: int = 1,
     limit: int | None = None,
-    served_by: tuple[str, Pool] | None = None,
+    served_by: tuple[str | ModelSpec, Pool | Mapping[str, object]] | None = None,
     price: str | None = None,
     plans: Sequence[str] | None = None,
 ) -> CacheCurve:
-    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`).
+    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`: the
+    model, and a Pool or its fields).
 
     `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
     """
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
+    savings = None
+    if served_by is not None:
+        pool = served_by[1] if isinstance(served_by[1], Pool) else build(Pool, served_by[1])
+        usd = _usd_per_gpu_hour(pool.gpu, price)
+        savings = prefill_savings(resolve(served_by[0], pool), curve, usd_per_gpu_hour=usd)
     sizes: list[int | None] = [*capacities_tokens, None]
     return CacheCurve(
         workload=workload.name,
@@ -106,11 +113,7 @@ def cache_curve(
             )
             for routing in (ROUTINGS if replicas > 1 else ())
         ),
-        savings=None
-        if served_by is None
-        else prefill_savings(
-            resolve(*served_by), curve, usd_per_gpu_hour=_usd_per_gpu_hour(served_by[1].gpu, price)
-        ),
+        savings=savings,
         plans=tuple(
             prompt_cache_bill(curve, find_plan(name))
             for name in (prompt_cache_plans() if plans is None else plans)

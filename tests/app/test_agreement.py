@@ -46,6 +46,7 @@ class Question:
     ask: Callable[..., Any]
     asked: Mapping[str, Any]
     figures: Figures
+    press: str = ""  # the key of the button that starts it
 
 
 def ms(seconds: float | None) -> str:
@@ -176,6 +177,58 @@ def speculated(link: Mapping[str, str], batch: int, **asked: Any) -> Question:
     )
 
 
+def quantized(link: Mapping[str, str], method: str, **asked: Any) -> Question:
+    def row(record: Record) -> Record:
+        return next(row for row in record["rows"] if row["method"] == method)
+
+    return Question(
+        page="quantization",
+        link={"quant_method": method, **link},
+        ask=capacity.quantize,
+        asked={**LLAMA, **LENGTHS, **PRICED, "large_batch": 64, **asked},
+        figures={
+            "TPOT alone": lambda r: ms(row(r)["tpot_small_s"]),
+            "TPOT in a batch": lambda r: ms(row(r)["tpot_large_s"]),
+            "TTFT": lambda r: ms(row(r)["ttft_s"]),
+            "Most requests": lambda r: f"{row(r)['max_batch']:,}",
+            "$ per 1M tokens": lambda r: f"${row(r)['usd_per_million_tokens']:,.3f}",
+        },
+    )
+
+
+def scaled(link: Mapping[str, str], **asked: Any) -> Question:
+    def last(record: Record) -> Record:
+        return [row for row in record["rows"] if row["tpot_s"] is not None][-1]
+
+    return Question(
+        page="scaling",
+        link=link,
+        ask=capacity.scale,
+        asked={**LLAMA, **LENGTHS, **PRICED, "concurrency": 32, "axis": "tensor", "most_gpus": 8, **asked},
+        figures={
+            "Times as fast": lambda r: f"{last(r)['speedup']:.2f}",
+            "Efficiency": lambda r: f"{last(r)['efficiency']:.0%}",
+            "Links": lambda r: f"{last(r)['communication_share']:.0%}",
+        },
+    )
+
+
+def apart(link: Mapping[str, str], **asked: Any) -> Question:
+    common = {"num_prompts": 60, "request_rate": 4.0, "replicas": 2, "router": "least-outstanding"}
+    return Question(
+        page="disaggregation",
+        link={"dis_n": "60", "dis_replicas": "2", **link},
+        ask=capacity.simulate,
+        asked={**LLAMA, **LENGTHS, **common, **asked},
+        figures={
+            "p95 TTFT": lambda r: f"{r['p95_ttft_ms']:,.1f} ms",
+            "p95 TPOT": lambda r: f"{r['p95_tpot_ms']:,.1f} ms",
+            "p95 E2E": lambda r: f"{r['p95_e2el_ms']:,.1f} ms",
+            "Requests/s": lambda r: f"{r['request_throughput']:,.2f}",
+        },
+    )
+
+
 def fitted(link: Mapping[str, str], **asked: Any) -> Question:
     return Question(page="fit", link=link, ask=capacity.fit, asked={**LLAMA, **asked}, figures=FITTED)
 
@@ -250,6 +303,36 @@ QUESTIONS = {
         draft="llama-3.2-1b",
         acceptance="0.6",
     ),
+    "FP8 weights": quantized({}, "fp8-tensor"),
+    "4-bit weights on another card": quantized(
+        {"gpu": "l40s-48gb", "quant_batch": "16"}, "awq-int4", gpu="l40s-48gb", large_batch=16
+    ),
+    "tensor parallelism": scaled({}),
+    "pipeline stages that meet a TPOT": scaled(
+        {"scale_axis": "pipeline", "scale_most": "4", "scale_tpot": "12"},
+        axis="pipeline",
+        most_gpus=4,
+        tpot_s=0.012,
+    ),
+    "replicas that do both": apart({"dis_prefill": "0"}),
+    "one prefills, one decodes": apart(
+        {"dis_link": "pcie", "dis_layers": "true"},
+        prefill_replicas=1,
+        kv_transfer_link="pcie",
+        kv_transfer_layerwise=True,
+    ),
+    "what would help": Question(
+        page="advise",
+        link={"adv_n": "40"},
+        ask=capacity.advise,
+        asked={**LLAMA, **LENGTHS, **PRICED, "request_rate": 4.0, "num_prompts": 40},
+        figures={
+            "p95 TTFT": lambda r: ms(r["base"]["ttft_p95_s"]),
+            "p95 E2E": lambda r: ms(r["base"]["e2e_p95_s"]),
+            "$ per 1k requests": lambda r: f"${1e3 * r['base']['usd_per_request_full']:,.4f}",
+        },
+        press="run_advise",
+    ),
     "KV cache as published": fitted({}),
     "KV cache in FP8 on two GPUs": fitted(
         {"model": "qwen3-32b", "tp": "2", "kv": "fp8"},
@@ -266,7 +349,10 @@ def test_the_page_the_library_and_the_command_agree(
     dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = QUESTIONS[name]
-    opened = dashboard(question.page, **question.link).settled()
+    opened = dashboard(question.page, **question.link)
+    if question.press:
+        opened.at.button(key=question.press).click().run()
+    opened.settled()
     asked = dict(question.asked)
     direct = json.loads(json.dumps(question.ask(asked.pop("model"), **asked).to_dict()))
     for label, shown in question.figures.items():

@@ -89,7 +89,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
     """Open tabs of new sessions; at the end none may have complained."""
     tabs: list[Tab] = []
 
-    def opened(path: str = "/", **looks: Any) -> Tab:
+    def opened(path: str = "/fit", **looks: Any) -> Tab:
         tabs.append(Tab(open_page(chromium, **looks), server))
         return tabs[-1].open(path)
 
@@ -120,7 +120,7 @@ def test_the_slider_moves_the_numbers_by_keyboard(tab: Callable[..., Tab]) -> No
 
 
 def test_an_address_restores_the_view(tab: Callable[..., Tab]) -> None:
-    first = tab("/")
+    first = tab("/fit")
     first.set("Tensor parallel", 2)
     first.page.wait_for_url("**tp=2**")
     first.page.get_by_role("radio", name="GB", exact=True).click()
@@ -153,14 +153,14 @@ def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
 
 
 def test_a_wrong_link_says_what_it_could_not_take(tab: Callable[..., Tab]) -> None:
-    page = tab("/?gpu=h1000&tp=2&colour=blue").page
+    page = tab("/fit?gpu=h1000&tp=2&colour=blue").page
     assert "gpu=h1000" in page.get_by_role("alert").inner_text()
     assert "colour=blue" in page.get_by_role("alert").inner_text()
     assert page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "2"
 
 
 def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
-    here = tab("/?tp=2&isl=77")
+    here = tab("/fit?tp=2&isl=77")
     here.page.get_by_role("button", name="Examples").click()
     here.page.get_by_role("link", name="DeepSeek-V3 on eight H200").click()
     here.page.wait_for_url("**deepseek-v3**")
@@ -171,7 +171,7 @@ def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
 
 
 def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[..., Tab]) -> None:
-    here = tab("/?source=config.json")
+    here = tab("/fit?source=config.json")
     chooser = here.page.get_by_test_id("stSidebar").locator("input[type=file]")
     chooser.set_input_files(
         [{"name": "config.json", "mimeType": "application/json", "buffer": json.dumps(CONFIG).encode()}]
@@ -190,7 +190,7 @@ def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[
 
 
 def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
-    here = tab("/")
+    here = tab("/fit")
     answer = capacity.fit("llama-3.1-8b", gpu="h100-sxm-80gb")
     assert json.loads(here.download("JSON")) == json.loads(json.dumps(answer.to_dict()))
     row = next(csv.DictReader(io.StringIO(here.download("CSV").decode())))
@@ -210,7 +210,7 @@ def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
 def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: str) -> None:
     from PIL import Image
 
-    here = tab("/", theme=theme)
+    here = tab("/fit", theme=theme)
     here.page.get_by_role("button", name="Data and files").first.click()
     with here.page.expect_download() as waited:
         here.page.get_by_role("button", name="PNG").click()
@@ -277,7 +277,7 @@ def test_both_themes_are_drawn(tab: Callable[..., Tab], tmp_path: Path, theme: s
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling(tab: Callable[..., Tab]) -> None:
-    for path in ("/", "/estimate"):
+    for path in ("/", "/fit", "/estimate"):
         here = tab(path, width=390, height=844)
         here.page.locator(READY).first.wait_for()
         wide = here.page.evaluate(
@@ -300,7 +300,7 @@ def test_the_first_page_and_an_interaction_are_quick(chromium: Any, server: str)
     for _ in range(3):
         here = Tab(open_page(chromium), server)
         began_s = time.perf_counter()
-        here.page.goto(server + "/")
+        here.page.goto(server + "/fit")
         here.page.locator(READY).first.wait_for()
         first_s.append(time.perf_counter() - began_s)
         settle(here.page)

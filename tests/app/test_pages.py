@@ -193,7 +193,7 @@ def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
 
 def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
     opened = dashboard(
-        "fit", source="config.json", config="eJw" + "A" * 50_000, gpu="![x](http://e.com/x)", nonsense="1"
+        "start", source="config.json", config="eJw" + "A" * 50_000, gpu="![x](http://e.com/x)", nonsense="1"
     )
     assert not opened.at.exception
     assert all("](http" not in line for line in opened.refusals)
@@ -228,6 +228,13 @@ LOADS = [
     ("plan", {}),
     ("cost", {}),
     ("speculation", {}),
+    ("start", {}),
+    ("advise", {}),
+    pytest.param("quantization", {}, marks=pytest.mark.slow),
+    pytest.param("scaling", {}, marks=pytest.mark.slow),
+    pytest.param("disaggregation", {"dis_n": "20", "dis_replicas": "2"}, marks=pytest.mark.slow),
+    ("cache", {}),
+    ("sweeps", {}),
 ]
 OTHERWISE = {
     "model": "qwen3-8b",
@@ -249,7 +256,7 @@ OTHERWISE = {
     "mem": "GB",
     "time": "s",
 }
-ON_REQUEST = {("cost", "time")}  # the tornado's axis, which is drawn by a button
+ON_REQUEST = {("cost", "time"), ("advise", "time")}  # of what is drawn by a button
 
 
 @pytest.mark.parametrize(("page", "query"), LOADS)

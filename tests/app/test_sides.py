@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from capacity_app.sides import Side, read_side
-from capacity_app.state import packed_text
+from capacity_app.links import packed_text
+from capacity_app.side import Side, read_side
 
 import capacity
 from capacity.report.comparisons import difference_and_interval
@@ -79,6 +79,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     assert opened.refusals == []
     sides = [
         Side(
+            page="estimate",
             model="llama-3.1-70b",
             options={**FIRST, **more, "input_len": 1024, "output_len": 256},
             cost={"price_tier": "on-demand"},
@@ -130,6 +131,7 @@ def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
 
 
 GOOD: dict[str, Any] = {
+    "page": "estimate",
     "model": "llama-3.1-8b",
     "options": {"gpu": "h100-sxm-80gb", "input_len": 1, "output_len": 1, "batch_size": 1},
     "cost": {},
@@ -154,7 +156,7 @@ GOOD: dict[str, Any] = {
 def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: str) -> None:
     with pytest.raises(capacity.InvalidInput):
         read_side(side)
-    opened = dashboard("estimate", side=side)
+    opened = dashboard("fit", side=side)
     assert not opened.at.exception
     assert len(opened.refusals) == 1
     assert "\n" not in opened.refusals[0]
@@ -163,5 +165,5 @@ def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: 
 
 
 def test_a_side_is_read_as_it_was_pinned() -> None:
-    side = Side(model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
+    side = Side(page="estimate", model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
     assert read_side(side.text) == side

@@ -6,14 +6,16 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.planning.billing import Bill, LoadCost
+from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
-from capacity.techniques.glossary import define
-from capacity_app import parts, state
+from capacity_app import parts, sides, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
+BILL = "capacity.planning.cost:cost"
 inputs = current_inputs()
 units = inputs.units
 
@@ -23,47 +25,57 @@ def usd(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"${value:,.{digits}f}"
 
 
-def figures_of_merit(bill: Bill) -> None:
+def exact(label: str, value: str, below: str, number: float | None = None) -> parts.Kpi:
+    """A figure that no interval belongs to."""
+    return parts.Kpi(
+        label=label, value=value, below=below, number=None if number is None else Quantity(value=number)
+    )
+
+
+def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
     """The KPI row: what is paid, and what a token and a request cost at the load that is served."""
     load: LoadCost = bill.served or bill.full
     at = "as served" if bill.served else "at full load"
-    parts.kpis(
-        [
-            parts.Kpi(
-                label="Per hour",
-                value=usd(bill.usd_per_hour, 2),
-                below=f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}",
-            ),
-            parts.Kpi(
-                label="Per day",
-                value=usd(bill.usd_per_day, 2),
-                below=f"{load.requests_per_day:,.0f} requests {at}",
-            ),
-            parts.Kpi(label="Per month", value=usd(bill.usd_per_month, 0), below="730 h"),
-            parts.Kpi(
-                label="$ per 1M output",
-                value=usd(load.usd_per_million_output_tokens),
-                below=f"{at}; full load {usd(bill.full.usd_per_million_output_tokens)}",
-                help=define("cost per token").definition,
-            ),
-            parts.Kpi(
-                label="$ per 1M input",
-                value=usd(load.usd_per_million_input_tokens),
-                below=f"{at}; full load {usd(bill.full.usd_per_million_input_tokens)}",
-            ),
-            parts.Kpi(label="$ per 1k requests", value=usd(load.usd_per_thousand_requests, 4), below=at),
-            parts.Kpi(
-                label="Utilization",
-                value="-" if bill.utilization is None else f"{bill.utilization:.0%}",
-                below="of what it could serve",
-            ),
-            parts.Kpi(
-                label="Energy",
-                value=f"{load.joules_per_output_token:,.2f} J/token",
-                below=f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}",
-            ),
-        ]
-    )
+    output, input_ = load.usd_per_million_output_tokens, load.usd_per_million_input_tokens
+    full = bill.full
+    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}"
+    used = "-" if bill.utilization is None else f"{bill.utilization:.0%}"
+    kwh = f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}"
+    return [
+        exact("Per hour", usd(bill.usd_per_hour, 2), gpus, bill.usd_per_hour),
+        exact(
+            "Per day",
+            usd(bill.usd_per_day, 2),
+            f"{load.requests_per_day:,.0f} requests {at}",
+            bill.usd_per_day,
+        ),
+        exact(
+            "Per month",
+            usd(bill.usd_per_month, 0),
+            offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, inputs.offers) or "730 h",
+            bill.usd_per_month,
+        ),
+        exact(
+            "$ per 1M output",
+            usd(output),
+            f"{at}; full load {usd(full.usd_per_million_output_tokens)}",
+            output,
+        ),
+        exact(
+            "$ per 1M input", usd(input_), f"{at}; full load {usd(full.usd_per_million_input_tokens)}", input_
+        ),
+        exact(
+            "$ per 1k requests", usd(load.usd_per_thousand_requests, 4), at, load.usd_per_thousand_requests
+        ),
+        exact("Utilization", used, "of what it could serve", bill.utilization),
+        exact("Energy", f"{load.joules_per_output_token:,.2f} J/token", kwh, load.joules_per_output_token),
+    ]
+
+
+def ask(side: sides.Side) -> Task:
+    """The bill of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return Task(function=BILL, arguments={"model": model, **side.options, **side.cost})
 
 
 def break_even_lines(bill: Bill) -> None:
@@ -175,19 +187,19 @@ else:
         **({"replicas": replicas} if replicas > 1 else {}),
         **inputs.cost,
     }
-    task = Task(
-        function="capacity.planning.cost:cost", arguments={"model": inputs.model, **options, **billed}
-    )
+    task = Task(function=BILL, arguments={"model": inputs.model, **options, **billed})
     bill = parts.background("bill", task, doing="Simulating the load").value
     parts.copies("cost", inputs.model_name, {**options, **billed}, bill)
     if bill is not None:
-        figures_of_merit(bill)
+        asked = {name: value for name, value in {**options, **billed}.items() if name not in inputs.cost}
+        current = sides.Side(page="cost", model=inputs.model_name, options=asked, cost=dict(inputs.cost))
+        sides.figures(current, bill, ask=ask, row=figures_of_merit)
         st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule[0].upper()}{bill.rule[1:]}."))
         left, right = st.columns(2)
         with left:
-            parts.chart(figures.price_chart(bill))
+            parts.chart(figures.price_chart(bill, offers=inputs.offers))
         with right:
-            parts.chart(figures.month_chart(bill))
+            parts.chart(figures.month_chart(bill, offers=inputs.offers))
         break_even_lines(bill)
         parts.notes(bill.warnings)
     with boundary():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity.answers.records import Attribution, Estimate
+from capacity.answers.records import Attribution, Estimate, Quantity
 from capacity.report.display import (
     as_sure,
     number_text,
+    offers_text,
     rate_and_interval,
     seconds_and_interval,
     time_and_interval,
@@ -22,8 +23,12 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.report.subject import subject_of
+<<<<<<< HEAD
 from capacity.techniques.glossary import define
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
+=======
+from capacity_app import fitting, frontier_view, load_views, parts, sides, state
+>>>>>>> main
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER, TYPING
@@ -65,49 +70,82 @@ loads: dict[str, dict[str, float]] = {
 options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 
 
-def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
-    """A figure with its 90 % interval and the glossary's definition."""
-    return parts.Kpi(label=label, value=shown[0], below=shown[1], help=define(term).definition)
+NONE = ("-", "no steady state")
 
 
-def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
+def kpi(label: str, shown: tuple[str, str], number: Quantity | None = None) -> parts.Kpi:
+    """A figure with its 90 % interval."""
+    return parts.Kpi(label=label, value=shown[0], below=shown[1], number=number)
+
+
+def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.Kpi]:
     """The KPI row; without a steady state no latency stands there, and the verdict says why."""
-    none = ("-", "no steady state")
-    ttft, e2e, per_user = answer.ttft_s, answer.e2e_s, answer.output_tokens_per_s_per_user
-    single = none if ttft is None else ("-", "a single output token")
+    answer, _ = found
+    ttft, tpot, e2e, per_user = (
+        answer.ttft_s,
+        answer.tpot_s,
+        answer.e2e_s,
+        answer.output_tokens_per_s_per_user,
+    )
+    rate, per_gpu, requests = (
+        answer.output_tokens_per_s,
+        answer.output_tokens_per_s_per_gpu,
+        answer.requests_per_s,
+    )
+    single = NONE if ttft is None else ("-", "a single output token")
+    served = "at most" if ttft is None else "as they arrive" if answer.request_rate else ""
     figures = [
-        kpi("TTFT", none if ttft is None else time_and_interval(ttft, units), "ttft"),
-        kpi("TPOT", single if answer.tpot_s is None else time_and_interval(answer.tpot_s, units), "tpot"),
-        kpi("E2E latency", none if e2e is None else seconds_and_interval(e2e), "e2e latency"),
-        kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"),
-        kpi("per user", none if per_user is None else rate_and_interval(per_user), "throughput"),
-        kpi("per GPU", rate_and_interval(answer.output_tokens_per_s_per_gpu), "throughput"),
+        kpi("TTFT", NONE if ttft is None else time_and_interval(ttft, units), ttft),
+        kpi("TPOT", single if tpot is None else time_and_interval(tpot, units), tpot),
+        kpi("E2E latency", NONE if e2e is None else seconds_and_interval(e2e), e2e),
+        kpi("Output tokens/s", rate_and_interval(rate), rate),
+        kpi("per user", NONE if per_user is None else rate_and_interval(per_user), per_user),
+        kpi("per GPU", rate_and_interval(per_gpu), per_gpu),
+        kpi(
+            "Requests/s", (rate_and_interval(requests)[0], rate_and_interval(requests)[1] or served), requests
+        ),
     ]
     if answer.verdict is not None:
-        in_flight = answer.requests_in_flight
-        shown = (
-            ("grows", "")
-            if in_flight is None
-            else (number_text(in_flight, as_sure(in_flight, e2e)), "requests/s x E2E")
-        )
-        figures.append(kpi("In flight", shown, "littles law"))
+        figures.append(kpi("In flight", *_in_flight(answer)))
     if answer.cost is not None:
-        price = answer.usd_per_million_output_tokens
-        figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
+        price, month = answer.usd_per_million_output_tokens, answer.cost.usd_per_month
+        figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), price))
+        offers = offers_text(month, answer.cost.usd_per_gpu_hour, inputs.offers)
+        figures.append(kpi("$ a month", (f"${month:,.0f}", offers), Quantity(value=month)))
     return figures
 
 
-def summary(answer: Estimate, first: Estimate | None) -> None:
-    """What every view begins with; `first` is what is pinned as A."""
+def _in_flight(answer: Estimate) -> tuple[tuple[str, str], Quantity | None]:
+    count = answer.requests_in_flight
+    if count is None:
+        return ("grows", ""), None
+    return (number_text(count, as_sure(count, answer.e2e_s)), "requests/s x E2E"), Quantity(value=count)
+
+
+def summary(found: tuple[Estimate, Attribution | None]) -> None:
+    """What every view begins with, beside what is pinned."""
+    answer, _ = found
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
-    figures = figures_of_merit(answer)
-    parts.kpis(figures if first is None else sides.against(figures, first, answer))
+    current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
+    sides.figures(current, found, ask=ask, row=figures_of_merit)
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
+    if load == TOGETHER:
+        st.caption(
+            "A batch begins at once and nobody waits in a queue: TTFT is the prefill of all its prompts. What users "
+            "see of the sidebar's requests/s is under “arrivals at a rate”."
+        )
     if answer.in_step:
         st.badge("Requests march in step", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
+
+
+def ask(side: sides.Side) -> Task:
+    """The estimate of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    asked = {"model": model, "options": side.options, "cost": side.cost}
+    return Task(function="capacity_app.tasks:estimated", arguments=asked)
 
 
 def this_load(answer: Estimate, why: Attribution | None) -> None:
@@ -154,13 +192,8 @@ with boundary(), fitting.offered(inputs):
         task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
         found = parts.background("estimate", task, doing="Serving the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
-    current = sides.Side(model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    pinned = sides.pinned()
-    beside_it = sides.answers(pinned)
     if found is not None:
-        summary(found[0], beside_it.get("A"))
-        sides.buttons(current, pinned)
-        sides.beside(current, found[0], pinned, beside_it, units)
+        summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
 with boundary():
     if view == OVER_LOADS:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 import capacity
+from capacity.answers.records import Fit, Quantity
 from capacity.report.figures.memory import grid_rows, memory_chart
-from capacity_app import fitting, parts
-from capacity_app.boundary import plain
+from capacity_app import fitting, parts, sides
+from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
+from capacity_app.side import POOL
 
 inputs = current_inputs()
 answer = capacity.fit(inputs.model, **inputs.pool)
@@ -19,36 +21,43 @@ if answer.fits:
         f"{plain(answer.model.name)} fits {answer.gpu.count} x {answer.gpu.name}.", icon=":material/check:"
     )
 else:
-    st.error(plain(f"It does not fit: {answer.reason}"), icon=":material/close:")
+    st.error(plain(in_words(f"It does not fit: {answer.reason}")), icon=":material/close:")
     fitting.buttons(inputs)
-parts.kpis(
-    [
-        parts.Kpi(
-            label="KV cache",
-            value=inputs.units.memory_text(answer.memory.kv_cache_bytes),
-            below=f"{answer.kv_capacity_tokens:,} tokens",
-            help="What is left on a GPU for keys and values, and the tokens that it holds.",
+
+
+def exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
+    """A figure that no interval belongs to."""
+    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
+
+
+def figures_of_merit(found: Fit) -> list[parts.Kpi]:
+    """The KPI row."""
+    tokens = inputs.input_len + inputs.output_len
+    at_once = found.kv_capacity_tokens // tokens
+    smallest = found.smallest_tensor_parallel_size
+    left = found.memory.kv_cache_bytes
+    return [
+        exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once),
+        exact("KV cache", inputs.units.memory_text(left), f"{found.kv_capacity_tokens:,} tokens", left),
+        exact("Longest request", f"{found.max_context_tokens:,} tokens", "alone", found.max_context_tokens),
+        exact(
+            "Concurrency",
+            f"{found.max_concurrency:,.2f}",
+            f"requests of {found.max_model_len:,} tokens",
+            found.max_concurrency,
         ),
-        parts.Kpi(
-            label="Longest request",
-            value=f"{answer.max_context_tokens:,} tokens",
-            below="alone",
-            help="Prompt and output of one request that has the engine to itself.",
-        ),
-        parts.Kpi(
-            label="Concurrency",
-            value=f"{answer.max_concurrency:,.2f}",
-            below=f"requests of {answer.max_model_len:,} tokens",
-            help="Requests of the longest length that the KV cache holds at once.",
-        ),
-        parts.Kpi(
-            label="Smallest TP",
-            value=str(answer.smallest_tensor_parallel_size or "none"),
-            below="that fits",
-            help="The least tensor-parallel size at which the model fits this GPU, all else equal.",
-        ),
+        parts.Kpi(label="Smallest TP", value=str(smallest or "none"), below="that fits"),
     ]
-)
+
+
+def ask(side: sides.Side) -> Task:
+    """The fit of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return Task(function="capacity:fit", arguments={"model": model, **side.of(POOL)})
+
+
+current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})
+sides.figures(current, answer, ask=ask, row=figures_of_merit)
 parts.chart(memory_chart(answer, inputs.units))
 parts.copies("fit", inputs.model_name, inputs.pool, answer)
 parts.notes(answer.warnings)

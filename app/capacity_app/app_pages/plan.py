@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.deployment import Traffic
+from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
@@ -26,10 +27,11 @@ OBJECTIVES = ("cost", "gpus", "energy", "latency")
 METRICS = ("mean", "p50", "p90", "p95", "p99")
 DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
+ALIKE = "no use case"
 
 inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
-places = st.columns(4)
+places = st.columns(5)
 with places[0]:
     statistic = state.choice("Service level at", "plan_at", METRICS, "p95")
 with places[1]:
@@ -37,20 +39,41 @@ with places[1]:
 with places[2]:
     tpot_ms = state.number("TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f")
 with places[3]:
+    e2e_s = st.number_input(
+        "E2E up to, s",
+        0.001,
+        1e6,
+        None,
+        placeholder="any",
+        **state.bound("plan_e2e", None),
+        help="From question to last token, where that is owed.",
+    )
+with places[4]:
     most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000)
 gpus = st.multiselect(
     "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
 )
-wide, middle, last = st.columns([2, 1, 1])
+wide, case_place, middle, last = st.columns([2, 1, 1, 1])
 with wide:
     objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
+with case_place:
+    case = state.choice(
+        "Lengths spread as in",
+        "plan_case",
+        (ALIKE, *USE_CASES),
+        ALIKE,
+        help="Lengths are lognormal around the sidebar's, as far as in this use case; else all alike, or within ±.",
+    )
 with middle:
     requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100)
 with last:
     limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
 
 slo = [f"ttft:{statistic}:{ttft_ms:g}ms", f"tpot:{statistic}:{tpot_ms:g}ms"]
+if e2e_s is not None:
+    slo.append(f"e2el:{statistic}:{e2e_s:g}s")
 traffic = {
+    **({} if case == ALIKE else {"use_case": case}),
     **inputs.lengths,
     **inputs.spread,
     "request_rate": inputs.request_rate,

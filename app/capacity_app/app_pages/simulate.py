@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from capacity.answers.records import Simulation
+from capacity.answers.records import Quantity, Simulation
 from capacity.deployment.routers import ROUTERS
+from capacity.report.display import shown
 from capacity.report.figures import runs as figures
 from capacity.report.simulation import drained_text, prediction_of
-from capacity.techniques.glossary import define
 from capacity.workload import parse_slos
+<<<<<<< HEAD
 from capacity_app import parts, state, watch_view
+=======
+from capacity_app import parts, sides, state
+>>>>>>> main
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
@@ -62,65 +67,88 @@ def latency(answer: Simulation, values: dict[str, Any], name: str) -> tuple[str,
     return units.time_text(value_ms / 1e3, None if like is None else like.scaled(1e-3)), within
 
 
-def figures_of_merit(answer: Simulation) -> None:
-    """The KPI row."""
-    values = answer.to_dict()
-    level = values["request_goodput"]
-
-    def kpi(label: str, name: str, term: str) -> parts.Kpi:
-        value, within = latency(answer, values, name)
-        return parts.Kpi(label=label, value=value, below=within, help=define(term).definition)
-
-    parts.kpis(
-        [
-            kpi("Mean TTFT", "mean_ttft_ms", "ttft"),
-            kpi("p95 TTFT", "p95_ttft_ms", "ttft"),
-            kpi("Mean TPOT", "mean_tpot_ms", "tpot"),
-            kpi("p95 TPOT", "p95_tpot_ms", "tpot"),
-            parts.Kpi(
-                label="Requests/s",
-                value=f"{values['request_throughput']:,.2f}",
-                below=f"{values['completed']:,} completed, {values['failed']:,} failed",
-            ),
-            parts.Kpi(label="Output tokens/s", value=f"{values['output_throughput']:,.0f}"),
-            parts.Kpi(
-                label="Goodput",
-                value="-" if level is None else f"{level:,.2f}",
-                below="requests/s within the SLO",
-                help=define("goodput").definition,
-            ),
-            parts.Kpi(
-                label="KV use",
-                value=f"{values['kv_utilization_mean']:.0%}",
-                below=f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
-            ),
-        ]
+def predicted(answer: Simulation, name: str) -> Quantity | None:
+    """A latency as a comparison takes it."""
+    value_ms = answer.to_dict()[name]
+    return (
+        None
+        if value_ms is None
+        else replace(answer.predicted_ms.get(name) or Quantity(value=0.0), value=value_ms)
     )
 
 
-def cost_of_the_load(answer: Simulation) -> None:
+def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
+    """The KPI row, and what the deployment costs at the load that the run shows."""
+    values = answer.to_dict()
+    goodput = values["request_goodput"]
+
+    def timed(label: str, name: str) -> parts.Kpi:
+        value, within = latency(answer, values, name)
+        return parts.Kpi(label=label, value=value, below=within, number=predicted(answer, name))
+
+    def counted(label: str, form: str, below: str, number: float | None) -> parts.Kpi:
+        exact = None if number is None else Quantity(value=number)
+        return parts.Kpi(label=label, value=shown(number, form), below=below, number=exact)
+
+    return [
+        timed("Mean TTFT", "mean_ttft_ms"),
+        timed("p95 TTFT", "p95_ttft_ms"),
+        timed("Mean TPOT", "mean_tpot_ms"),
+        timed("p95 TPOT", "p95_tpot_ms"),
+        counted("Requests/s", ",.2f", _rates(answer, values), values["request_throughput"]),
+        counted("Output tokens/s", ",.0f", "over the whole run", values["output_throughput"]),
+        counted("Goodput", ",.2f", "requests/s within the SLO", goodput),
+        counted(
+            "KV use",
+            ".0%",
+            f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
+            values["kv_utilization_mean"],
+        ),
+        *_cost(answer),
+    ]
+
+
+def _rates(answer: Simulation, values: dict[str, Any]) -> str:
+    """How the rate of the whole run and the rate of arrivals go together."""
+    failed = f", {values['failed']:,} failed" * (values["failed"] > 0)
+    if drained_text(answer, values):
+        offered = None if answer.verdict is None else answer.verdict.offered_requests_per_s
+        return f"{shown(offered, ',.2f')} arrive and are served; less over the whole run, as its end drains{failed}"
+    return f"{values['completed']:,} completed{failed}"
+
+
+def _cost(answer: Simulation) -> list[parts.Kpi]:
     """What the deployment costs at the load that the run shows, by the same function as every bill."""
     cost = answer.cost
     if cost is None:
-        return
-    parts.kpis(
-        [
-            parts.Kpi(
-                label="$ per hour",
-                value=f"${cost.usd_per_hour:,.2f}",
-                below=f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}",
-            ),
-            parts.Kpi(
-                label="$ per 1M output",
-                value=f"${cost.usd_per_million_output_tokens:,.3f}",
-                below=f"at {cost.requests_per_s:,.2f} requests/s",
-                help=define("cost per token").definition,
-            ),
-            parts.Kpi(label="$ per 1M input", value=f"${cost.usd_per_million_input_tokens:,.3f}"),
-            parts.Kpi(label="$ per 1k requests", value=f"${1e3 * cost.usd_per_request:,.4f}"),
-        ]
+        return []
+
+    def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
+        return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
+
+    gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
+    at = f"at {cost.requests_per_s:,.2f} requests/s"
+    return [
+        dollars("$ per hour", ",.2f", gpus, cost.usd_per_hour),
+        dollars("$ per 1M output", ",.3f", at, cost.usd_per_million_output_tokens),
+        dollars("$ per 1M input", ",.3f", at, cost.usd_per_million_input_tokens),
+        dollars("$ per 1k requests", ",.4f", at, 1e3 * cost.usd_per_request),
+    ]
+
+
+def ask(side: sides.Side) -> Task:
+    """The run of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return Task(
+        function="capacity:simulate", arguments={"model": model, **side.options, **side.cost}, reports=True
     )
-    st.caption(plain(f"{cost.tier}: {cost.source}. The run's filling and draining are left out."))
+
+
+def variants(done: dict[str, Simulation]) -> None:
+    """Figures of merit of every way of batching, and how far each is from what is configured."""
+    st.markdown("**Beside it, on the same arrivals**")
+    table = sides.rows({label: figures_of_merit(answer) for label, answer in done.items()})
+    parts.table("variants", table, alt="The figures of each variant, and how far each is from as configured.")
 
 
 def show(traffic: dict[str, Any]) -> None:
@@ -145,10 +173,17 @@ def show(traffic: dict[str, Any]) -> None:
     if base is not None:
         for label, answer in done.items():
             verdict_line(label, answer)
-        figures_of_merit(base)
-        if drained := drained_text(base, base.to_dict()):
-            st.caption(plain(f"Requests/s and tokens/s: {drained}."))
-        cost_of_the_load(base)
+        said = {name: value for name, value in options.items() if name not in inputs.cost}
+        current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
+        sides.figures(current, base, ask=ask, row=figures_of_merit)
+        if base.cost is not None:
+            st.caption(
+                plain(
+                    f"{base.cost.tier}: {base.cost.source}. The run's filling and draining are left out of its cost."
+                )
+            )
+        if len(done) > 1:
+            variants(done)
         pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options
         parts.copies("simulate", inputs.model_name, pasted, base)
         parts.notes(base.warnings)

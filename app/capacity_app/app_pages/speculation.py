@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.model import model_names
 from capacity.report.figures import speculation as figures
-from capacity.techniques.glossary import define
-from capacity.techniques.speculate import speculate, speculation_methods
-from capacity_app import parts, state
+from capacity.techniques.speculate import Speculating, speculate, speculation_methods
+from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
@@ -49,41 +49,59 @@ options = {
     **({"acceptance": f"{share:g}"} if known == OWN else {}),
     **({} if draft is None else {"draft": draft}),
 }
-answer = speculate(inputs.model, batches=BATCHES, **options)
-row = max((row for row in answer.rows if row.batch_size <= batch), key=lambda row: row.batch_size)
-stops = answer.break_even_batch
-parts.kpis(
-    [
-        parts.Kpi(
-            label=f"Times as fast at batch {row.batch_size}",
-            value=f"{row.speedup:.2f}",
-            below=f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}",
-            help=define("speculative decoding").definition,
+
+
+def figures_of_merit(found: Speculating) -> list[parts.Kpi]:
+    """The KPI row, at the greatest batch up to the chosen one."""
+    row = max((row for row in found.rows if row.batch_size <= batch), key=lambda row: row.batch_size)
+    stops = found.break_even_batch
+
+    def kpi(label: str, value: str, below: str, number: float) -> parts.Kpi:
+        return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
+
+    return [
+        kpi(
+            f"Times as fast at batch {row.batch_size}",
+            f"{row.speedup:.2f}",
+            f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}",
+            row.speedup,
         ),
-        parts.Kpi(
-            label="TPOT",
-            value=units.time_text(row.tpot_s),
-            below=f"{units.time_text(row.plain_step_s)} without",
+        kpi("TPOT", units.time_text(row.tpot_s), f"{units.time_text(row.plain_step_s)} without", row.tpot_s),
+        kpi(
+            "Tokens a round",
+            f"{row.tokens_per_round:.2f}",
+            f"{row.verified_tokens} verified",
+            row.tokens_per_round,
         ),
-        parts.Kpi(
-            label="Tokens a round",
-            value=f"{row.tokens_per_round:.2f}",
-            below=f"{row.verified_tokens} verified",
-            help=define("acceptance").definition,
-        ),
-        parts.Kpi(
-            label="Verification",
-            value=f"{row.verify_cost:.2f} steps",
-            below=f"draft {units.time_text(row.draft_s)}",
+        kpi(
+            "Verification",
+            f"{row.verify_cost:.2f} steps",
+            f"draft {units.time_text(row.draft_s)}",
+            row.verify_cost,
         ),
         parts.Kpi(label="Stops paying at batch", value="never" if stops is None else f"{stops:,}"),
-        parts.Kpi(
-            label="TTFT",
-            value=units.time_text(answer.ttft_s.with_draft),
-            below=f"{units.time_text(answer.ttft_s.plain)} without",
+        kpi(
+            "TTFT",
+            units.time_text(found.ttft_s.with_draft),
+            f"{units.time_text(found.ttft_s.plain)} without",
+            found.ttft_s.with_draft,
         ),
     ]
+
+
+def ask(side: sides.Side) -> Task:
+    """The drafts of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return Task(
+        function="capacity.techniques.speculate:speculate", arguments={"model": model, **side.options}
+    )
+
+
+answer = speculate(inputs.model, batches=BATCHES, **options)
+current = sides.Side(
+    page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
 )
+sides.figures(current, answer, ask=ask, row=figures_of_merit)
 source = answer.acceptance_source
 st.caption(plain(f"Acceptance: {source.text}, {source.date}, {source.basis}."))
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from capacity.planning.curve import Curve
     from capacity.planning.tornado import Swing, Tornado
 
+SPREAD = "; whiskers: at the cheapest and the dearest offer"
 PRICES = (
     ("input", "usd_per_million_input_tokens"),
     ("output", "usd_per_million_output_tokens"),
@@ -21,8 +22,28 @@ PRICES = (
 )
 
 
-def price_chart(bill: Bill) -> Chart:
-    """$ per million tokens, at the load that is served (idle time included) and at full load."""
+Offers = (
+    tuple[float, float] | None
+)  # $ per GPU-hour: the cheapest and the dearest that a price is the median of
+
+
+def _whiskers(values: Sequence[float], bill: Bill, offers: Offers) -> dict[str, Any] | None:
+    """From the cheapest to the dearest offer, around what is paid at the price."""
+    if offers is None:
+        return None
+    low, high = (offer / bill.usd_per_gpu_hour for offer in offers)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [value * (high - 1) for value in values],
+        "arrayminus": [value * (1 - low) for value in values],
+        "color": NEUTRAL,
+    }
+
+
+def price_chart(bill: Bill, *, offers: Offers = None) -> Chart:
+    """$ per million tokens, at the load that is served (idle time included) and at full load; whiskers: at the
+    cheapest and the dearest offer."""
     import plotly.graph_objects as go
 
     loads = [(name, load) for name, load in (("as served", bill.served), ("at full load", bill.full)) if load]
@@ -33,8 +54,11 @@ def price_chart(bill: Bill) -> Chart:
             name=name,
             x=[kind for kind, _ in PRICES],
             y=values,
+            error_y=_whiskers(values, bill, offers),
             text=[f"${value:,.3f}" for value in values],
-            textposition="outside",
+            textposition="outside" if offers is None else "inside",
+            insidetextanchor="start",
+            textangle=0,
             **bar_style(index),
             hovertemplate=f"{name}, %{{x}}: $%{{y:,.4f}} per 1M tokens<extra></extra>",
         )
@@ -44,7 +68,7 @@ def price_chart(bill: Bill) -> Chart:
     ]
     return Chart(
         name="price_per_token",
-        title="$ per million tokens",
+        title="$ per million tokens" + SPREAD * (offers is not None),
         alt=f"{listed(phrases)}.",
         figure=figure,
         subject=subject_of(bill),
@@ -55,8 +79,8 @@ def price_chart(bill: Bill) -> Chart:
     )
 
 
-def month_chart(bill: Bill) -> Chart:
-    """The monthly bill beside what the same requests cost at each API."""
+def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
+    """The monthly bill beside what the same requests cost at each API; whiskers: at the cheapest and dearest offer."""
     import plotly.graph_objects as go
 
     compared = [comparison for comparison in (bill.break_even, *bill.apis) if comparison is not None]
@@ -68,18 +92,21 @@ def month_chart(bill: Bill) -> Chart:
             x=[usd],
             y=[name],
             orientation="h",
+            error_x=_whiskers([usd], bill, offers if index == 0 else None),
             text=[f"${usd:,.0f}"],
-            textposition="outside",
+            textposition="inside" if offers is not None and index == 0 else "outside",
+            insidetextanchor="start",
             showlegend=False,
             **bar_style(0 if index == 0 else 1),
             hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
         )
     layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
-    figure.update_xaxes(range=[0, 1.3 * max(usd for _, usd in bars)])
+    dearest = 0.0 if offers is None else bill.usd_per_month * offers[1] / bill.usd_per_gpu_hour
+    figure.update_xaxes(range=[0, max(1.3 * max(usd for _, usd in bars), 1.05 * dearest)])
     figure.update_yaxes(autorange="reversed")
     return Chart(
         name="month",
-        title="A month of this load",
+        title="A month of this load" + SPREAD * (offers is not None),
         alt=listed([f"{name} ${usd:,.0f} a month" for name, usd in bars]) + ".",
         figure=figure,
         subject=subject_of(bill),

@@ -1,0 +1,96 @@
+"""Prefill apart: replicas that only prefill and others that only decode, at every ratio, on the same arrivals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from capacity.answers.records import Simulation
+from capacity.report.figures.techniques import split_chart, split_rows
+from capacity.techniques.glossary import define
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.router import current_inputs
+from capacity_app.tasks import split_name
+
+LINKS = ("infiniband", "nvlink", "pcie")
+inputs = current_inputs()
+units = inputs.units
+
+
+def figures_of_merit(answer: Simulation) -> None:
+    """What users of the chosen split see."""
+    values = answer.to_dict()
+
+    def ms(name: str) -> str:
+        return "-" if values[name] is None else units.time_text(values[name] / 1e3)
+
+    parts.kpis(
+        [
+            parts.Kpi(label="p95 TTFT", value=ms("p95_ttft_ms"), help=define("ttft").definition),
+            parts.Kpi(label="p95 TPOT", value=ms("p95_tpot_ms"), help=define("tpot").definition),
+            parts.Kpi(label="p95 E2E", value=ms("p95_e2el_ms"), help="From question to last token."),
+            parts.Kpi(
+                label="Requests/s",
+                value=f"{values['request_throughput']:,.2f}",
+                below=f"{values['completed']:,} completed, {values['failed']:,} failed",
+                help="Completed requests over the whole run, its beginning and end included.",
+            ),
+            parts.Kpi(
+                label="Output tokens/s",
+                value=f"{values['output_throughput']:,.0f}",
+                help="Of all replicas together, over the whole run.",
+            ),
+        ]
+    )
+    if answer.verdict is not None:
+        parts.verdict(answer.verdict.verdict, f"{answer.verdict.verdict}. {answer.verdict.reason}")
+
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    replicas = state.whole("Replicas", "dis_replicas", 4, 2, 16, width=120)
+    link = state.choice("KV goes over", "dis_link", LINKS, "infiniband", width=150)
+    layerwise = st.toggle(
+        "Layer by layer",
+        False,
+        **state.bound("dis_layers", False),
+        help="Sent while the prompt is still computed.",
+    )
+    requests = state.whole("Requests to simulate", "dis_n", 400, 20, 20_000, step=100, width=180)
+common: dict[str, Any] = {
+    **inputs.pool,
+    **inputs.lengths,
+    **inputs.spread,
+    "request_rate": inputs.request_rate,
+    "num_prompts": requests,
+    **inputs.client,
+    "replicas": replicas,
+    "router": "least-outstanding",
+}
+transfer = {"kv_transfer_link": link, **({"kv_transfer_layerwise": True} if layerwise else {})}
+task = Task(
+    function="capacity_app.tasks:splits",
+    arguments={"model": inputs.model, "common": common, "transfer": transfer},
+    reports=True,
+)
+runs = parts.background("splits", task, doing="Simulating splits").value
+prefill = int(
+    st.select_slider(
+        "Replicas that only prefill",
+        range(replicas),
+        min(1, replicas - 1),
+        **state.bound("dis_prefill", min(1, replicas - 1)),
+        help="0: every replica does both.",
+    )
+)
+options = {**common, **({"prefill_replicas": prefill, **transfer} if prefill else {})}
+answer = None if runs is None else runs.get(split_name(replicas, prefill))
+parts.copies("simulate", inputs.model_name, options, answer)
+if answer is not None:
+    st.caption(plain(f"{split_name(replicas, prefill)}, {inputs.request_rate:g} requests/s:"))
+    figures_of_merit(answer)
+    parts.chart(split_chart(runs))
+    parts.table("splits", split_rows(runs), alt="Every split of the replicas, with its figures.")
+    parts.notes(answer.warnings)

@@ -1,0 +1,161 @@
+"""Start: what it is for, how many people, which response they want; from there to a plan, every assumption shown."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from capacity.deployment import Traffic, build
+from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find_use_case
+from capacity.report.use_cases import assumption_rows
+from capacity.workload import Slo, parse_slos
+from capacity_app import parts, state
+from capacity_app.router import current_inputs
+
+OBJECTIVES = {
+    "the lowest bill": "cost",
+    "the fewest GPUs": "gpus",
+    "the least energy": "energy",
+    "speed": "latency",
+}
+LIMITS = {  # of a service level: its words, its unit in seconds, its widget on the Plan page, and any there
+    "ttft": ("First token within, ms", 1e-3, "plan_ttft", 600_000.0),
+    "tpot": ("then a token every, ms", 1e-3, "plan_tpot", 60_000.0),
+    "e2el": ("Whole answer within, s", 1.0, "plan_e2e", None),
+}
+LINK = (
+    "display:inline-block;padding:.55rem 1.1rem;margin-right:1rem;border-radius:.5rem;background:#0072B2;color:#ffffff;"
+    "text-decoration:none;font-weight:600"
+)
+inputs = current_inputs()
+
+
+def edited(case: UseCase, columns: Any) -> dict[str, float | int]:
+    """What the user says otherwise than the use case does: the fields of its traffic."""
+
+    def key(field: str) -> str:
+        return f"start_{field}_{case.name}"  # each use case has its own, so that a change of it brings its values
+
+    with columns[0]:
+        prompt = state.whole("Tokens of a question", key("isl"), case.input_len.mean, 1, 1_000_000, step=128)
+    with columns[1]:
+        answer = state.whole("Tokens of an answer", key("osl"), case.output_len.mean, 1, 1_000_000, step=64)
+    with columns[2]:
+        think_s = state.number(
+            "Seconds between",
+            key("think"),
+            case.think_time_s.mean,
+            0.0,
+            86_400.0,
+            help="From an answer to the same person's next question.",
+        )
+    with columns[3]:
+        response_s = state.number(
+            "Seconds an answer takes",
+            key("response"),
+            0.0 if case.think_time_s.mean else 1.0,
+            0.0,
+            86_400.0,
+            help="People who wait ask less often. 0: as often as they can.",
+        )
+    said = {"input_len": prompt, "output_len": answer, "think_time_s": think_s, "response_s": response_s}
+    usual = {
+        "input_len": case.input_len.mean,
+        "output_len": case.output_len.mean,
+        "think_time_s": case.think_time_s.mean,
+        "response_s": 0.0,
+    }
+    return {name: value for name, value in said.items() if value != usual[name]}
+
+
+def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
+    """The response wanted, as service levels."""
+    levels = []
+    for level, column in zip(parse_slos(case.slo.limits), columns, strict=False):
+        words, unit_s, key, _ = LIMITS[level.metric]
+        with column:
+            limit = state.number(
+                f"{words}, for {level.percentile:g} %",
+                f"start_{level.metric}_{case.name}",
+                round(level.limit_s / unit_s, 6),
+                0.001,
+                1e6,
+                help=f"Of so many of a hundred requests ({key.removeprefix('plan_')} on the Plan page).",
+            )
+        levels.append(Slo(metric=level.metric, limit_s=limit * unit_s, percentile=level.percentile))
+    return tuple(levels)
+
+
+def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objective: str) -> str:
+    """The Plan page with all of it filled in."""
+    limits = {key: most for _, _, key, most in LIMITS.values() if most is not None}
+    limits |= {LIMITS[level.metric][2]: round(level.limit_s / LIMITS[level.metric][1], 6) for level in levels}
+    return state.link_to(
+        "plan",
+        isl=traffic.input_len,
+        osl=traffic.output_len,
+        rate=traffic.request_rate,
+        plan_case=case.name,
+        plan_at=f"p{levels[0].percentile:g}",
+        plan_for=objective,
+        **limits,
+    )
+
+
+st.caption(
+    "What is it for, who uses it, and what response do they want? The model and its price are the sidebar's."
+)
+first = st.columns(3)
+with first[0]:
+    case = find_use_case(state.choice("What for", "start_case", USE_CASES, USE_CASES[0]))
+with first[1]:
+    users = state.whole(
+        "People who use it at a time",
+        "start_users",
+        100,
+        1,
+        10_000_000,
+        step=50,
+        help="At the busiest time of a day.",
+    )
+with first[2]:
+    goal = OBJECTIVES[state.choice("What counts", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
+st.markdown(f"**{case.title}**: {case.about}")
+levels = wanted(case, st.columns(3))
+answered = st.container()
+with st.expander("What is assumed of them, to be changed", expanded=True, key="start_more"):
+    said = edited(case, st.columns(4))
+    traffic = build(Traffic, {"use_case": case.name, "users": users, **said})
+    slo = tuple(str(level) for level in levels)
+    same = levels == parse_slos(case.slo.limits)
+    parts.table(
+        "assumptions",
+        assumption_rows(traffic, case.slo.limits if same else slo),
+        alt="Every value that is assumed, and whose it is.",
+    )
+rate = traffic.request_rate or 0.0
+simulate = state.link_to(
+    "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
+)
+with answered.container(horizontal=True, vertical_alignment="center"):
+    formula = filled_notes(traffic)[-1]
+    parts.kpis(
+        [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
+    )
+    st.html(
+        f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
+        f'<a style="color: inherit" href="{escape(simulate)}">or simulate one deployment under this load</a></p>'
+    )
+options = {
+    "gpus": ("h100-sxm-80gb", "l40s-48gb"),
+    "use_case": case.name,
+    "users": users,
+    **said,
+    **({} if same else {"slo": slo}),
+    **inputs.cost,
+    **({} if goal == "cost" else {"objective": goal}),
+}
+parts.copies("plan", inputs.model_name, options, None)
+parts.notes([formula])

@@ -1,0 +1,70 @@
+"""Sweeps: the points of `capacity sweep`, from its store or its export, as a chart and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from capacity.base.command_text import python_call
+from capacity.base.errors import InvalidInput
+from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes, varied_options
+from capacity_app import parts, state, uploads
+from capacity_app.jobs import Task
+
+NONE = "no lines"
+
+
+def chosen(label: str, key: str, names: Sequence[str], usual: str) -> str:
+    """One of these names; a link may hold one of another sweep's."""
+    return state.choice(label, key, tuple(names), usual, width=240)
+
+
+def show(rows: Sequence[Mapping[str, object]]) -> None:
+    """How the points ended, one number over one option, and all of them."""
+    options, numbers = varied_options(rows), answered_numbers(rows)
+    ended = [str(row.get("status")) for row in rows]
+    parts.kpis(
+        [
+            parts.Kpi(
+                label="Points", value=f"{len(rows):,}", help="Of the sweep, as far as the file has them."
+            ),
+            parts.Kpi(label="Done", value=f"{ended.count('done'):,}", help="With an answer."),
+            parts.Kpi(
+                label="Do not fit", value=f"{ended.count('does not fit'):,}", help="Which is an answer too."
+            ),
+            parts.Kpi(
+                label="Failed", value=f"{ended.count('failed'):,}", help="With a reason, in the table."
+            ),
+        ]
+    )
+    if not options or not numbers:
+        raise InvalidInput("nothing to draw: the points differ in no option, or none has an answer")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        usual_over, usual_lines = usual_axes(rows)
+        number = chosen("Show", "sweep_y", numbers, numbers[0])
+        over = chosen("over", "sweep_x", options, usual_over)
+        lines = chosen("lines by", "sweep_by", (NONE, *options), usual_lines or NONE)
+    by = None if lines in (NONE, over) else lines
+    parts.chart(sweep_points_chart(rows, x=over, y=number, by=by))
+    parts.table("points", rows, alt="Every point, with its options, its end and its answer's numbers.")
+
+
+file = st.file_uploader(
+    "A sweep's results",
+    type=("csv", "json", "sqlite", "db"),
+    key="sweep_file",
+    help="The store of `capacity sweep`, or what it wrote by `--export FILE.csv` or `--format json`.",
+)
+if file is None:
+    st.info("Upload what `capacity sweep` kept or wrote.", icon=":material/upload_file:")
+else:
+    task = Task(
+        function="capacity.planning.sweeping.results:sweep_results",
+        arguments={"path": str(uploads.kept(file))},
+    )
+    rows = parts.background("sweep", task, doing="Reading").value
+    with st.popover("Copy as Python", icon=":material/code:", width="content"):
+        st.code(python_call("sweep_results", file.name, {}), language="python")
+    if rows is not None:
+        show(rows)

@@ -1,0 +1,37 @@
+"""What streamlit's theme leaves open: a page that begins at its top, figures in an even grid, text that can be read."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+STYLE = """
+<style>
+[data-testid="stMainBlockContainer"] { padding-top: 0.75rem !important; }
+[data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > style) { display: none; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 1.5rem; padding: 0 0 0.25rem 0; }
+[data-testid="stMainBlockContainer"] h2, [data-testid="stMainBlockContainer"] h3 { font-size: 1.25rem; }
+[class*="st-key-kpis-"] {
+  display: grid !important;
+  grid-template-columns: repeat(auto-fill, minmax(min(10.5rem, 45%), 1fr));
+  gap: 0.6rem;
+}
+[class*="st-key-kpis-"] > * { width: 100% !important; height: 100%; }
+[data-testid="stMetric"] { padding: 0.5rem 0.75rem; height: 100%; }
+[data-testid="stMetricValue"] { font-size: 1.5rem; }
+[data-testid="stMetricValue"], [data-testid="stMetricValue"] *, [data-testid="stMetricDelta"],
+[data-testid="stMetricDelta"] * {
+  white-space: normal !important; overflow: visible !important; overflow-wrap: break-word; text-overflow: clip;
+}
+[data-testid="stMetricDelta"] { height: auto !important; border-radius: 0.5rem !important; }
+[data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
+[data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }
+.js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext,
+.js-plotly-plot .xtitle, .js-plotly-plot .ytitle, .js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
+.js-plotly-plot .annotation-text { fill: currentColor !important; }
+</style>
+"""
+
+
+def apply() -> None:
+    """Put the style on the page."""
+    st.html(STYLE)

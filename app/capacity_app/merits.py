@@ -1,0 +1,65 @@
+"""What each figure of merit means: its sense in a sentence for who hears the word first, then its formula."""
+
+from __future__ import annotations
+
+READING = "8 ms are 125 tokens/s, some 5,600 words a minute; people read 4 to 5 words a second"
+TTFT = "How long a user waits for the first word. Time to first token: first output token less arrival, queue included."
+TPOT = f"How fast the text appears: {READING}. Time per output token: (E2E - TTFT) / (output tokens - 1)."
+PER_OUTPUT = (
+    "What a million generated tokens cost. $ an hour by the share of GPU time that output takes, over it."
+)
+PER_INPUT = (
+    "What a million prompt tokens cost. $ an hour by the share of GPU time that prompts take, over them."
+)
+SLOWEST = "The slowest one in twenty waits longer: the 95th percentile."
+
+MEANINGS = {
+    "TTFT": TTFT,
+    "Mean TTFT": f"{TTFT} The mean over all requests.",
+    "p95 TTFT": f"{TTFT} {SLOWEST}",
+    "TPOT": TPOT,
+    "Mean TPOT": f"{TPOT} The mean over all requests.",
+    "p95 TPOT": f"{TPOT} {SLOWEST}",
+    "E2E latency": "How long a whole answer takes. Last output token less arrival.",
+    "Output tokens/s": "How much text the deployment writes for all users together. Output tokens over seconds.",
+    "per user": "How fast one user's text appears. 1 / TPOT in a batch; output tokens / E2E of a load.",
+    "per GPU": "How well a GPU is used. Output tokens a second over the number of GPUs.",
+    "Requests/s": "How many questions are answered in a second. Requests completed over seconds.",
+    "In flight": "How many requests are in the system at once. Little's law: requests/s x E2E latency.",
+    "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
+    "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
+    "KV cache": "Memory for running requests: what weights and workspace leave of a GPU, and the tokens it holds.",
+    "Longest request": "The most tokens, prompt and answer, of one request that has the engine to itself.",
+    "Concurrency": "How many of the longest requests run at once. The KV cache's tokens over such a request's.",
+    "At these lengths": (
+        "How many requests as long as the sidebar's run at once. Tokens of the KV cache over input and output tokens."
+    ),
+    "Smallest TP": "The fewest GPUs that hold one copy of the model. The least tensor-parallel size that fits.",
+    "$ per hour": "What the deployment is rented for, busy or idle. $ per GPU-hour x GPUs.",
+    "Per hour": "What the deployment is rented for, busy or idle. $ per GPU-hour x GPUs, whole instances.",
+    "Per day": "The same over 24 hours, busy or idle.",
+    "Per month": "What stands on the bill. $ an hour x 730 hours.",
+    "$ a month": "What stands on the bill, busy or idle. $ an hour x 730 hours.",
+    "$ per 1M output": PER_OUTPUT,
+    "$ per 1M input": PER_INPUT,
+    "$ per 1k requests": "What a thousand answers cost. $ an hour over the requests of an hour, times a thousand.",
+    "Utilization": "How much of what is paid for is used. Load that is served over the load that it could serve.",
+    "Energy": "What an output token takes from the socket. Watts, all in, over output tokens a second.",
+    "Times as fast": "How much sooner text appears with drafts. TPOT without over TPOT with them, at this batch size.",
+    "Tokens a round": "How many tokens one step yields on average: accepted drafts, and one of the model's own.",
+    "Verification": "What checking the drafts costs. Time of a step that verifies, in plain decode steps.",
+    "Stops paying at batch": "From this batch size on drafts cost more than they save: no arithmetic is idle.",
+    "Device": "The GPU that was measured, and the profile that it is compared with.",
+    "Cases": "How many measurements there are. Half of them calibrate; the other half says how far off it is.",
+    "Error": "How far off predictions are on cases that calibrated nothing: the median of |predicted / measured - 1|.",
+}
+
+
+def meaning(label: str) -> str | None:
+    """The help of a figure: by its label, or by what its label begins with; None of one that is not described."""
+    found = MEANINGS.get(label)
+    return (
+        found
+        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name} ")), None)
+        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name},")), None)
+    )

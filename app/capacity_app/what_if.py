@@ -1,0 +1,177 @@
+"""Several changes at once, as words: `2xB200 fp8 double traffic`, or the flags of `vllm serve` and of this command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.keywords import flags_of
+from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment.engines import engine_names
+from capacity.hardware import load_profile
+from capacity.hardware.pricing import TIERS
+from capacity.model import load_model, model_names
+from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity_app.boundary import plain, said
+from capacity_app.sides import pin, pinned_texts
+from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
+
+KEY, REFUSED, DONE = "what_if", "_what_if_refused", "_what_if_done"
+SPELLINGS = {
+    spelling.lstrip("-").replace("-", "_"): name
+    for spec in (Pool, Traffic, Cost)
+    for name, declared in spec.model_fields.items()
+    for spelling in (name, *flags_of(declared))
+} | {"model": "model", "max_concurrency": "concurrency"}
+_MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
+_TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
+_FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
+FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
+
+
+def read(text: str, *, request_rate: float) -> dict[str, Any]:
+    """What is to be changed, by the names of the library; `request_rate` is the present one, for `double traffic`.
+
+    Raises InvalidInput and UnknownName.
+    """
+    found: dict[str, Any] = {}
+    text = text.replace(",", " ").strip()
+    if times := _TIMES.search(text):
+        word = times[1]
+        found["request_rate"] = request_rate * (_FACTORS.get(word) or float(word.rstrip("xX× ")))
+        text = text.replace(times[0], " ")
+    if rate := _RATE.search(text):
+        found["request_rate"] = float(rate[1])
+        text = text.replace(rate[0], " ")
+    if many := _MANY.search(text):
+        found |= {"tensor_parallel_size": many[1], "gpu": many[2]}
+        text = text.replace(many[0], " ")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidInput(f"what if: cannot be split into words: {str(error).lower()}") from None
+    return _checked(found | _of_words(words))
+
+
+def _of_words(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    while words:
+        word, _, value = words.pop(0).partition("=")
+        if not word.startswith("-"):
+            found |= _named(word)
+            continue
+        name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
+        if name is None or name not in (*WIDGETS, "model"):
+            raise InvalidInput(f"what if: {word} is nothing that this page's inputs have")
+        if name == "enable_expert_parallel":
+            found[name] = True
+            continue
+        if not value and not words:
+            raise InvalidInput(f"what if: {word} needs a value")
+        found[name] = value or words.pop(0)
+    return found
+
+
+def _named(word: str) -> dict[str, Any]:
+    """A word alone, by what it names."""
+    lower = word.lower()
+    if lower in FILLERS:
+        return {}
+    for field, names in (
+        ("quantization", known_quantizations()),
+        ("model", model_names()),
+        ("engine", engine_names()),
+        ("price_tier", TIERS),
+    ):
+        if lower in names:
+            return {field: lower}
+    try:
+        return {"gpu": load_profile(lower).name}
+    except CapacityError:
+        raise InvalidInput(
+            f"what if: {word[:40]!r} names no GPU, weight format, engine, model or price tier"
+        ) from None
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    """The same as the sidebar holds it: whole names, numbers within what its inputs take."""
+    if "gpu" in found:
+        found["gpu"] = load_profile(str(found["gpu"]).lower()).name
+    if "model" in found:
+        found["model"] = load_model(str(found["model"])).name
+    if found.get("quantization") in ("none", "checkpoint", AS_PUBLISHED):
+        found["quantization"] = AS_PUBLISHED
+    for field, names in (
+        ("quantization", (AS_PUBLISHED, *known_quantizations())),
+        ("kv_cache_dtype", ("auto", *kv_cache_format_names())),
+        ("engine", engine_names()),
+        ("model", model_names()),
+        ("price_tier", TIERS),
+    ):
+        if field in found and found[field] not in names:
+            raise InvalidInput(f"what if: no {field.replace('_', ' ')} {str(found[field])[:40]!r} here")
+    for spec in (Pool, Traffic):
+        fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
+        if fields:
+            beside = {"gpu": "h100-sxm-80gb"} if spec is Pool else {}
+            built = build(spec, {**beside, **fields}, flags=True)
+            found |= {name: getattr(built, name) for name in fields}
+    for field, value in found.items():
+        widget = WIDGETS.get(field)
+        if widget is not None and widget.high is not None and not (widget.low or 0) <= value <= widget.high:
+            raise InvalidInput(f"what if: {field} is {value:g}: {widget.low:g} to {widget.high:g}")
+    return found
+
+
+def box(page: str) -> None:
+    """The box in the sidebar: what is typed is applied at once, beside what was in sight as A."""
+    st.text_input(
+        "What if",
+        key=KEY,
+        placeholder="2xB200 fp8 double traffic",
+        icon=":material/compare_arrows:",
+        on_change=_apply,
+        args=(page,),
+        help="Several changes at once, in words (`2xB200 fp8 double traffic`) or as flags "
+        "(`-tp 2 --gpu b200 -q fp8 --request-rate 8`). What is in sight is pinned as A, so that every figure shows the "
+        "difference.",
+    )
+    if refused := st.session_state.pop(REFUSED, None):
+        st.error(plain(refused), icon=":material/block:")
+    if done := st.session_state.pop(DONE, None):
+        st.caption(f":material/check: {plain(done)}")
+
+
+def _apply(page: str) -> None:
+    text = str(st.session_state.get(KEY, "")).strip()
+    if not text:
+        return
+    try:
+        changed = read(text[:500], request_rate=float(st.session_state.get("rate") or 4.0))
+    except CapacityError as error:
+        st.session_state[REFUSED] = said(error)
+        return
+    if not pinned_texts():
+        pin()
+    for name, value in (*changed.items(), *_load_of(page, changed).items()):
+        key = WIDGETS[name].key if name in WIDGETS else name
+        st.session_state[key] = WIDGETS[name].kind(value) if name in WIDGETS else value
+    if "model" in changed:
+        st.session_state["source"] = PRESET
+    st.session_state[KEY] = ""
+    st.session_state[DONE] = ", ".join(f"{name} {value}" for name, value in changed.items())
+
+
+def _load_of(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """On the Estimate page, the way in which requests run that a rate or a concurrency means."""
+    from capacity_app.pages import LOOP, RATE
+
+    if page != "estimate":
+        return {}
+    return {"load": RATE} if "request_rate" in changed else {"load": LOOP} if "concurrency" in changed else {}

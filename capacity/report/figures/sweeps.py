@@ -1,0 +1,88 @@
+"""A sweep's points as a picture: any of its numbers over any of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from capacity.report.figures.chart import Chart, colour, layout, listed, symbol
+from capacity.report.sweep import FIGURES
+
+MOST_SERIES = 12
+OPTION = "option."
+Row = Mapping[str, object]
+
+
+def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Options that differ over the points, in their order."""
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(OPTION))
+    return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
+
+
+def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Numbers of the answers, those that are asked for most first."""
+    found = dict.fromkeys(
+        name
+        for row in rows
+        for name, value in row.items()
+        if not name.startswith(OPTION) and isinstance(value, (int, float)) and not isinstance(value, bool)
+    )
+    first = [name for name, *_ in FIGURES if name in found]
+    return (*first, *(name for name in found if name not in first))
+
+
+def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
+    """What to draw over: the number that takes most values; and what has a line for each value, if anything is left."""
+    options = varied_options(rows)
+    values = {name: {row.get(name) for row in rows} for name in options}
+    numbers = [name for name in options if all(isinstance(v, (int, float)) for v in values[name])]
+    over = max(numbers or options, key=lambda name: len(values[name]))
+    others = [name for name in options if name != over]
+    return over, min(others, key=lambda name: len(values[name]), default=None)
+
+
+def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = None) -> Chart:
+    """`y` over `x`, a line for each value of `by`; points without that number are left out."""
+    import plotly.graph_objects as go
+
+    points = [row for row in rows if isinstance(row.get(y), (int, float)) and row.get(x) is not None]
+    series = list(dict.fromkeys("" if by is None else str(row.get(by)) for row in points))
+    figure = go.Figure()
+    for index, name in enumerate(series[:MOST_SERIES]):
+        own = [row for row in points if by is None or str(row.get(by)) == name]
+        own.sort(key=lambda row: _order(row[x]))
+        figure.add_scatter(
+            x=[row[x] for row in own],
+            y=[row[y] for row in own],
+            mode="lines+markers" if _is_line(own, x) else "markers",
+            name=name or _plain(y),
+            line={"color": colour(index), "dash": ("solid", "dash", "dot")[index // 6 % 3]},
+            marker={"symbol": symbol(index), "size": 9},
+        )
+    layout(figure, x=_plain(x), y=_plain(y), height=420)
+    shown = min(len(series), MOST_SERIES)
+    lines = (
+        "" if by is None else f", a line for each {_plain(by)} ({listed(series[:shown])})" if series else ""
+    )
+    return Chart(
+        name="sweep",
+        title=f"{_plain(y)} over {_plain(x)}",
+        alt=f"{len(points):,} of {len(rows):,} points{lines}.",
+        figure=figure,
+        rows=tuple({x: row[x], y: row[y], **({} if by is None else {by: row.get(by)})} for row in points),
+    )
+
+
+def _is_line(points: Sequence[Row], x: str) -> bool:
+    """Whether no two points stand above each other, so that a line means something."""
+    return len({str(row[x]) for row in points}) == len(points)
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    """Numbers by size, then words."""
+    number = isinstance(value, (int, float))
+    return not number, float(value) if isinstance(value, (int, float)) else 0.0, str(value)
+
+
+def _plain(name: str) -> str:
+    """A column as an axis has it."""
+    return name.removeprefix(OPTION).removesuffix(".value").replace("_", " ")

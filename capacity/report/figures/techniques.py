@@ -1,0 +1,326 @@
+"""Techniques as pictures: what each change does, each format, each number of GPUs, each size of cache, each split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from capacity.report.display import shown
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.techniques.cells import tokens
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Simulation
+    from capacity.planning.advice import Advice, AdviceList
+    from capacity.techniques.cache_curve import CacheCurve
+    from capacity.techniques.quantize import QuantizedOption, Quantizing
+    from capacity.techniques.scaling import Scaling
+
+MOST_CHANGES = 12
+LEAST_CHANGE = 0.01  # of anything: less is no bar
+FARTHEST = 100.0  # percent; bars that go on are cut there, and their numbers stand beside them
+CHANGES = (
+    ("p95 TTFT", "ttft_p95_change"),
+    ("p95 TPOT", "tpot_p95_change"),
+    ("p95 E2E", "e2e_p95_change"),
+    ("$ a request at full load", "cost_change"),
+)
+DRAWN = (CHANGES[0], CHANGES[1], CHANGES[3])
+
+
+# advice
+
+
+def advice_rows(answer: AdviceList) -> list[dict[str, object]]:
+    """Every change with its effects, the most beneficial first; seconds and $ are differences."""
+    return [_digits(_advice_row(line)) for line in answer.advice if line.effects is not None]
+
+
+def _advice_row(line: Advice) -> dict[str, object]:
+    assert line.effects is not None
+    effects = line.effects
+    return {
+        "change": line.change,
+        "flags": line.flags,
+        **{f"{name}, %": _percent(getattr(effects, field)) for name, field in CHANGES},
+        "p95 TTFT, ms": None if effects.ttft_p95_s is None else 1e3 * effects.ttft_p95_s,
+        "p95 TPOT, ms": None if effects.tpot_p95_s is None else 1e3 * effects.tpot_p95_s,
+        "$/h": effects.usd_per_hour,
+        "requests that fail": line.failed,
+        "quality": line.quality,
+        "remark": line.note,
+    }
+
+
+def advice_chart(answer: AdviceList) -> Chart:
+    """The most beneficial changes, by what each does to latency and cost, relative to the deployment as it is."""
+    import plotly.graph_objects as go
+
+    best = [line for line in answer.advice if _moves(line)][:MOST_CHANGES]
+    figure = go.Figure()
+    for index, (name, field) in enumerate(DRAWN):
+        values = [_percent(getattr(line.effects, field)) for line in best]
+        figure.add_bar(
+            y=[line.change for line in best],
+            x=values,
+            orientation="h",
+            name=name,
+            hovertemplate=f"{name}: %{{x:+.1f}} %<extra>%{{y}}</extra>",
+            **bar_style(index),
+        )
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(range=[-FARTHEST, FARTHEST], zeroline=True, zerolinecolor=NEUTRAL)
+    layout(figure, x="change, %: less is better", y="", height=130 + 58 * max(len(best), 1), barmode="group")
+    words = "no change helps" if not best else f"the most beneficial is to {best[0].change}"
+    return Chart(
+        name="advice",
+        title="What would help here",
+        alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
+        figure=figure,
+        rows=tuple(advice_rows(answer)),
+    )
+
+
+def _moves(line: Advice) -> bool:
+    """Whether a change does anything that a bar would show."""
+    if line.effects is None:
+        return False
+    return any(abs(getattr(line.effects, field) or 0.0) >= LEAST_CHANGE for _, field in DRAWN)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _digits(row: dict[str, object]) -> dict[str, object]:
+    """A row whose numbers say no more than they know."""
+    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
+# quantization
+
+
+def quantization_rows(answer: Quantizing) -> list[dict[str, object]]:
+    """Every method, in numbers; `why not` where it has no times."""
+    return [_digits(_quantization_row(row)) for row in answer.rows]
+
+
+def _quantization_row(row: QuantizedOption) -> dict[str, object]:
+    return {
+        "method": row.method,
+        "bits per weight": row.bits_per_weight,
+        "weights, GB": row.weights_bytes / 1e9,
+        "multiplied in": row.compute,
+        "most requests": row.max_batch,
+        "TTFT, ms": _ms(row.ttft_s),
+        "TPOT of 1, ms": _ms(row.tpot_small_s),
+        f"TPOT of {row.large_batch}, ms": _ms(row.tpot_large_s),
+        "pays below batch": row.pays_below_batch,
+        "$/1M tokens": row.usd_per_million_tokens,
+        "quality, as published": "; ".join(row.quality) or "nothing published",
+        "the engine loads it": row.engine_loads,
+        "why not": row.reason,
+    }
+
+
+def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
+    """TPOT of the methods that the engine loads, or of `every` one that runs, alone and in a large batch."""
+    import plotly.graph_objects as go
+
+    run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
+    figure = go.Figure()
+    series = (("a batch of 1", "tpot_small_s"), (f"a batch of {answer.large_batch}", "tpot_large_s"))
+    for index, (name, field) in enumerate(series):
+        values = [_ms(getattr(row, field)) for row in run]
+        figure.add_bar(
+            y=[row.method for row in run],
+            x=values,
+            orientation="h",
+            name=name,
+            text=[shown(value, ",.1f") for value in values],
+            textposition="outside",
+            hovertemplate=f"{name}: %{{x:,.2f}} ms<extra>%{{y}}</extra>",
+            **bar_style(index),
+        )
+    figure.update_yaxes(autorange="reversed")
+    layout(figure, x="TPOT, ms", y="", height=130 + 40 * max(len(run), 1), barmode="group")
+    fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
+    words = "none runs here" if fastest is None else f"{fastest.method} is the fastest in a batch"
+    return Chart(
+        name="quantization",
+        title="Time per output token, by format",
+        alt=f"{len(run)} of {len(answer.rows)} formats on {answer.gpu.count} x {answer.gpu.name}: {words}.",
+        figure=figure,
+        rows=tuple(quantization_rows(answer)),
+    )
+
+
+# more GPUs
+
+
+def scaling_rows(answer: Scaling) -> list[dict[str, object]]:
+    """Every layout, in numbers."""
+    return [
+        _digits(
+            {
+                "GPUs": row.num_gpus,
+                "most requests": row.max_batch,
+                "TTFT, ms": _ms(row.ttft_s),
+                "TPOT, ms": _ms(row.tpot_s),
+                "times as fast": row.speedup,
+                "output tokens/s a GPU": row.output_tokens_per_s_per_gpu,
+                "efficiency, %": _percent(row.efficiency),
+                "links, % of a step": _percent(row.communication_share),
+                "$/1M tokens": row.usd_per_million_tokens,
+                "why not": row.reason,
+            }
+        )
+        for row in answer.rows
+    ]
+
+
+def scaling_chart(answer: Scaling) -> Chart:
+    """TPOT, and output tokens per second and GPU, over the number of GPUs."""
+    run = [row for row in answer.rows if row.tpot_s is not None]
+    figure = _panels(
+        [str(row.num_gpus) for row in run],
+        {
+            "TPOT, ms": [_ms(row.tpot_s) for row in run],
+            "output tokens/s a GPU": [row.output_tokens_per_s_per_gpu for row in run],
+        },
+        x="GPUs",
+    )
+    words = "no layout runs"
+    if run:
+        last = run[-1]
+        words = (
+            f"{last.num_gpus} GPUs take {_ms(last.tpot_s):,.2f} ms a token, {shown(last.speedup, '.2f')} times as "
+            f"fast as {run[0].num_gpus}, with {shown(last.efficiency, '.0%')} of its tokens a GPU"
+        )
+    return Chart(
+        name="scaling",
+        title=f"What more GPUs buy: {answer.axis} parallelism",
+        alt=f"{answer.concurrency} requests in flight: {words}.",
+        figure=figure,
+        rows=tuple(scaling_rows(answer)),
+    )
+
+
+# prefix caching
+
+
+def hit_rate_chart(answer: CacheCurve) -> Chart:
+    """Share of tokens and of blocks that a cache of each size would have had."""
+    import plotly.graph_objects as go
+
+    sized = [row for row in answer.rows if row.capacity_tokens is not None]
+    whole = next((row for row in answer.rows if row.capacity_tokens is None), None)
+    figure = go.Figure()
+    for index, (name, field) in enumerate(
+        (("tokens", "token_hit_fraction"), ("blocks", "block_hit_fraction"))
+    ):
+        figure.add_scatter(
+            x=[row.capacity_tokens for row in sized],
+            y=[_percent(getattr(row, field)) for row in sized],
+            mode="lines+markers",
+            name=f"{name} found",
+            line={"color": colour(index), "dash": ("solid", "dash")[index]},
+            marker={"symbol": symbol(index), "size": 10},
+        )
+    if whole is not None:
+        figure.add_hline(
+            y=_percent(whole.token_hit_fraction),
+            line={"color": NEUTRAL, "dash": "dot"},
+            annotation_text="no limit",
+        )
+    sizes = [row.capacity_tokens or 0 for row in sized]
+    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[tokens(size) for size in sizes])
+    figure.update_yaxes(rangemode="tozero")
+    layout(figure, x="cache, tokens", y="found, %")
+    most = 0.0 if whole is None else whole.token_hit_fraction
+    return Chart(
+        name="hit_rate",
+        title="What a prefix cache finds, by its size",
+        alt=(
+            f"{answer.requests:,} requests: at most {most:.1%} of their prompt tokens are found, and nothing "
+            f"more beyond {answer.knee_tokens:,} tokens."
+        ),
+        figure=figure,
+        rows=tuple(
+            {
+                "cache, tokens": row.capacity_tokens or "no limit",
+                "tokens found, %": _percent(row.token_hit_fraction),
+                "blocks found, %": _percent(row.block_hit_fraction),
+            }
+            for row in answer.rows
+        ),
+    )
+
+
+# prefill here, decode there
+
+
+def split_rows(runs: Mapping[str, Simulation]) -> list[dict[str, object]]:
+    """Every split of the replicas, with the figures of its run."""
+    rows = []
+    for name, run in runs.items():
+        values = run.to_dict()
+        rows.append(
+            {
+                "replicas": name,
+                "verdict": "-" if run.verdict is None else run.verdict.verdict,
+                "p95 TTFT, ms": values["p95_ttft_ms"],
+                "p95 TPOT, ms": values["p95_tpot_ms"],
+                "p95 E2E, ms": values["p95_e2el_ms"],
+                "requests/s": values["request_throughput"],
+                "output tokens/s": values["output_throughput"],
+            }
+        )
+    return rows
+
+
+def split_chart(runs: Mapping[str, Simulation]) -> Chart:
+    """p95 of TTFT and TPOT by how many of the replicas only prefill."""
+    rows = split_rows(runs)
+    names = ("p95 TTFT, ms", "p95 TPOT, ms")
+    figure = _panels(list(runs), {name: [row[name] for row in rows] for name in names}, x="replicas")
+    best = min(rows, key=lambda row: float(str(row["p95 TPOT, ms"] or "inf")))
+    return Chart(
+        name="disaggregation",
+        title="p95 latency, by how many replicas only prefill",
+        alt=f"{listed(list(runs))}: the lowest p95 TPOT is that of {best['replicas']}.",
+        figure=figure,
+        rows=tuple(rows),
+    )
+
+
+def _panels(names: Sequence[str], panels: Mapping[str, Sequence[Any]], *, x: str) -> Any:
+    """Bars of several quantities, one above the other, over the same names."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    for index, (title, values) in enumerate(panels.items()):
+        figure.add_bar(
+            x=list(names),
+            y=list(values),
+            name=title,
+            text=[
+                shown(value, ",.3g" if isinstance(value, float) and value < 1000 else ",.0f")
+                for value in values
+            ],
+            textposition="auto",
+            hovertemplate=f"%{{x}} {x}: %{{y:,.4g}}<extra>{title}</extra>",
+            showlegend=False,
+            row=index + 1,
+            col=1,
+            **bar_style(index),
+        )
+    layout(figure, x="", y="", height=220 * len(panels) + 60)
+    for index, title in enumerate(panels):
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=index + 1, col=1)
+    figure.update_xaxes(title_text=x, type="category", row=len(panels), col=1)
+    return figure
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds

@@ -1,0 +1,55 @@
+"""From the start page to a plan in a real browser, and a sweep's file on its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capacity_app.screenshots import open_page, settle
+
+import capacity
+
+SWEEP = """
+schema = "capacity/sweep/v1"
+question = "estimate"
+[fixed]
+model = "llama-3.1-8b"
+input_len = 512
+output_len = 128
+[vary]
+gpu = ["h100", "h200"]
+batch_size = [1, 8, 64]
+"""
+
+
+def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server: str) -> None:
+    page = open_page(chromium, "light", 1440, 1000)
+    page.goto(f"{server}/?start_users=300&tier=spot")
+    page.get_by_text("of 300 people").wait_for()
+    page.get_by_role("link", name="Plan it").click()
+    page.wait_for_url("**/plan?**")
+    settle(page)
+    assert (
+        page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"
+    )  # 300 people, 30 s apart
+    assert page.get_by_role("spinbutton", name="TTFT up to, ms").input_value() == "450"
+    assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
+    assert page.get_by_test_id("stAlert").count() == 0
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("Starts").first.wait_for()
+    assert "vllm serve" in page.get_by_test_id("stCode").first.inner_text()
+    page.context.close()
+
+
+def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> None:
+    spec, store = tmp_path / "s.toml", tmp_path / "points.sqlite"
+    spec.write_text(SWEEP, encoding="utf-8")
+    capacity.sweep(spec, store)
+    page = open_page(chromium, "dark", 390, 844)
+    page.goto(f"{server}/sweeps")
+    page.locator("input[type=file]").first.set_input_files(str(store))
+    page.get_by_text("ttft s over batch size").wait_for()
+    settle(page)
+    lines = page.locator(".scatterlayer .trace")
+    assert lines.count() == 2
+    page.context.close()
