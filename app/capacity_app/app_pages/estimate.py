@@ -23,12 +23,7 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.report.subject import subject_of
-<<<<<<< HEAD
-from capacity.techniques.glossary import define
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
-=======
-from capacity_app import fitting, frontier_view, load_views, parts, sides, state
->>>>>>> main
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER, TYPING
@@ -122,13 +117,13 @@ def _in_flight(answer: Estimate) -> tuple[tuple[str, str], Quantity | None]:
     return (number_text(count, as_sure(count, answer.e2e_s)), "requests/s x E2E"), Quantity(value=count)
 
 
-def summary(found: tuple[Estimate, Attribution | None]) -> None:
-    """What every view begins with, beside what is pinned."""
+def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
+    """What every view begins with, beside what is pinned: the estimates by their letters."""
     answer, _ = found
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    sides.figures(current, found, ask=ask, row=figures_of_merit)
+    answers = sides.figures(current, found, ask=ask, row=figures_of_merit)
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
@@ -139,6 +134,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> None:
     if answer.in_step:
         st.badge("Requests march in step", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
+    return {letter: each for letter, (each, _) in answers.items()}
 
 
 def ask(side: sides.Side) -> Task:
@@ -172,19 +168,16 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
         st.info("A single output token: there is no decode step.")
 
 
-def typing(answer: Estimate | None) -> None:
+def typing(answers: dict[str, Estimate]) -> None:
     """This deployment beside those that are pinned; where none is, beside another GPU."""
-    shown = dict(beside_it)
-    if not shown and (other := watch_view.beside(inputs, options)) is not None:
-        shown["B"] = other
-    if answer is not None:
-        here = sides.LETTERS[len(pinned)]
-        shown = {here: answer, **shown} if here == "A" else {**shown, here: answer}
-    watch_view.typing(shown, inputs)
+    if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
+        answers = {**answers, "B": other}
+    watch_view.typing(answers, inputs)
 
 
 asked = {"options": options, "cost": inputs.cost}
 found: tuple[Estimate, Attribution | None] | None = None
+beside_it: dict[str, Estimate] = {}
 with boundary(), fitting.offered(inputs):
     if load == TOGETHER:
         found = estimated(inputs.model, **asked)
@@ -193,7 +186,7 @@ with boundary(), fitting.offered(inputs):
         found = parts.background("estimate", task, doing="Serving the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
-        summary(found)
+        beside_it = summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
 with boundary():
     if view == OVER_LOADS:
@@ -203,6 +196,6 @@ with boundary():
     elif view == FRONTIER:
         frontier_view.show(inputs)
     elif view == TYPING:
-        typing(found and found[0])
+        typing(beside_it)
     elif found is not None:
         this_load(*found)

@@ -14,11 +14,7 @@ from capacity.report.display import shown
 from capacity.report.figures import runs as figures
 from capacity.report.simulation import drained_text, prediction_of
 from capacity.workload import parse_slos
-<<<<<<< HEAD
-from capacity_app import parts, state, watch_view
-=======
-from capacity_app import parts, sides, state
->>>>>>> main
+from capacity_app import parts, sides, state, watch_view
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
