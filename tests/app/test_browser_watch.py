@@ -39,9 +39,14 @@ def test_a_recorded_run_is_played_and_scrubbed(chromium: Any, server: str) -> No
     stopped = playhead(page)
     page.wait_for_timeout(500)
     assert playhead(page) == stopped > 0
+    page.locator(".slider-rail-touch-rect").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
     rail = page.locator(".slider-rail-touch-rect").bounding_box()
     page.mouse.click(rail["x"] + 0.75 * rail["width"], rail["y"] + rail["height"] / 2)
-    page.wait_for_timeout(500)
+    page.wait_for_function(
+        "stopped => parseFloat([...document.querySelectorAll('.annotation-text')].at(-1).textContent) > stopped",
+        arg=stopped,
+    )
     assert playhead(page) > stopped
     page.context.close()
 
