@@ -13,11 +13,12 @@ FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
 IMPROVE, EVIDENCE = "Improve", "Evidence"  # sections of the menu
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
-THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER = (
+THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
     "this load",
     "over the load",
     "every GPU",
     "frontier",
+    "typing",
 )  # its views
 MEASURED, SERVED = (
     "a measurement of `capacity validate`",

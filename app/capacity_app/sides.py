@@ -28,19 +28,21 @@ Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
-def figures(current: Side, answer: Any, *, ask: Ask, row: Row) -> None:
+def figures(current: Side, answer: Any, *, ask: Ask, row: Row) -> dict[str, Any]:
     """The page's figures of merit, each with how far it is from A's, and every side beside each other.
 
-    `row` makes the figures of what `ask`'s task answers.
+    `row` makes the figures of what `ask`'s task answers. Returns the answers by letter, the one in sight last.
     """
     st.session_state[IN_SIGHT] = current
     sides = pinned()
-    done = {letter: row(found) for letter, found in _answers(sides, current, ask).items()}
+    answers = _answers(sides, current, ask)
+    done = {letter: row(found) for letter, found in answers.items()}
     here = list(row(answer))
     parts.kpis(against(here, done["A"]) if "A" in done else here)
     _buttons(current, sides)
     if done:
         _beside(current, here, sides, done)
+    return {**answers, LETTERS[len(sides)]: answer}
 
 
 def pinned() -> list[Side]:

@@ -29,14 +29,14 @@ def estimated(
 def timeline(
     model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> tuple[Simulation, list[dict[str, Any]]]:
-    """A simulation with every step of its engine: those of its Chrome trace, in order."""
+    """A simulation with its Chrome trace: every step of its engine, every stretch of a request's life."""
     import capacity
     from capacity.simulator.timeline import Timeline
 
     observer = Timeline()
     answer = capacity.simulate(model, observer=observer, progress=progress, **options)
-    events = observer.chrome_trace(answer.run.records)["traceEvents"]
-    return answer, [event for event in events if event["ph"] == "X" and event["pid"] == 1]
+    events: list[dict[str, Any]] = observer.chrome_trace(answer.run.records)["traceEvents"]
+    return answer, events
 
 
 def acceptance_grid(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -137,7 +137,7 @@ def frontier(
 
 
 def _pool_at(
-    fields: dict[str, Any], gpu: str, quantization: str | None, engine: str, size: int | None
+    fields: Mapping[str, Any], gpu: str, quantization: str | None, engine: str, size: int | None
 ) -> Pool:
     own = {**fields, "gpu": gpu, "engine": engine, "quantization": quantization}
     return build(Pool, own if size is None else own | {"tensor_parallel_size": size})

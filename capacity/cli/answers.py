@@ -21,6 +21,7 @@ from capacity.cli.options import (
     refuse_alone,
     show,
     show_answer,
+    write,
 )
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
@@ -181,6 +182,10 @@ def simulate(
         str | None,
         typer.Option("--timeline", help="Write every step as a Chrome trace (Perfetto) to this file."),
     ] = None,
+    gantt: Annotated[
+        str | None,
+        typer.Option("--gantt", help="Write a lane for each request, over batch and KV, to this HTML file."),
+    ] = None,
 ) -> None:
     """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
     from capacity.simulator import exports
@@ -190,7 +195,7 @@ def simulate(
         refuse_alone("--sample-interval", ("--series", series))
     if save_trace_for is not None:
         refuse_alone("--save-trace-for", ("--save-trace", save_trace))
-    observer = Timeline() if timeline else None
+    observer = Timeline() if timeline or gantt else None
     request = request_of(question)
     with progress_bar() as progress:
         answer = capacity.simulate(
@@ -213,6 +218,11 @@ def simulate(
         exports.write_series(answer.run, series)
     if observer and timeline:
         exports.write_timeline(observer, answer.run, timeline)
+    if observer and gantt:
+        from capacity.report.figures.gantt import gantt_chart
+
+        events = observer.chrome_trace(answer.run.records)["traceEvents"]
+        write(gantt, gantt_chart(answer, events).html())
     show_answer(answer, question.format, detail=question.detail)
     _exit_as(answer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from capacity.simulator.engine import Engine
@@ -20,6 +20,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._events: list[Mapping[str, object]] = []
+        self._stopped_us: dict[int, float] = {}  # requests without a place in the batch, and since when
+        self._pauses_us: dict[int, list[tuple[float, float]]] = {}
 
     def __call__(self, step: Step, engine: Engine) -> None:
         prefill = sum(row.tokens for row in step.rows if row.computed < row.sequence.prompt_tokens)
@@ -33,13 +35,20 @@ class Timeline:
         self._events.append(
             {"name": "KV blocks", "ph": "C", "pid": ENGINE, "ts": end_us, "args": {"used": used}}
         )
+        if self._stopped_us:
+            for row in step.rows:
+                since_us = self._stopped_us.pop(row.sequence.index, None)
+                if since_us is not None:
+                    self._pauses_us.setdefault(row.sequence.index, []).append((since_us, start_us))
         for r in step.preempted:
+            self._stopped_us[r.index] = start_us
             self._events.append(
                 {"name": "preempted", "ph": "i", "s": "t", "pid": REQUESTS, "tid": r.index, "ts": start_us}
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """The trace, ready for `json.dump`: the observed steps, and every request's queueing, prefill and decode."""
+        """The trace, ready for `json.dump`: the observed steps, and every request's queueing, prefill and decode, and
+        where it was preempted in between."""
         events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
@@ -52,9 +61,27 @@ class Timeline:
                 "cached": r.cached_tokens,
             }
             for name, begin, end in zip(("queued", "prefill", "decode"), marks, marks[1:]):
-                if begin is not None and end is not None and end > begin:
-                    events.append(_span(name, REQUESTS, r.index, begin * 1e6, (end - begin) * 1e6, sizes))
+                if begin is None or end is None:
+                    continue
+                for part, first_us, last_us in self._parts(r.index, name, begin * 1e6, end * 1e6):
+                    events.append(_span(part, REQUESTS, r.index, first_us, last_us - first_us, sizes))
         return {"traceEvents": events + self._events, "displayTimeUnit": "ms"}
+
+    def _parts(
+        self, index: int, name: str, begin_us: float, end_us: float
+    ) -> Iterator[tuple[str, float, float]]:
+        """A phase of a request in stretches, and the pauses between them, in order."""
+        at_us = begin_us
+        for first_us, last_us in self._pauses_us.get(index, ()):
+            first_us, last_us = max(first_us, at_us), min(last_us, end_us)
+            if first_us >= last_us:
+                continue
+            if first_us > at_us:
+                yield name, at_us, first_us
+            yield "preempted", first_us, last_us
+            at_us = last_us
+        if end_us > at_us:
+            yield name, at_us, end_us
 
 
 def _bounds(step: Step, engine: Engine) -> dict[str, object]:

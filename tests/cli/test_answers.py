@@ -240,7 +240,7 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
 
 
 def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
-    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline")}
+    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline", "gantt")}
     flags = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
     load = (*LLAMA_8B, *LENGTHS, "--request-rate", "10", "--num-prompts", "20", "--format", "json")
     answer = run("simulate", *load, *flags).json
@@ -254,6 +254,9 @@ def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, t
     assert len(samples) >= int(answer["duration"])
     events = json.loads(paths["timeline"].read_text())["traceEvents"]
     assert sum(event["name"] in ("prefill", "decode", "mixed") and event["pid"] == 1 for event in events) >= 1
+    lanes = paths["gantt"].read_text()
+    assert "20 requests, 0 of them preempted" in lanes
+    assert lanes.count("<td>prefill</td>") == 20
     for name in paths:
         ran = run("simulate", *load, f"--{name}", "/nonexistent/file")
         assert ran.code == 2

@@ -12,7 +12,7 @@ WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", 
 NOT_WALKED = {
     **dict.fromkeys(WHERE, "where the question, its GPUs or its answer stand: tests of their own"),
     **dict.fromkeys(
-        ("records", "series", "timeline", "save-trace", "save-trace-for", "chart", "output"),
+        ("records", "series", "timeline", "gantt", "save-trace", "save-trace-for", "chart", "output"),
         "files beside the answer",
     ),
     **dict.fromkeys(

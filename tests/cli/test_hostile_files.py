@@ -34,7 +34,19 @@ READERS = {  # what takes a file: `{}` is its path
     "results": "compare {} --gpu h100",
     "server_log": "compare result.json --gpu h100 --server-log {}",
 }
-WRITTEN = {"write_deployment", "records", "series", "timeline", "output", "store", "export", "out", "name"}
+WRITTEN = {
+    "write_deployment",
+    "records",
+    "series",
+    "timeline",
+    "gantt",
+    "chart",
+    "output",
+    "store",
+    "export",
+    "out",
+    "name",
+}
 FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
 NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
 NO_FILES |= {"num_gpu_blocks_override", "seed"}

@@ -23,19 +23,19 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.report.subject import subject_of
-from capacity_app import fitting, frontier_view, load_views, parts, sides, state
+from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
-from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
+from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER, TYPING
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER)
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING)
 VIEWS_HELP = (
     "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
     "GPU: who else serves this load, how fast and how dear. Frontier: several GPUs, formats and engines, speed for a "
-    "user against use of a GPU."
+    "user against use of a GPU. Typing: what a user sees, in real time."
 )
 
 inputs = current_inputs()
@@ -117,13 +117,13 @@ def _in_flight(answer: Estimate) -> tuple[tuple[str, str], Quantity | None]:
     return (number_text(count, as_sure(count, answer.e2e_s)), "requests/s x E2E"), Quantity(value=count)
 
 
-def summary(found: tuple[Estimate, Attribution | None]) -> None:
-    """What every view begins with, beside what is pinned."""
+def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
+    """What every view begins with, beside what is pinned: the estimates by their letters."""
     answer, _ = found
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    sides.figures(current, found, ask=ask, row=figures_of_merit)
+    answers = sides.figures(current, found, ask=ask, row=figures_of_merit)
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
@@ -134,6 +134,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> None:
     if answer.in_step:
         st.badge("Requests march in step", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
+    return {letter: each for letter, (each, _) in answers.items()}
 
 
 def ask(side: sides.Side) -> Task:
@@ -167,8 +168,16 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
         st.info("A single output token: there is no decode step.")
 
 
+def typing(answers: dict[str, Estimate]) -> None:
+    """This deployment beside those that are pinned; where none is, beside another GPU."""
+    if len(answers) < 2 and (other := watch_view.beside(inputs, options)) is not None:
+        answers = {**answers, "B": other}
+    watch_view.typing(answers, inputs)
+
+
 asked = {"options": options, "cost": inputs.cost}
 found: tuple[Estimate, Attribution | None] | None = None
+beside_it: dict[str, Estimate] = {}
 with boundary(), fitting.offered(inputs):
     if load == TOGETHER:
         found = estimated(inputs.model, **asked)
@@ -177,7 +186,7 @@ with boundary(), fitting.offered(inputs):
         found = parts.background("estimate", task, doing="Serving the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
     if found is not None:
-        summary(found)
+        beside_it = summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
 with boundary():
     if view == OVER_LOADS:
@@ -186,5 +195,7 @@ with boundary():
         load_views.every_gpu(inputs, loads[load])
     elif view == FRONTIER:
         frontier_view.show(inputs)
+    elif view == TYPING:
+        typing(beside_it)
     elif found is not None:
         this_load(*found)

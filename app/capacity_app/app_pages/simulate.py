@@ -14,7 +14,7 @@ from capacity.report.display import shown
 from capacity.report.figures import runs as figures
 from capacity.report.simulation import drained_text, prediction_of
 from capacity.workload import parse_slos
-from capacity_app import parts, sides, state
+from capacity_app import parts, sides, state, watch_view
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
@@ -27,8 +27,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "whole prompts": {"enable_chunked_prefill": False},
 }
 SAMPLES = 400  # of the time series, over about the run's length
-TIMELINE_REQUESTS = 200
-TIMELINE_S = 30.0
 inputs = current_inputs()
 units = inputs.units
 
@@ -194,23 +192,7 @@ def show(traffic: dict[str, Any]) -> None:
         parts.chart(figures.time_parts_chart(done, units))
         parts.chart(figures.bounds_chart(done))
 
-    st.subheader("Step by step")
-    if replicas > 1:
-        st.caption("A timeline is of one engine alone: choose one replica.")
-    else:
-        if "trace" in options:
-            few = {**options, "trace_until_s": min(options["trace_until_s"], TIMELINE_S)}
-            what = f"The trace's first {few['trace_until_s']:g} s"
-        else:
-            few = {**options, "num_prompts": min(options["num_prompts"], TIMELINE_REQUESTS)}
-            what = f"The first {few['num_prompts']:,} requests"
-        st.caption(f"{what}, every step of the engine. Drag over the chart to zoom.")
-        task = Task(
-            function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
-        )
-        steps = parts.background("timeline", task, doing="Recording steps", button="Record the steps")
-        if steps.value is not None:
-            parts.chart(figures.timeline_chart(steps.value[1], units))
+    watch_view.recorded(inputs, options, replicas)
 
 
 traffic = traffic_widgets(inputs)

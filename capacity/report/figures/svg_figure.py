@@ -41,7 +41,7 @@ Area = tuple[tuple[float, float], tuple[float, float]]  # left and right, foot a
 def svg(figure: Any, *, title: str, subtitle: Sequence[str] = (), alt: str = "") -> str:
     """The figure of a chart as one SVG; `subtitle` are lines below its title."""
     drawn = figure.to_plotly_json()
-    layout: Record = drawn["layout"]
+    layout = _still(drawn["layout"], drawn.get("frames") or ())
     traces: list[Record] = [trace for trace in drawn["data"] if trace.get("visible", True) is True]
     lines = [title, *(row for line in subtitle for row in wrapped(line, WIDTH - 20))]
     top = 16 + 18 * len(lines)
@@ -71,6 +71,18 @@ def svg(figure: Any, *, title: str, subtitle: Sequence[str] = (), alt: str = "")
             "</svg>",
         )
     )
+
+
+def _still(layout: Record, frames: Sequence[Record]) -> Record:
+    """The layout without what moves from frame to frame."""
+    if not frames:
+        return layout
+    last = frames[-1].get("layout") or {}
+    kept = {
+        name: [each for each in column(layout.get(name)) if each in column(last.get(name))]
+        for name in ("shapes", "annotations")
+    }
+    return {**layout, **kept}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

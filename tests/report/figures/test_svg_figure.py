@@ -60,3 +60,20 @@ def test_nothing_of_a_name_is_markup_and_the_page_is_white() -> None:
     assert "<script" not in text
     background = next(root.iter(f"{SVG}rect"))
     assert (background.attrib["fill"], background.attrib["width"]) == ("#ffffff", str(WIDTH))
+
+
+def test_what_moves_is_left_out() -> None:
+    figure = points([0.0, 1.0], [0.0, 1.0])
+    figure.add_annotation(text="stays", x=0.5, y=1, xref="paper", yref="paper")
+    stays = figure.layout.annotations[0].to_plotly_json()
+    moves = {**stays, "text": "at 1 s"}
+    figure.update_layout(
+        annotations=[stays, moves], shapes=[{"type": "line", "x0": 9.0, "x1": 9.0, "y0": 0, "y1": 1}]
+    )
+    figure.frames = [
+        {"layout": {"annotations": [stays, {**moves, "text": f"at {n} s"}], "shapes": []}} for n in (1, 2)
+    ]
+    shown = words(drawn(figure))
+    assert "stays" in shown
+    assert "at 1 s" not in shown
+    assert "8" not in shown  # the line that moves spans no axis

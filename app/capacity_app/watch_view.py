@@ -1,0 +1,110 @@
+"""Runs that are watched: a simulated minute with a lane for each request, and deployments that type side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from capacity.answers.records import Estimate
+from capacity.hardware import profile_names
+from capacity.report.display import time_and_interval
+from capacity.report.figures.gantt import ENGINE, gantt_chart
+from capacity.report.figures.runs import timeline_chart
+from capacity.report.subject import subject_of
+from capacity_app import components, parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.state import Inputs
+from capacity_app.typing_component import TYPED, TYPING_CSS, TYPING_HTML, TYPING_JS
+
+MOST_REQUESTS = 200
+MINUTE_S = 60.0
+MOST_TOKENS = 600  # that anybody watches
+NOTHING = "nothing"
+USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
+
+
+def recorded(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
+    """The run's first minute, every step recorded on request: requests over batch and KV cache, then the steps."""
+    st.subheader("Watch it run")
+    if replicas > 1:
+        st.caption("One engine alone can be watched: choose one replica.")
+        return
+    few, what = first_minute(options)
+    st.caption(f"{what}, every step of the engine. Drag over a chart to zoom; the slider moves through time.")
+    task = Task(
+        function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
+    )
+    found = parts.background("timeline", task, doing="Recording steps", button="Record the steps").value
+    if found is None:
+        return
+    answer, events = found
+    parts.chart(gantt_chart(answer, events))
+    steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
+    parts.chart(timeline_chart(steps, inputs.units))
+
+
+def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The question for the requests of a minute, or as many as a picture holds; and what that is, in words."""
+    if "trace" in options:
+        until_s = min(options["trace_until_s"], MINUTE_S)
+        return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
+    most = min(options["num_prompts"], MOST_REQUESTS)
+    if rate := options.get("request_rate"):
+        most = max(1, min(most, round(rate * MINUTE_S)))
+    return {**options, "num_prompts": most}, f"The first {most:,} requests"
+
+
+def beside(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
+    """The same question to another GPU, where nothing is pinned: whom to type beside."""
+    others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
+    usual = next((name for name in USUAL_BESIDE if name in others), others[0])
+    gpu = state.choice("Beside it", "typing_gpu", (NOTHING, *others), usual)
+    if gpu == NOTHING:
+        return None
+    task = Task(
+        function="capacity_app.tasks:estimated",
+        arguments={"model": inputs.model, "options": {**options, "gpu": gpu}, "cost": {}},
+    )
+    found = parts.background("typing_beside", task, doing=f"Asking {gpu}").value
+    return None if found is None else found[0]
+
+
+def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
+    """Deployments that type at their mean TTFT and TPOT, by their names."""
+    sides = [side for name, answer in answers.items() if (side := typed(name, answer, inputs)) is not None]
+    for name, answer in answers.items():
+        if answer.ttft_s is None or answer.tpot_s is None:
+            st.caption(plain(f"{name}: nothing to type: {answer.verdict or 'a single output token'}"))
+    if not sides:
+        return
+    st.caption(
+        "A user's screen at the predicted means: the wait until the first token, then token by token, in real time. "
+        "The text is a sample; a token is about three quarters of a word."
+    )
+    components.mount(
+        "typing",
+        html=TYPING_HTML,
+        css=TYPING_CSS,
+        js=TYPING_JS,
+        data={"sides": sides, "text": TYPED},
+        key="typing",
+    )
+
+
+def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
+    """What one side needs to type; None where there is no latency."""
+    if answer.ttft_s is None or answer.tpot_s is None:
+        return None
+    tokens = min(answer.output_len, MOST_TOKENS)
+    ttft, tpot = (time_and_interval(quantity, inputs.units)[0] for quantity in (answer.ttft_s, answer.tpot_s))
+    return {
+        "name": f"{name}: {subject_of(answer)}",
+        "summary": f"first token after {ttft}, then one every {tpot}",
+        "ttft_s": answer.ttft_s.value,
+        "tpot_s": answer.tpot_s.value,
+        "tokens": tokens,
+        "end_s": answer.ttft_s.value + (tokens - 1) * answer.tpot_s.value,
+    }

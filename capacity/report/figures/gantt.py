@@ -1,0 +1,268 @@
+"""A run watched: a lane for each request over the batch and the KV cache, with a playhead to move through time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
+from capacity.report.subject import subject_of
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Simulation
+
+PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # a colour of the palette each
+HEIGHTS = {
+    "queued": 0.35,
+    "prefill": 0.9,
+    "decode": 0.65,
+    "preempted": 0.35,
+}  # of a lane: told apart without colour
+MOST_LANES = 400
+FRAMES = 120  # places of the playhead
+ENGINE, REQUESTS = 1, 2  # process numbers in the trace
+PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
+SHARES = [0.62, 0.19, 0.19]  # of the height
+TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: a title, the slider, its words, all
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The engine at one instant, in s since the run began."""
+
+    time_s: float
+    running: int
+    waiting: int
+    kv_fraction: float
+
+    @property
+    def words(self) -> str:
+        """In a few words."""
+        return f"{self.time_s:,.1f} s: {self.running:,} run, {self.waiting:,} wait, KV {self.kv_fraction:.0%}"
+
+
+def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
+    """Each request's queue, prefill, decode and pauses above the batch, the queue and the KV cache in use.
+
+    `events` are those of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a line
+    through all panels, and says what stands there; Play moves it as fast as the run itself was. Of more than 400
+    requests the first.
+    """
+    from plotly.subplots import make_subplots
+
+    lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
+    order = sorted({int(event["tid"]) for event in lives}, key=_first_us(lives).__getitem__)
+    lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
+    moments = moments_of(answer, events)
+    figure = make_subplots(
+        rows=len(PANELS),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=0.06,
+        row_heights=SHARES,
+        subplot_titles=PANELS,
+    )
+    for phase in PHASES:
+        _lanes(
+            figure,
+            phase,
+            [event for event in lives if event["name"] == phase and int(event["tid"]) in lanes],
+            lanes,
+        )
+    _states(figure, moments)
+    layout(figure, x="", y="", height=720, barmode="overlay")
+    figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
+    figure.update_yaxes(autorange="reversed", row=1, col=1)
+    figure.update_yaxes(rangemode="tozero", row=2, col=1)
+    figure.update_yaxes(rangemode="tozero", tickformat=".0%", row=3, col=1)
+    _playhead(figure, moments)
+    return Chart(
+        name="requests_over_time",
+        title="Every request, from its arrival to its last token",
+        alt=_words(lanes, lives, moments),
+        figure=figure,
+        rows=tuple(_row(event) for event in lives if int(event["tid"]) in lanes),
+        subject=subject_of(answer),
+    )
+
+
+def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
+    """The engine at the end of each step: its rows, the requests that wait to run, or to run again, the KV cache."""
+    steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
+    used = [event["args"]["used"] for event in events if event["ph"] == "C"]  # at the end of each step
+    waits = [event for event in events if event["ph"] == "X" and event["name"] in ("queued", "preempted")]
+    begun = sorted(float(event["ts"]) for event in waits)
+    over = sorted(float(event["ts"] + event["dur"]) for event in waits)
+    blocks = max(1, answer.kv_capacity_blocks)
+    return [
+        Moment(
+            time_s=(end_us := step["ts"] + step["dur"]) / 1e6,
+            running=int(step["args"]["rows"]),
+            waiting=bisect_right(begun, end_us) - bisect_right(over, end_us),
+            kv_fraction=used_blocks / blocks,
+        )
+        for step, used_blocks in zip(steps, used, strict=True)
+    ]
+
+
+def _first_us(lives: Sequence[Event]) -> dict[int, float]:
+    first: dict[int, float] = {}
+    for event in lives:
+        request = int(event["tid"])
+        first[request] = min(first.get(request, event["ts"]), event["ts"])
+    return first
+
+
+def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:
+    hue = colour(PHASES[phase])
+    figure.add_bar(
+        name=phase,
+        orientation="h",
+        y=[lanes[int(event["tid"])] for event in chosen],
+        base=[event["ts"] / 1e6 for event in chosen],
+        x=[event["dur"] / 1e6 for event in chosen],
+        width=HEIGHTS[phase],
+        marker={"color": hue, "line": {"width": 0}},
+        customdata=[
+            (int(event["tid"]), event["args"]["prompt_tokens"], event["args"]["output_tokens"])
+            for event in chosen
+        ],
+        hovertemplate=f"request %{{customdata[0]}}, {phase} from %{{base:,.3f}} s for %{{x:,.3f}} s: "
+        "%{customdata[1]:,} tokens in, %{customdata[2]:,} out<extra></extra>",
+        row=1,
+        col=1,
+    )
+
+
+def _states(figure: Any, moments: Sequence[Moment]) -> None:
+    times = [moment.time_s for moment in moments]
+    series = (
+        (2, "in the step", [moment.running for moment in moments], colour(3), "solid"),
+        (2, "waiting", [moment.waiting for moment in moments], colour(1), "dash"),
+        (3, "KV cache in use", [moment.kv_fraction for moment in moments], colour(4), "solid"),
+    )
+    for row, name, values, hue, dash in series:
+        figure.add_scatter(
+            x=times,
+            y=values,
+            mode="lines",
+            name=name,
+            line={"color": hue, "dash": dash, "width": 1.8, "shape": "hv"},
+            row=row,
+            col=1,
+        )
+
+
+def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
+    """A line through all panels, a slider that moves it and says what stands there, and Play."""
+    if not moments:
+        return
+    end_s = moments[-1].time_s
+    shown = [_moment_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
+    titles = [note.to_plotly_json() for note in figure.layout.annotations]
+    figure.update_layout(shapes=[_line(0.0)], annotations=[*titles, _said(shown[0])], margin={"t": ABOVE})
+    figure.frames = [
+        {
+            "name": str(place),
+            "layout": {"shapes": [_line(moment.time_s)], "annotations": [*titles, _said(moment)]},
+        }
+        for place, moment in enumerate(shown)
+    ]
+    still = {"mode": "immediate", "transition": {"duration": 0}}
+    slider = {
+        "x": 0,
+        "len": 1,
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": TITLE, "t": 0},
+        "currentvalue": {"visible": False},
+        "font": {"color": "rgba(0,0,0,0)", "size": 1},  # what stands there is said above it
+        "ticklen": 0,
+        "minorticklen": 0,
+        "bordercolor": NEUTRAL,
+        "bgcolor": NEUTRAL,
+        "steps": [
+            {
+                "label": f"{moment.time_s:,.1f}",
+                "method": "animate",
+                "args": [[str(place)], {**still, "frame": {"duration": 0, "redraw": True}}],
+            }
+            for place, moment in enumerate(shown)
+        ],
+    }
+    play = {**still, "fromcurrent": True, "frame": {"duration": 1e3 * end_s / (FRAMES - 1), "redraw": True}}
+    pause = {**still, "frame": {"duration": 0, "redraw": False}}
+    buttons = {
+        "type": "buttons",
+        "direction": "left",
+        "showactive": False,
+        "bgcolor": "rgba(0,0,0,0)",
+        "bordercolor": NEUTRAL,
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": TITLE + SLIDER + WORDS, "t": 0},
+        "buttons": [
+            {"label": "Play", "method": "animate", "args": [None, play]},
+            {"label": "Pause", "method": "animate", "args": [[None], pause]},
+        ],
+    }
+    figure.update_layout(sliders=[slider], updatemenus=[buttons])
+
+
+def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
+    """As the last step left it that has ended at this instant; before the first, as that."""
+    place = bisect_right([moment.time_s for moment in moments], at_s) - 1
+    return replace(moments[max(place, 0)], time_s=at_s)
+
+
+def _line(at_s: float) -> Mapping[str, object]:
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": at_s,
+        "x1": at_s,
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": NEUTRAL, "width": 2},
+    }
+
+
+def _said(moment: Moment) -> Mapping[str, object]:
+    return {
+        "text": moment.words,
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": TITLE + SLIDER,
+        "showarrow": False,
+    }
+
+
+def _row(event: Event) -> dict[str, object]:
+    return {
+        "request": int(event["tid"]),
+        "phase": event["name"],
+        "from, s": event["ts"] / 1e6,
+        "lasts, s": event["dur"] / 1e6,
+        "tokens in": event["args"]["prompt_tokens"],
+        "tokens out": event["args"]["output_tokens"],
+    }
+
+
+def _words(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[Moment]) -> str:
+    paused = {int(event["tid"]) for event in lives if event["name"] == "preempted"}
+    peaks = [
+        f"at most {max((moment.running for moment in moments), default=0):,} in a step",
+        f"{max((moment.waiting for moment in moments), default=0):,} waiting",
+        f"KV cache at most {max((moment.kv_fraction for moment in moments), default=0.0):.0%}",
+    ]
+    return f"{len(lanes):,} requests, {len(paused):,} of them preempted; {listed(peaks)}."
