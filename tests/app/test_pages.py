@@ -31,6 +31,7 @@ def test_every_page_opens_and_says_what_its_pictures_show(dashboard: Open, page:
     assert not opened.at.exception
     assert opened.refusals == []
     assert all(picture.alt for picture in opened.pictures())
+    assert [metric.label for metric in opened.at.metric if not metric.proto.help] == []
 
 
 @pytest.mark.parametrize(
