@@ -1,7 +1,8 @@
 """Soak: mixed questions from several threads, and dashboard sessions, for as long as is wanted; memory must stay flat.
 
 `python benchmarks/soak.py MINUTES [THREADS] [SESSIONS]`, 30 8 50 for the long form. Ends with 1 where an answer differs
-from the same question's first, anything but an answer came, or memory grew by more than 5 % from the first third on.
+from the same question's first, anything but an answer came, or memory grew by more than 5 % after the first third.
+The dashboard's sessions come by its own protocol to a server of its own, and its memory counts too.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import gc
 import itertools
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import capacity
@@ -52,68 +58,112 @@ def asked(number: int) -> tuple[int, str]:
         return number % len(QUESTIONS), DOES_NOT_FIT
 
 
-def rss_bytes() -> int:
-    """Memory that this process holds now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def rss_bytes(process: int | str = "self") -> int:
+    """Memory that a process holds now."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Samples:
+    """Memory over the time: how much it grew from the first third on, by the middle of what was seen there."""
+
+    bytes_held: list[int] = field(default_factory=list)
+
+    def growth(self) -> float:
+        """Of the last third over the second."""
+        third = len(self.bytes_held) // 3
+        early, late = self.bytes_held[third : 2 * third], self.bytes_held[-third:]
+        return median(late) / median(early) - 1
 
 
 def soak(minutes: float, threads: int, sessions: int) -> int:
-    """The exit code; prints a line every tenth of the time."""
-    end = time.monotonic() + 60 * minutes
-    numbers, counts, wrong = itertools.count(), Counter[str](), list[str]()
+    """The exit code; prints a line every tenth of the time. Questions and sessions run side by side."""
+    end_s = time.monotonic() + 60 * minutes
+    wrong: list[str] = []
+    ours, servers = Samples(), Samples()
+    counts: Counter[str] = Counter()
     first: dict[int, int] = {}
-    period = len(QUESTIONS) * len(MODELS) * len(GPUS) * 97
-
-    def work() -> None:
-        while time.monotonic() < end and len(wrong) < 5:
-            number = next(numbers) % period
-            try:
-                _, text = asked(number)
-                if first.setdefault(number, hash(text)) != hash(text):
-                    wrong.append(f"question {number} has two answers")
-            except Exception as error:
-                wrong.append(f"question {number}: {type(error).__name__}: {error}")
-            counts["answers"] += 1
-
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    samples = []
-    for worker in workers:
-        worker.start()
-    for _ in range(10):
-        time.sleep(max(end - time.monotonic(), 0) if _ == 9 else 6 * minutes)
-        gc.collect()
-        samples.append(rss_bytes())
-        print(f"{counts['answers']:,} answers, {samples[-1] / 2**20:.1f} MiB", flush=True)
-    for worker in workers:
-        worker.join()
-    growth = samples[-1] / samples[3] - 1
-    print(
-        f"API: {counts['answers']:,} answers by {threads} threads, {growth:+.1%} of memory, {len(wrong)} wrong"
-    )
+    numbers = itertools.count()
+    workers = [
+        threading.Thread(target=_ask, args=(end_s, numbers, first, counts, wrong)) for _ in range(threads)
+    ]
+    with _dashboard(sessions, end_s, wrong) as server:
+        for worker in workers:
+            worker.start()
+        for tick in range(30):
+            time.sleep(max(end_s - time.monotonic(), 0) if tick == 29 else 2 * minutes)
+            gc.collect()
+            ours.bytes_held.append(rss_bytes())
+            if server is not None:
+                servers.bytes_held.append(rss_bytes(server))
+            if tick % 3 == 2:
+                held = [
+                    f"{samples.bytes_held[-1] / 2**20:.1f} MiB"
+                    for samples in (ours, servers)
+                    if samples.bytes_held
+                ]
+                print(f"{counts['answers']:,} answers, {', server '.join(held)}", flush=True)
+        for worker in workers:
+            worker.join()
+    print(f"API: {counts['answers']:,} answers by {threads} threads, {ours.growth():+.1%} of memory")
+    growth = [ours.growth()]
     if sessions:
-        growth = max(growth, dashboard(sessions, wrong))
-    print(*wrong, sep="\n")
-    return 1 if wrong or growth > MOST_GROWTH else 0
+        growth.append(servers.growth())
+        print(f"dashboard: {sessions} sessions at once, {servers.growth():+.1%} of its server's memory")
+    print(f"{len(wrong)} wrong", *wrong, sep="\n")
+    return 1 if wrong or max(growth) > MOST_GROWTH else 0
 
 
-def dashboard(sessions: int, wrong: list[str]) -> float:
-    """Sessions of the dashboard's first page, one after the other; the growth of memory after the first third."""
-    from capacity_app.launch import ENTRY
-    from streamlit.testing.v1 import AppTest
+def _ask(
+    end_s: float, numbers: Iterator[int], first: dict[int, int], counts: Counter[str], wrong: list[str]
+) -> None:
+    """One thread's questions, until the time is over."""
+    period = len(QUESTIONS) * len(MODELS) * len(GPUS) * 97
+    while time.monotonic() < end_s and len(wrong) < 5:
+        number = next(numbers) % period
+        try:
+            _, text = asked(number)
+            if first.setdefault(number, hash(text)) != hash(text):
+                wrong.append(f"question {number} has two answers")
+        except Exception as error:
+            wrong.append(f"question {number}: {type(error).__name__}: {error}")
+        counts["answers"] += 1
 
-    samples = []
-    for number in range(sessions):
-        page = AppTest.from_file(str(ENTRY), default_timeout=120)
-        page.query_params["gpu"] = GPUS[number % len(GPUS)]
-        page.run()
-        if page.exception or not page.metric:
-            wrong.append(f"session {number}: {page.exception}")
-        del page
-        gc.collect()
-        samples.append(rss_bytes())
-    growth = samples[-1] / samples[sessions // 3] - 1
-    print(f"dashboard: {sessions} sessions, {samples[-1] / 2**20:.1f} MiB, {growth:+.1%} of memory")
-    return growth
+
+@contextmanager
+def _dashboard(sessions: int, end_s: float, wrong: list[str]) -> Iterator[int | None]:
+    """A dashboard with so many visitors: its server's process; None without visitors."""
+    if not sessions:
+        yield None
+        return
+    from capacity_app.screenshots import dashboard_server
+
+    with tempfile.TemporaryDirectory() as folder, dashboard_server(Path(folder, "log.txt")) as address:
+        program = [
+            sys.executable,
+            str(Path(__file__).with_name("dashboard_sessions.py")),
+            address,
+            str(sessions),
+        ]
+        seconds = str(end_s - time.monotonic())
+        with subprocess.Popen([*program, seconds], stdout=subprocess.PIPE, text=True) as visitors:
+            yield _listens_at(int(address.rpartition(":")[2]))
+            said = visitors.communicate()[0]
+        print(said.strip())
+        if visitors.returncode or "wrong=[]" not in said:
+            wrong.append(f"a visitor: {said[-2000:]}")
+        log = Path(folder, "log.txt").read_text(encoding="utf-8", errors="replace")
+        if "Traceback" in log:
+            wrong.append(f"the server's log: {log[-2000:]}")
+
+
+def _listens_at(port: int) -> int:
+    """The process whose command line names the port."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"--server.port={port}".encode() in entry.read_bytes().split(b"\0"):
+                return int(entry.parent.name)
+    raise RuntimeError(f"nobody listens at {port}")
 
 
 if __name__ == "__main__":

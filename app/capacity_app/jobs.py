@@ -1,31 +1,32 @@
 """Work off the main script: bounded, with progress, cancelled for good, and kept by its specification.
 
-Each slot has a thread and a worker process (`capacity_app.worker`). A job that is cancelled has its process killed;
-the next job of the slot starts another. Results of finished jobs are kept, the least recently asked for go first.
+Each slot (`capacity_app.slots`) has a thread and a worker process. Sessions take turns: each has a queue of its own,
+and of those that wait, the one with the least at work comes first, then the one that has used the least. A session
+that is gone has its jobs cancelled. Results of finished jobs are kept, the least recently asked for go first.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import queue
-import signal
-import subprocess
-import sys
 import threading
-from collections import OrderedDict, deque
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
+from capacity_app.sessions import connected
+from capacity_app.slots import Slot
 
-SLOTS = max(1, min(2, os.cpu_count() or 1))
+SLOTS = 8  # processes are only started for jobs
+READY = 2  # processes that wait for a job
 KEPT = 48
-QUEUED = 32
+WAITING = 64  # jobs, of all sessions together
+WATCH_S = 0.5
+NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -63,15 +64,16 @@ def _canonical(value: Any) -> str:
 class Job:
     """A task under way. `progress` holds the arguments of the latest report; `value` what came of it."""
 
-    def __init__(self, task: Task, key: str) -> None:
+    def __init__(self, task: Task, key: str, owner: str = "") -> None:
         self.task = task
         self.key = key
+        self.owner = owner
+        self.followers: Counter[str] = Counter({owner: 1})
         self.status: Status = "waiting"
         self.progress: tuple[Any, ...] | None = None
         self.value: Any = None
         self.error: CapacityError | None = None
         self.crash: str | None = None
-        self.watchers = 0
         self.ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -102,34 +104,79 @@ class Job:
                 self.status = status
                 self.ended.set()
 
+    def refuse(self, reason: str) -> None:
+        """End it with an InvalidInput."""
+        with self._lock:
+            if not self.finished:
+                self.error = InvalidInput(reason)
+                self.status = "failed"
+                self.ended.set()
+
+    def take(self, kind: str, content: Any) -> None:
+        """What a worker has sent."""
+        if kind == "progress":
+            self.progress = content
+        elif kind == "done":
+            self.value = content
+            self.end("done")
+        elif kind == "refused":
+            self.error = content
+            self.end("failed")
+        else:
+            self.crashed(content)
+
+    def crashed(self, how: str) -> None:
+        """End it as what may be tried again."""
+        with self._lock:
+            if not self.finished:
+                self.crash = how
+                self.status = "failed"
+                self.ended.set()
+
 
 class Runner:
-    """A few workers, a short queue, and what they found."""
+    """Workers, a queue for each session, and what they found. `alive` tells whether a session still has its tab."""
 
-    def __init__(self, slots: int = SLOTS, *, kept: int = KEPT, queued: int = QUEUED) -> None:
+    def __init__(
+        self,
+        slots: int = SLOTS,
+        *,
+        kept: int = KEPT,
+        waiting: int = WAITING,
+        quota: Quota = QUOTA,
+        alive: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._kept = kept
-        self._queued = queued
-        self._lock = threading.Lock()
-        self._waiting: deque[Job] = deque()
-        self._slots = [_Slot(self._freed) for _ in range(slots)]
+        self._most_waiting = waiting
+        self._quota = quota
+        self._alive = alive
+        self._lock = threading.RLock()
+        self._waiting: list[Job] = []
+        self._slots = [Slot(self._freed, quota) for _ in range(slots)]
         self._idle = list(self._slots)
+        self._used: dict[str, Used] = {}
+        self._gone_since: dict[str, float] = {}
+        threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def warm(self) -> None:
         """Start one worker before it is needed."""
         self._slots[-1].start()
 
-    def submit(self, task: Task) -> Job:
-        """The job of this task, known or new. Raises InvalidInput where too many wait."""
+    def submit(self, task: Task, session: str = "") -> Job:
+        """The job of this task, known or new, which the session now follows.
+
+        Raises InvalidInput where too many wait, and for a session that has used up what it may.
+        """
         key = task.key
         with self._lock:
             known = self._jobs.get(key)
             if known is not None and known.status != "cancelled" and known.crash is None:
                 self._jobs.move_to_end(key)
+                known.followers[session] += 1
                 return known
-            if len(self._waiting) >= self._queued:
-                raise InvalidInput(f"{self._queued} computations wait already: try again in a moment")
-            job = self._jobs[key] = Job(task, key)
+            self._check(session)
+            job = self._jobs[key] = Job(task, key, session)
             self._jobs.move_to_end(key)
             self._waiting.append(job)
             self._forget()
@@ -141,6 +188,14 @@ class Runner:
         with self._lock:
             job = self._jobs.get(task.key)
             return job if job is not None and job.status in ("done", "failed") and job.crash is None else None
+
+    def leave(self, job: Job, session: str = "") -> None:
+        """The session follows it no more, at one of its places; what nobody follows is cancelled."""
+        with self._lock:
+            job.followers -= Counter({session: 1})
+            wanted = job.followers.total() > 0
+        if not wanted and not job.finished:
+            self.cancel(job)
 
     def cancel(self, job: Job) -> None:
         """Stop a job for good: one that runs loses its process."""
@@ -162,15 +217,48 @@ class Runner:
         for slot in self._slots:
             slot.kill()
 
+    def _check(self, session: str) -> None:
+        quota = self._quota
+        of_session = sum(job.owner == session for job in self._waiting)
+        if of_session >= quota.session_waiting or len(self._waiting) >= self._most_waiting:
+            raise InvalidInput(f"{len(self._waiting)} computations wait already: try again in a moment")
+        used_s = self._used_of(session).seconds()
+        if used_s > quota.session_cpu_s:
+            raise InvalidInput(
+                f"this session has used {used_s:,.0f} s of computing within {quota.window_s / 60:,.0f} minutes, of "
+                f"{quota.session_cpu_s:,.0f} s: try again later, or run the command in a terminal"
+            )
+
+    def _used_of(self, session: str) -> Used:
+        return self._used.setdefault(session, Used(self._quota.window_s))
+
     def _dispatch(self) -> None:
         """Give waiting jobs to idle slots, the one that worked last first: its process is there already."""
-        while self._waiting and self._idle:
-            self._idle.pop().jobs.put(self._waiting.popleft())
+        while self._idle and (job := self._next()) is not None:
+            self._waiting.remove(job)
+            slot = max(reversed(self._idle), key=lambda each: each.group > 0)
+            self._idle.remove(slot)
+            slot.give(job)
 
-    def _freed(self, slot: _Slot) -> None:
+    def _next(self) -> Job | None:
+        """Whose turn it is. Who has a job at work gets no second one where that would be the last slot."""
+        running = Counter(slot.job.owner for slot in self._slots if slot.job is not None)
+        most = self._quota.session_running if len(self._idle) > 1 else 1
+        ready = [job for job in self._waiting if running[job.owner] < most]
+        return min(
+            ready, key=lambda job: (running[job.owner], self._used_of(job.owner).seconds()), default=None
+        )
+
+    def _freed(self, slot: Slot, owner: str, cpu_s: float) -> None:
         with self._lock:
+            self._used_of(owner).add(cpu_s)
             self._idle.append(slot)
             self._dispatch()
+            ready = sum(each.group > 0 for each in self._idle)
+        if ready > READY:
+            slot.kill_idle()
+        elif ready < READY and not slot.group:
+            slot.start()
 
     def _forget(self) -> None:
         """Let go of the oldest results."""
@@ -178,92 +266,55 @@ class Runner:
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
 
+    # what is held against its limits, twice a second
 
-class _Slot:
-    """One thread and its process."""
-
-    def __init__(self, freed: Callable[[_Slot], None]) -> None:
-        self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._freed = freed
-        self._job: Job | None = None
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
-        threading.Thread(target=self._serve, daemon=True, name="capacity-job").start()
-
-    def start(self) -> None:
-        """Have a process ready."""
-        with self._lock:
-            self._worker()
-
-    def abandon(self, job: Job) -> None:
-        """Kill the process if it works on this job."""
-        with self._lock:
-            if self._job is job:
-                self._kill()
-
-    def kill(self) -> None:
-        """Kill the process."""
-        with self._lock:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its own session: the processes that it started too
-            self._process.wait()
-        self._process = None
-
-    def _serve(self) -> None:
+    def _watch(self) -> None:
         while True:
-            job = self.jobs.get()
-            with self._lock:
-                pipe = self._worker() if job.begin() else None
-                self._job = job
-            try:
-                if pipe is not None:
-                    pipe.send((job.task.function, dict(job.task.arguments), job.task.reports))
-                while not job.finished and pipe is not None:
-                    _take(job, *pipe.recv())
-            except (EOFError, OSError):
-                self.kill()  # what is left of it: the next job gets a new one
-                job.crash = "its process ended"
-                job.end("failed")
-            if job.status == "cancelled" and pipe is not None:
-                self.kill()  # its answer may be in the pipe still, and is none of the next job
-            with self._lock:
-                self._job = None
-            self._freed(self)
+            time.sleep(WATCH_S)
+            self._weigh()
+            self._leave_for_the_gone()
+            self._prepare()
 
-    def _worker(self) -> Connection:
-        if self._process is None or self._process.poll() is not None or self._pipe is None:
-            ours, theirs = Pipe()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "capacity_app.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            theirs.close()
-            self._pipe = ours
-        return self._pipe
+    def _prepare(self) -> None:
+        """Have a process ready for whoever comes while others work."""
+        with self._lock:
+            busy = len(self._idle) < len(self._slots)
+            spare = self._idle[-1] if busy and self._idle and not any(s.group for s in self._idle) else None
+        if spare is not None:
+            spare.start()
 
+    def _weigh(self) -> None:
+        """End what takes too much; let others pass what takes long."""
+        working = {slot.group: slot for slot in self._slots if slot.job is not None and slot.group}
+        for group, usage in usage_of(set(working)).items() if working else ():
+            slot = working[group]
+            job, cpu_s = slot.measured(group, usage)
+            if job is None:
+                continue
+            reason = self._quota.exceeded(cpu_s, usage.held_bytes)
+            if reason is not None:
+                job.refuse(reason)
+                slot.abandon(job)
+            elif cpu_s > self._quota.heavy_after_s and not slot.worn:
+                slot.worn = True
+                give_way(group, NICE_WHEN_HEAVY)
 
-def _take(job: Job, kind: str, content: Any) -> None:
-    """What a worker has sent."""
-    if kind == "progress":
-        job.progress = content
-    elif kind == "done":
-        job.value = content
-        job.end("done")
-    elif kind == "refused":
-        job.error = content
-        job.end("failed")
-    else:
-        job.crash = content
-        job.end("failed")
+    def _leave_for_the_gone(self) -> None:
+        with self._lock:
+            jobs = [job for job in self._jobs.values() if not job.finished]
+            sessions = {session for job in jobs for session in job.followers}
+            self._used = {session: used for session, used in self._used.items() if used.seconds() > 0}
+        now_s = time.monotonic()
+        gone = {session for session in sessions if not self._alive(session)}
+        self._gone_since = {session: self._gone_since.get(session, now_s) for session in gone}
+        for session, since_s in self._gone_since.items():
+            if now_s - since_s >= self._quota.grace_s:
+                for job in jobs:
+                    while job.followers[session] > 0:
+                        self.leave(job, session)
 
 
 @cache
 def runner() -> Runner:
     """The one runner of this server."""
-    return Runner()
+    return Runner(alive=connected)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import importlib.util
 import ipaddress
+import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
+import webbrowser
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from capacity.base.errors import InvalidInput
+from capacity_app.guard import HEALTH, LOOPBACK, PASSWORD, names_of
 
-ENTRY = Path(__file__).parent / "entry" / "dashboard.py"
+ENTRY = Path(__file__).parent / "entry" / "server.py"
+SHORTEST_PASSWORD = 8
+START_S = 60.0
 THEMES = ("auto", "light", "dark")
 
 # the same stand in app/.streamlit/config.toml, for `streamlit run app/dashboard.py`; a test holds them equal
-OPTIONS: dict[str, dict[str, str | int | bool]] = {
+Section = dict[str, str | int | bool | list[str]]
+OPTIONS: dict[str, Section] = {
     "server": {
         "address": "127.0.0.1",
+        "allowedHosts": list(LOOPBACK),
         "enableXsrfProtection": True,
         "enableCORS": True,
         "maxUploadSize": 50,
@@ -26,6 +39,7 @@ OPTIONS: dict[str, dict[str, str | int | bool]] = {
         "showEmailPrompt": False,
     },
     "browser": {"gatherUsageStats": False},
+    "logger": {"level": "warning", "hideWelcomeMessage": True},
     "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
     "theme": {"paddingTop": "4rem"},
     "theme.sidebar": {"paddingTop": "0.5rem"},
@@ -33,41 +47,67 @@ OPTIONS: dict[str, dict[str, str | int | bool]] = {
 COLOURS = {"light": {"primaryColor": "#0072B2"}, "dark": {"primaryColor": "#56B4E9"}}
 
 
-def serve(*, port: int, host: str, theme: str, browser: bool) -> int:
+def serve(
+    *,
+    port: int,
+    host: str,
+    theme: str,
+    browser: bool,
+    password: str | None = None,
+    allow_hosts: Collection[str] = (),
+) -> int:
     """Run the dashboard until it is interrupted; its exit code. Raises InvalidInput."""
-    command = server_command(port=port, host=host, theme=theme, browser=browser)
-    if not _is_loopback(host):
-        print(
-            f"{host}: whoever reaches this address can use the dashboard; it asks for no password",
-            file=sys.stderr,
-        )
-    with subprocess.Popen(command) as process:
+    command = server_command(port=port, host=host, theme=theme, allow_hosts=allow_hosts)
+    check_password(host, password)
+    environment = {key: value for key, value in os.environ.items() if key != PASSWORD}
+    if password is not None:
+        environment[PASSWORD] = password
+    address = f"http://{_display_name(host)}:{port}"
+    with subprocess.Popen(command, env=environment) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        threading.Thread(target=_announce, args=(address, process, browser), daemon=True).start()
         try:
-            return process.wait()
+            code = process.wait()
         except KeyboardInterrupt:
             process.terminate()
             process.wait()
             return 130
+    return 0 if code == -signal.SIGTERM else code
 
 
-def server_command(*, port: int, host: str, theme: str = "auto", browser: bool = True) -> list[str]:
+def check_password(host: str, password: str | None) -> None:
+    """Raises InvalidInput where other machines can reach an address without a password, or one that is guessed."""
+    if password is not None and len(password) < SHORTEST_PASSWORD:
+        raise InvalidInput(
+            f"--password has {len(password)} characters: must have at least {SHORTEST_PASSWORD}, "
+            "because whoever reaches the address may guess"
+        )
+    if password is None and not _is_loopback(host):
+        raise InvalidInput(
+            f"--host {host} lets other machines in, and there is no password: set {PASSWORD} or --password; or stay "
+            "on 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
+        )
+
+
+def server_command(
+    *, port: int, host: str, theme: str = "auto", allow_hosts: Collection[str] = ()
+) -> list[str]:
     """The words of streamlit's command. Raises InvalidInput without streamlit, and for no theme of that name."""
     if theme not in THEMES:
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
         raise InvalidInput("the dashboard needs streamlit: pip install 'llm-capacity[dashboard]'")
-    _check_address(host)
+    _addresses(host)
+    names = list(names_of(host, allow_hosts))
+    server: Section = {"address": host, "port": port, "headless": True, "allowedHosts": names}
+    sections: dict[str, Section] = {**OPTIONS, "server": {**OPTIONS["server"], **server}}
     options = [
-        f"--{section}.{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for section, values in OPTIONS.items()
+        f"--{section}.{name}={str(each).lower() if isinstance(each, bool) else each}"
+        for section, values in sections.items()
         for name, value in values.items()
-        if name != "address"
+        for each in (value if isinstance(value, list) else [value])
     ]
-    options += [f"--server.address={host}", f"--server.port={port}"]
     options += _theme_options(theme)
-    if not browser:
-        options.append("--server.headless=true")
     return [sys.executable, "-m", "capacity_app.streamlit_process", "run", str(ENTRY), *options]
 
 
@@ -78,20 +118,50 @@ def _theme_options(theme: str) -> list[str]:
     return [f"--theme.base={theme}", *(f"--theme.{k}={v}" for k, v in COLOURS[theme].items())]
 
 
-def _check_address(host: str) -> None:
-    """Raises InvalidInput for a host that is no address of this machine."""
+def _addresses(host: str) -> list[str]:
+    """The addresses that `host` says. Raises InvalidInput where none is this machine's."""
     try:
-        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as found:
-            found.bind(address)
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []
     except (OSError, ValueError):  # names of labels that are too long are no Unicode, says Python
+        found = []
+    if not any(_can_listen(family, address) for family, *_, address in found):
         raise InvalidInput(
             f"--host is {host!r}, no address of this machine: 127.0.0.1 is for you alone, 0.0.0.0 for all"
-        ) from None
+        )
+    return [str(address[0]) for *_, address in found]
+
+
+def _can_listen(family: int, address: Any) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in _addresses(host))
+
+
+def _display_name(host: str) -> str:
+    """What a browser of this machine calls it."""
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).is_unspecified:
+            return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
+    """Say where it is, and open it there, once it answers."""
+    until_s = time.monotonic() + START_S
+    while time.monotonic() < until_s and process.poll() is None:
+        try:
+            urllib.request.urlopen(address + HEALTH, timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+            continue
+        print(f"the dashboard is at {address} (Ctrl-C ends it)", flush=True)
+        if browser:
+            webbrowser.open(address)
+        return

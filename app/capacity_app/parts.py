@@ -19,6 +19,7 @@ from capacity_app.boundary import boundary, in_words, plain
 from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
+from capacity_app.sessions import current
 
 REFRESH_S = 0.25
 
@@ -239,19 +240,15 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     _leave(job)
     kept.pop("stopped", None)
     if job_of_task is None:
-        job_of_task = runner().submit(task)
-        job_of_task.watchers += 1
+        job_of_task = runner().submit(task, current())
     kept["job"] = job_of_task
     return job_of_task
 
 
 def _leave(job: Job | None) -> None:
     """Cancel what nobody waits for any more."""
-    if job is None or job.finished:
-        return
-    job.watchers -= 1
-    if job.watchers <= 0:
-        runner().cancel(job)
+    if job is not None and not job.finished:
+        runner().leave(job, current())
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:

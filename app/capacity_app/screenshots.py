@@ -76,7 +76,7 @@ def dashboard_server(log: Path | None = None) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = server_command(port=port, host="127.0.0.1", browser=False)
+    command = server_command(port=port, host="127.0.0.1")
     with (
         (log or Path(os.devnull)).open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,

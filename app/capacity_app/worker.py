@@ -11,11 +11,13 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from capacity.base.errors import CapacityError
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.processes import end_with_parent
+from capacity_app.quotas import Quota, hold_to
 
 ALLOWED = ("capacity", "capacity_app", "capacity_validate")
 REPORT_INTERVAL_S = 0.1
+NICENESS = 5  # pages are drawn first
 WARM = (
     "capacity.answers.explain",
     "capacity.answers.simulate",
@@ -23,22 +25,26 @@ WARM = (
 )
 
 
-def main(descriptor: int) -> None:
-    """Serve the pipe of this descriptor."""
+def main(descriptor: int, most_bytes: int) -> None:
+    """Serve the pipe of this descriptor, with no more memory than this."""
     os.dup2(2, 1)  # nothing that is printed may end up elsewhere
+    hold_to(most_bytes)
     end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # with all that it has started
     for module in WARM:
         importlib.import_module(module)
+    os.nice(NICENESS)
     with Connection(descriptor) as pipe:
         while True:
             try:
                 function, arguments, reports = pipe.recv()
-                pipe.send(_answer(pipe, function, arguments, reports=reports))
+                pipe.send(_answer(pipe, function, arguments, reports, most_bytes))
             except (EOFError, BrokenPipeError):
                 return
 
 
-def _answer(pipe: Connection, function: str, arguments: dict[str, Any], *, reports: bool) -> tuple[str, Any]:
+def _answer(
+    pipe: Connection, function: str, arguments: dict[str, Any], reports: bool, most_bytes: int
+) -> tuple[str, Any]:
     module, _, name = function.partition(":")
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
@@ -48,6 +54,8 @@ def _answer(pipe: Connection, function: str, arguments: dict[str, Any], *, repor
         return "done", getattr(importlib.import_module(module), name)(**arguments)
     except CapacityError as error:
         return "refused", error
+    except MemoryError:
+        return "refused", InvalidInput(Quota(job_bytes=most_bytes).too_large())
     except Exception:
         return "crashed", traceback.format_exc()
 
@@ -67,4 +75,4 @@ class _Reports:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -112,7 +112,8 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
-        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=filled_notes(traffic))
+        notes = (*filled_notes(traffic), *resolved.split_notes(lengths.input_len, traffic.batch_size))
+        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
     from capacity.answers.served import served  # loads the simulator
 
     load = served(resolved, traffic, slots)
@@ -121,7 +122,11 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
         requests=requests,
         served=load,
-        warnings=(*filled_notes(traffic), *_load_notes(resolved, traffic, slots, load)),
+        warnings=(
+            *filled_notes(traffic),
+            *_load_notes(resolved, traffic, slots, load),
+            *resolved.split_notes(lengths.input_len),
+        ),
     )
 
 

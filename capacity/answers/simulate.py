@@ -254,6 +254,7 @@ def _described(
             *resolved.memory.warnings,
             *requests.notices,
             *resolved.step_model.notes,
+            *resolved.split_notes(requests.mean_prompt_tokens),
             *drafting_notes(resolved),
         ),
     )

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unicodedata import category
 
 UNSHOWN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and line break
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # directions, line ends, halves of characters
 )
 COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+NO_CHARACTERS = {"Cn", "Co"}  # not assigned, or for private use
 LONGEST = 900  # characters of a message: more is somebody's text, of which the ends are enough
 DEEPEST = 200  # lists in lists; what parsers let through is less
 
 
 def printable(text: str, *, colours: bool = False) -> str:
     r"""Text with `\x1b` in place of an escape, and so for all that is not shown; `colours` may stay."""
-    if not UNSHOWN.search(text):
+    if text.isprintable() or not (UNSHOWN.search(text) or _unknown(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
-    return "".join(part if place % 2 else UNSHOWN.sub(_escaped, part) for place, part in enumerate(parts))
+    return "".join(part if place % 2 else _all_shown(part) for place, part in enumerate(parts))
+
+
+def _unknown(text: str) -> bool:
+    """Whether there is a character in it that is none, or that only its sender knows."""
+    return any(
+        category(c) in NO_CHARACTERS for line in text.splitlines() if not line.isprintable() for c in line
+    )
+
+
+def _all_shown(text: str) -> str:
+    shown = UNSHOWN.sub(_escaped, text)
+    if not _unknown(shown):
+        return shown
+    return "".join(_escape(c) if category(c) in NO_CHARACTERS else c for c in shown)
 
 
 def one_line(text: str) -> str:
@@ -50,4 +66,8 @@ def printable_values(value: Any, depth: int = 0) -> Any:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+    return _escape(match[0])
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -85,6 +85,7 @@ def cost(
             *cautions_of(price),
             *resolved.notes,
             *filled_notes(traffic),
+            *resolved.split_notes(lengths[0]),
             *(() if run is None else run.warnings),
             *_cautions(price, billing),
             *api_notes,

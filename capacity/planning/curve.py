@@ -229,7 +229,13 @@ def draw_curve(
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,
         day=day,
-        warnings=(*notes, *cautions_of(price), *resolved.notes, *workloads[0].notices),
+        warnings=(
+            *notes,
+            *cautions_of(price),
+            *resolved.notes,
+            *resolved.split_notes(workloads[0].mean_prompt_tokens),
+            *workloads[0].notices,
+        ),
     )
 
 

@@ -210,7 +210,17 @@ def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
         first_outcome=outcomes[0],
         second_outcome=outcomes[1],
         cost_change=change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
-        warnings=tuple(dict.fromkeys((*first.resolved.notes, *second.resolved.notes, *workload.notices))),
+        warnings=tuple(
+            dict.fromkeys(
+                (
+                    *first.resolved.notes,
+                    *second.resolved.notes,
+                    *first.resolved.split_notes(workload.mean_prompt_tokens),
+                    *second.resolved.split_notes(workload.mean_prompt_tokens),
+                    *workload.notices,
+                )
+            )
+        ),
     )
 
 

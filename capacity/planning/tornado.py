@@ -144,7 +144,11 @@ def tornado_of(
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
         not_varied=tuple(left_out),
-        warnings=(*resolved.notes, *workload.notices),
+        warnings=(
+            *resolved.notes,
+            *resolved.split_notes(workload.mean_prompt_tokens),
+            *workload.notices,
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
@@ -28,9 +29,12 @@ from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
 from capacity.pool.supported import check_formats, check_runs, served_in
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
-from capacity.step.closed_form import EngineLimits
+from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
+from capacity.step.split import longer_when_split, over_fewer
+
+FIRST_STEPS = 16  # of a prefill: the others are as long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,19 @@ class ResolvedPool(PoolSettings):
     def step_model(self) -> StepModel:
         """What each step costs."""
         return StepModel(self.step_setting)
+
+    @cached_property
+    def _step_model_over_fewer(self) -> StepModel | None:
+        return over_fewer(self.step_setting)
+
+    def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
+        """What to tell of a prefill of such prompts that tensor parallelism makes longer; nothing where it does not."""
+        less = self._step_model_over_fewer
+        if less is None or prompt_tokens < 1:
+            return ()
+        steps = tuple(islice(prefill_steps(prompts, max(round(prompt_tokens), 1), self.limits), FIRST_STEPS))
+        note = longer_when_split(self.step_model, self.pool.tensor_parallel_size, less, steps)
+        return () if note is None else (note,)
 
     @property
     def limits(self) -> EngineLimits:

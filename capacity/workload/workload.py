@@ -186,6 +186,11 @@ class Workload:
         return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) > 1 and self.span_s > 0 else None
 
     @property
+    def mean_prompt_tokens(self) -> float:
+        """Tokens of a prompt, over all requests."""
+        return float(self.prompt_tokens.mean())
+
+    @property
     def is_closed_loop(self) -> bool:
         """Whether any request waits for another's completion rather than for the clock alone."""
         return self.concurrency is not None or (

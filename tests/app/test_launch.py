@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from capacity_app.launch import COLOURS, ENTRY, OPTIONS, server_command
+from capacity_app.guard import ANY_ADDRESS, PASSWORD, names_of
+from capacity_app.launch import COLOURS, ENTRY, OPTIONS, check_password, server_command
 from capacity_app.pages import PAGES
 from capacity_app.presets import PRESETS
 
@@ -56,6 +59,8 @@ def test_it_is_safe_by_default() -> None:
         "--server.enableXsrfProtection=true",
         "--server.enableCORS=true",
         "--server.maxUploadSize=50",
+        "--server.allowedHosts=127.0.0.1",
+        "--server.headless=true",
         "--browser.gatherUsageStats=false",
         "--client.showErrorDetails=none",
     ):
@@ -89,7 +94,63 @@ def test_every_page_and_example_is_there() -> None:
     assert {preset.page for preset in PRESETS} <= set(names)
 
 
-@pytest.mark.parametrize("host", ["nowhere.invalid", "x" * 300, "{", "\x1b[31m", "203.0.113.7"])
+@pytest.mark.parametrize(
+    "host", ["", "unix:///x", "nowhere.invalid", "x" * 300, "{", "\x1b[31m", "203.0.113.7"]
+)
 def test_a_host_that_is_no_address_of_this_machine_is_refused(host: str) -> None:
     with pytest.raises(InvalidInput, match="no address of this machine"):
         server_command(port=8501, host=host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_other_machines_need_a_password(
+    host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(PASSWORD, raising=False)
+    assert run(monkeypatch, "--host", host) == 2
+    said = capsys.readouterr().err
+    assert f"--host {host} lets other machines in, and there is no password" in said
+    assert "Traceback" not in said
+    assert run(monkeypatch, "--host", host, "--password", "short") == 2
+    assert "--password has 5 characters" in capsys.readouterr().err
+
+
+def test_this_machine_needs_none_and_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("127.0.0.1", "localhost", "127.1"):
+        check_password(host, None)
+    check_password("0.0.0.0", "long enough")
+    began: list[dict[str, str]] = []
+
+    class Started(Exception):
+        pass
+
+    def started(_: object, env: dict[str, str]) -> None:
+        began.append(env)
+        raise Started
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setenv(PASSWORD, "of the environment")
+    for words in ((), ("--password", "of the line")):
+        monkeypatch.setattr(sys, "argv", ["capacity", "dashboard", *words])
+        with pytest.raises(Started):
+            main()
+    assert [env[PASSWORD] for env in began] == ["of the environment", "of the line"]
+
+
+@pytest.mark.parametrize(
+    ("host", "others", "named"),
+    [
+        ("127.0.0.1", (), {"localhost", "127.0.0.1", "::1"}),
+        (
+            "192.0.2.7",
+            ("Plan.Example.com",),
+            {"localhost", "127.0.0.1", "::1", "192.0.2.7", "plan.example.com"},
+        ),
+    ],
+)
+def test_the_names_it_goes_by(host: str, others: tuple[str, ...], named: set[str]) -> None:
+    assert set(names_of(host, others)) == named
+
+
+def test_on_every_address_it_goes_by_any_and_by_the_machines_name() -> None:
+    assert {ANY_ADDRESS, socket.gethostname().lower(), "localhost"} <= set(names_of("0.0.0.0"))

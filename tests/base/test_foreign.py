@@ -14,6 +14,9 @@ def test_what_is_shown_of_what_is_not() -> None:
     assert printable("Qwen3-8B ü 模型\n\t") == "Qwen3-8B ü 模型\n\t"
     assert printable("x\x1b]0;pwn\x07\u202e\ud800") == "x\\x1b]0;pwn\\x07\\u202e\\ud800"
     assert printable("\x1b[31mred\x1b[0m\x1b]0;t", colours=True) == "\x1b[31mred\x1b[0m\\x1b]0;t"
+    assert (
+        printable("a\U000a38e3b\ue000\xa0c") == "a\\U000a38e3b\\ue000\xa0c"
+    )  # no characters that anybody knows
     assert brief("x" * 5000) == f"{'x' * 675} ... {'x' * 180}"
     assert one_line("a\nb\x1b") == "a b\\x1b"
 

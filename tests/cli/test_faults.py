@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from sweep_files import HEAD
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
 
+TAB = Path(__file__).parents[2] / "benchmarks" / "dashboard_sessions.py"
 SMALL = "llama-3.2-1b --gpu h100 --isl 64 --osl 8"
 SWEEP = HEAD + (
     'question = "simulate"\n[fixed]\nmodel = "llama-3.2-1b"\ngpu = "h100"\ninput_len = 200\noutput_len = 100\n'
@@ -127,6 +131,70 @@ def test_a_signal_ends_all_of_it(verb: str, name: str, folder: Path) -> None:
     if verb == "sweep" and (folder / "store.sqlite").exists():
         with sqlite3.connect(folder / "store.sqlite") as store:
             assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def descendants(ancestor: int) -> set[int]:
+    """All processes that it has started, and those have, in whatever session."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, more = {ancestor}, True
+    while more:
+        more = bool(
+            found < (found := found | {child for child, parent in parents.items() if parent in found})
+        )
+    return found - {ancestor}
+
+
+@contextmanager
+def a_dashboards_job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
+    """A dashboard at work for a tab: its process and all others that it has started."""
+    pytest.importorskip("streamlit")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dashboard = began(f"dashboard --no-browser --port {port}", folder)
+    assert dashboard.stdout is not None
+    address = dashboard.stdout.readline().split()[4]
+    query = "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000"  # on the readable engine: a minute
+    tab = [sys.executable, str(TAB), "hold", address, "simulate", query]
+    with subprocess.Popen(tab, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == "at work\n"
+            yield dashboard, descendants(dashboard.pid)
+        finally:
+            for process in (watching, dashboard):
+                process.kill()
+            dashboard.communicate()
+
+
+def _command(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no list of processes here")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "SIGKILL" else pytest.mark.slow) for name in SIGNALS]
+)
+def test_a_dashboard_leaves_no_worker(name: str, folder: Path) -> None:
+    with a_dashboards_job(folder) as (dashboard, others):
+        assert len(others) >= 2  # the server, and who works for the tab
+        dashboard.send_signal(getattr(signal, name))
+        said, complained = dashboard.communicate(timeout=60)
+        ends_s = time.monotonic() + 5.0
+        while any(map(_command, others)) and time.monotonic() < ends_s:
+            time.sleep(0.05)
+        left = [command for each in others if (command := _command(each))]
+        assert left == []
+        assert clean(complained), complained
+        assert "Traceback" not in said
 
 
 def _small_files() -> None:

@@ -17,20 +17,26 @@ from capacity.workload import Workload
 STUDENT = 2.86  # 99 % of 20 batch means
 
 
-def waits(load: float, servers: int, count: int, engine_loop: str) -> tuple[float, float]:
-    """Mean wait at `servers` seats that each serve 1 s, one queue before them, and its interval's half-width."""
+def waits(
+    load: float, servers: int, count: int, engine_loop: str, *, exponential: bool = False
+) -> tuple[float, float]:
+    """Mean wait at `servers` seats, one queue before them, and its interval's half-width.
+
+    Each serves for 1 s, or `exponential` times of that mean: prompts of so many milliseconds, one token each.
+    """
     rng = np.random.default_rng(100 * servers + round(100 * load))
     ones = np.ones(count, dtype=np.int64)
     arrivals = np.cumsum(rng.exponential(1 / load / servers, count))
+    prompts = 1 + rng.exponential(1000.0, count).astype(np.int64) if exponential else ones
     setup = EngineSetup(
-        step_times=AffineStepTimes(1.0, 0.0),
-        num_blocks=64,
+        step_times=AffineStepTimes(0.0, 0.001) if exponential else AffineStepTimes(1.0, 0.0),
+        num_blocks=2048,
         policy="vllm-v1",
-        limits=SchedulerLimits(max_num_seqs=1),
+        limits=SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=1 << 15, max_model_len=1 << 15),
         enable_prefix_caching=False,
     )
     several: dict[str, Any] = {"router": "least-outstanding", "outstanding_limit": 1} if servers > 1 else {}
-    workload = Workload(arrival_s=arrivals, prompt_tokens=ones, output_tokens=ones)
+    workload = Workload(arrival_s=arrivals, prompt_tokens=prompts, output_tokens=ones)
     run = simulate(workload, [setup] * servers, **several, **on(simulate, engine_loop))
     waited = (run.records.first_scheduled_ps - run.records.arrival_ps)[count // 10 :] / PS_PER_S
     means = waited[: len(waited) // 20 * 20].reshape(20, -1).mean(axis=1)
@@ -50,11 +56,30 @@ def test_equal_services_wait_as_m_d_1(load: float, engine_loop: str) -> None:
 def test_equal_services_of_several_wait_between_their_bounds(engine_loop: str) -> None:
     """M/D/k has no short formula: at least half of M/M/k's wait (Cosmetatos), at most all of it."""
     mean, half = waits(0.7, 3, 20_000, engine_loop)
-    offered, servers = 2.1, 3
-    terms = [offered**n / math.factorial(n) for n in range(servers)]
-    last = offered**servers / math.factorial(servers) / (1 - offered / servers)
-    exponential = last / (sum(terms) + last) / (servers - offered)
+    exponential = m_m_k(0.7, 3)
     assert 0.5 * exponential - half < mean < exponential + half
+
+
+def m_m_k(load: float, servers: int) -> float:
+    """Mean wait by Erlang's C formula, in service times."""
+    offered = load * servers
+    terms = [offered**n / math.factorial(n) for n in range(servers)]
+    last = offered**servers / math.factorial(servers) / (1 - load)
+    return last / (sum(terms) + last) / (servers - offered)
+
+
+@pytest.mark.parametrize(
+    ("load", "servers", "count"),
+    [(0.6, 1, 20_000), (0.7, 3, 20_000)]
+    + [pytest.param(load, k, 400_000, marks=pytest.mark.slow) for load in (0.6, 0.8) for k in (1, 2, 4)],
+)
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_exponential_services_wait_as_m_m_k(load: float, servers: int, count: int, engine_loop: str) -> None:
+    count = min(count, 60_000) if engine_loop == "events" else count
+    mean, half = waits(load, servers, count, engine_loop, exponential=True)
+    expected = m_m_k(load, servers)
+    assert abs(mean - expected) < half, (mean, half, expected)
+    assert half < 0.3 * expected
 
 
 def loaded(scale: float, engine_loop: str, *, stages: int, policy: str) -> SimulationResult:

@@ -17,18 +17,18 @@ _PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
     "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens"
     r"|KV Cache is allocated\.[^\n]*#tokens: ([\d,]+)|max_total_num_tokens=([\d,]+)",
     "kv_blocks": r"# (?:GPU|cuda) blocks: ([\d,]+)",
-    "kv_cache_gib": r"Available KV cache memory: ([\d.]+) ?GiB|reserved for KV Cache is ([\d.]+) ?GiB",
-    "weights_gib": r"Model loading took ([\d.]+) ?GiB|model weights take ([\d.]+) ?GiB"
-    r"|Loading model weights took ([\d.]+) ?G[iB]",
-    "graphs_gib": r"Graph capturing finished in [\d.]+ secs?, took ([\d.]+) ?GiB",
-    "activations_gib": r"PyTorch activation peak memory takes ([\d.]+) ?GiB",
+    "kv_cache_gib": r"Available KV cache memory: (\d+\.?\d*) ?GiB|reserved for KV Cache is (\d+\.?\d*) ?GiB",
+    "weights_gib": r"Model loading took (\d+\.?\d*) ?GiB|model weights take (\d+\.?\d*) ?GiB"
+    r"|Loading model weights took (\d+\.?\d*) ?G[iB]",
+    "graphs_gib": r"Graph capturing finished in [\d.]+ secs?, took (\d+\.?\d*) ?GiB",
+    "activations_gib": r"PyTorch activation peak memory takes (\d+\.?\d*) ?GiB",
     "max_num_batched_tokens": r"max_num_batched_tokens ?[=:] ?'?(\d+)|chunked_prefill_size=(\d+)",
     "max_num_seqs": r"max_num_seqs['\"]? ?[=:] ?(\d+)|max_running_requests=(\d+)",
     "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)"
     r"|Maximum concurrency for ([\d,]+) tokens per request",
     "block_size": r"['\"]?block_size['\"]? ?[=:] ?(\d+)",
     "tensor_parallel_size": r"tensor_parallel_size ?[=:] ?(\d+)|tp_size=(\d+)",
-    "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x",
+    "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: (\d+\.?\d*)x",
 }
 
 

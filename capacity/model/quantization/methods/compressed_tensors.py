@@ -41,6 +41,8 @@ def compressed_tensors(fields: Fields) -> Recipe:
             default = default or weight_format
         elif not modules:
             by_module.append((ModulePatterns(["mlp.experts"]), weight_format))
+    if default is None and not by_module:
+        raise fields.problem("config_groups", "no group says how weights are stored")
     shown = default or by_module[0][1]
     return Recipe(
         method=f"compressed-tensors-{method_suffix(shown)}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.formats import find_format
+from capacity.model.quantization.formats import find_format, grouped_int_format
 from capacity.model.quantization.methods.recipe import (
     Recipe,
+    group_size_of,
     kv_cache_scheme,
     method_suffix,
     module_names,
@@ -58,7 +59,20 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
     if made is None:
         known = ", ".join(name.upper() for name in (*_MODELOPT_ALGORITHMS, "mixed_precision"))
         raise fields.problem("quant_algo", f"{algorithm.upper()!r} is not supported; known: {known}")
-    return made()
+    return _of_its_groups(fields, made())
+
+
+def _of_its_groups(fields: Fields, made: WeightFormat) -> WeightFormat:
+    """The format at the group size that the file says. A size that the algorithm has not is refused."""
+    if not fields.has("group_size"):
+        return made
+    size = group_size_of(fields, "group_size")
+    if made.name.startswith("int4-g"):
+        return grouped_int_format(4, size, zero_point=False)
+    own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(made.name.partition("-")[0])
+    if own is not None and size != own:
+        raise fields.problem("group_size", f"{size}: {made.name} has groups of {own}")
+    return made
 
 
 def _modelopt_mixed(fields: Fields) -> Recipe:
@@ -66,15 +80,15 @@ def _modelopt_mixed(fields: Fields) -> Recipe:
     layers = fields.section("quantized_layers")
     if layers is None or not layers.values:
         raise fields.problem("quantized_layers", "missing under MIXED_PRECISION")
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, WeightFormat], list[str]] = {}
     for module in layers.values:
         section = layers.section(module)
         algorithm = section.text("quant_algo").lower() if section else ""
-        if algorithm not in ("", "none", "unquantized"):
-            names.setdefault(algorithm, []).append(module)
+        if section is not None and algorithm not in ("", "none", "unquantized"):
+            names.setdefault((algorithm, _modelopt_format(section, algorithm)), []).append(module)
     by_module = tuple(
-        (patterns(fields, "quantized_layers", modules), _modelopt_format(layers, algorithm))
-        for algorithm, modules in names.items()
+        (patterns(fields, "quantized_layers", modules), weight_format)
+        for (_, weight_format), modules in names.items()
     )
     return Recipe(
         method="modelopt-mixed",

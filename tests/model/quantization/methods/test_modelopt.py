@@ -50,3 +50,21 @@ def test_every_kind_of_config_is_read(config: dict[str, Any], expected: str, met
 )
 def test_unknown_configs_are_refused_with_the_value(config: dict[str, Any], named: str) -> None:
     check_refused(config, named)
+
+
+@pytest.mark.parametrize("algorithm", ["NVFP4", "MXFP4", "W4A16_AWQ", "W4A16_NVFP4"])
+@pytest.mark.parametrize("size", [0, -2, 17.5, "x", 1 << 40])
+def test_a_group_of_none_is_refused(algorithm: str, size: object) -> None:
+    check_refused({"quant_method": "modelopt", "quant_algo": algorithm, "group_size": size}, "group_size")
+
+
+def test_groups_are_those_of_the_algorithm_or_as_they_are_given() -> None:
+    modelopt = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+    check_read(modelopt, "nvfp4", "modelopt-nvfp4")
+    check_refused(modelopt | {"group_size": 32}, "nvfp4 has groups of 16")
+    assert scheme_of(modelopt | {"quant_algo": "W4A16_AWQ", "group_size": 64}).linear.name == "int4-g64-sym"
+    mixed = {
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {"model.layers.0.mlp.down_proj": {"quant_algo": "NVFP4", "group_size": 0}},
+    }
+    check_refused(modelopt | mixed, "group_size")

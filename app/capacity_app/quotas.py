@@ -1,0 +1,115 @@
+"""How much of this machine the jobs of the dashboard may have: of one question, and of one session of a browser."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+GIB = 1 << 30
+LEAST_BYTES = GIB
+PROC = Path("/proc")
+
+
+def _memory_bytes() -> int:
+    """Of this machine; 16 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 16 * GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Limits. CPU time is of a job's process and those that it started; so is the memory that they hold."""
+
+    job_cpu_s: float = 900.0
+    job_bytes: int = max(LEAST_BYTES, min(4 * GIB, _memory_bytes() // 4))
+    session_cpu_s: float = 1800.0  # within the window
+    window_s: float = 3600.0
+    session_running: int = 2
+    session_waiting: int = 16
+    heavy_after_s: float = 2.0  # of CPU: then others go first
+    grace_s: float = 10.0  # a tab may lose its line for so long
+
+    def exceeded(self, cpu_s: float, held_bytes: int) -> str | None:
+        """Why a job that has used this much is ended, and what else there is; None where it may go on."""
+        if cpu_s > self.job_cpu_s:
+            return (
+                f"stopped after {cpu_s:,.0f} s of computing; one question may take {self.job_cpu_s:,.0f} s here: "
+                "ask for less (fewer requests, a smaller space), or run the command in a terminal"
+            )
+        if held_bytes > self.job_bytes:
+            return self.too_large(held_bytes)
+        return None
+
+    def too_large(self, held_bytes: int | None = None) -> str:
+        """The same, of memory."""
+        needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
+        return (
+            f"stopped: it wants {needs}; one question may have {self.job_bytes / GIB:.1f} GiB here: ask for less "
+            "(fewer requests, a smaller space), or run the command in a terminal"
+        )
+
+
+QUOTA = Quota()
+
+
+class Used:
+    """CPU seconds that one session's jobs have used lately."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._spent: deque[tuple[float, float]] = deque()
+
+    def add(self, cpu_s: float) -> None:
+        """A job has used so much."""
+        self._spent.append((time.monotonic(), cpu_s))
+
+    def seconds(self) -> float:
+        """Within the window that ends now."""
+        while self._spent and self._spent[0][0] < time.monotonic() - self._window_s:
+            self._spent.popleft()
+        return sum(cpu_s for _, cpu_s in self._spent)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a group of processes has used, and holds, by now; zero where the system does not say."""
+
+    cpu_s: float = 0.0
+    held_bytes: int = 0
+
+
+def usage_of(groups: set[int]) -> dict[int, Usage]:
+    """Of each of these groups of processes; children that have ended count with who waited for them."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    found = dict.fromkeys(groups, Usage())
+    for entry in PROC.glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # gone meanwhile
+            fields = entry.read_text().rpartition(")")[2].split()
+            group = int(fields[2])
+            if group in found:
+                cpu_s = sum(map(int, fields[11:15])) / ticks
+                held_bytes = int(fields[21]) * page
+                so_far = found[group]
+                found[group] = Usage(so_far.cpu_s + cpu_s, so_far.held_bytes + held_bytes)
+    return found
+
+
+def give_way(group: int, niceness: int) -> None:
+    """Others go first from now on."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PGRP, group, niceness)
+
+
+def hold_to(most_bytes: int) -> None:
+    """This process gets a MemoryError where it would have more."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))

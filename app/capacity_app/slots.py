@@ -1,0 +1,136 @@
+"""A thread and its worker process (`capacity_app.worker`): one job after the other, and one killed with its process."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from capacity_app.quotas import Quota, Usage, usage_of
+
+if TYPE_CHECKING:
+    from capacity_app.jobs import Job
+
+
+class Slot:
+    """`freed` is called with the slot after each job, and with its owner and the CPU seconds that it took.
+
+    `worn`: its process has been told to let others go first, and cannot go back; the next job gets a fresh one.
+    """
+
+    def __init__(self, freed: Callable[[Slot, str, float], None], quota: Quota) -> None:
+        self.job: Job | None = None
+        self.worn = False
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._freed = freed
+        self._quota = quota
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._before_s = self._cpu_s = 0.0
+        self._closed = False
+        threading.Thread(target=self._serve, daemon=True, name="capacity-job").start()
+
+    @property
+    def group(self) -> int:
+        """The group of processes at work; 0 without one."""
+        return 0 if self._process is None else self._process.pid
+
+    def give(self, job: Job) -> None:
+        """Its next job."""
+        self.job = job
+        self._jobs.put(job)
+
+    def start(self) -> None:
+        """Have a process ready."""
+        with self._lock:
+            if not self._closed:
+                self._worker()
+
+    def abandon(self, job: Job) -> None:
+        """Kill the process if it works on this job."""
+        with self._lock:
+            if self.job is job and self._process is not None:
+                self._measure()
+                self._kill()
+
+    def kill_idle(self) -> None:
+        """Kill the process where it has nothing to do."""
+        with self._lock:
+            if self.job is None:
+                self._kill()
+
+    def kill(self) -> None:
+        """Kill the process, for good."""
+        with self._lock:
+            self._closed = True
+            self._kill()
+
+    def measured(self, group: int, usage: Usage) -> tuple[Job | None, float]:
+        """The job at work in this group of processes, and the CPU seconds that it has taken by its usage."""
+        with self._lock:
+            if group != self.group:
+                return None, 0.0
+            self._cpu_s = max(self._cpu_s, usage.cpu_s - self._before_s)
+            return self.job, self._cpu_s
+
+    def _measure(self) -> None:
+        if self.group:
+            self._cpu_s = max(self._cpu_s, usage_of({self.group})[self.group].cpu_s - self._before_s)
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own session: the processes that it started too
+            self._process.wait()
+        self._process = None
+
+    def _serve(self) -> None:
+        while True:
+            job = self._jobs.get()
+            with self._lock:
+                pipe = self._worker() if job.begin() else None
+                self._cpu_s = 0.0
+                self._before_s = usage_of({self.group})[self.group].cpu_s if pipe is not None else 0.0
+            answered = pipe is None
+            try:
+                if pipe is not None:
+                    pipe.send((job.task.function, dict(job.task.arguments), job.task.reports))
+                while not job.finished and pipe is not None:
+                    kind, content = pipe.recv()
+                    answered = kind != "progress"
+                    job.take(kind, content)
+            except (EOFError, OSError):
+                job.crashed("its process ended")
+            with self._lock:
+                self._measure()
+                if self.worn or not answered:
+                    self._kill()  # an answer may be in the pipe still, and is none of the next job
+                self.job = None
+            self._freed(self, job.owner, self._cpu_s)
+
+    def _worker(self) -> Connection:
+        if self._process is None or self._process.poll() is not None or self._pipe is None:
+            ours, theirs = Pipe()
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "capacity_app.worker",
+                    str(theirs.fileno()),
+                    str(self._quota.job_bytes),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            theirs.close()
+            self._pipe = ours
+            self.worn = False
+        return self._pipe

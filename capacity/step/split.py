@@ -1,0 +1,47 @@
+"""Whether splitting a step over more ranks makes it longer, and what of it grew: small steps often are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from capacity.base.errors import CapacityError
+from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
+from capacity.step.shape import StepShape
+
+LONGER = 1.001  # below that it is the same
+NAMED = 2  # of what grew
+LEAST_S = 5e-5  # that is worth a name
+
+
+def over_fewer(setting: StepSetting) -> StepModel | None:
+    """The same engine over half as many tensor-parallel ranks (one, of an odd number); None where there are none."""
+    ranks = setting.tensor_parallel_size
+    if ranks == 1:
+        return None
+    try:
+        return StepModel(replace(setting, tensor_parallel_size=ranks // 2 if ranks % 2 == 0 else 1))
+    except CapacityError:
+        return None
+
+
+def longer_when_split(
+    split: StepModel, ranks: int, less: StepModel, steps: Sequence[StepShape]
+) -> str | None:
+    """What to tell of a prefill in these steps that takes longer over `ranks` ranks than over half; None where not."""
+    split_s, less_s = (sum(map(each.step_seconds, steps)) for each in (split, less))
+    if split_s <= LONGER * less_s:
+        return None
+    grown: Counter[str] = Counter()
+    for shape in steps:
+        grown.update({op.name: op.seconds for op in split.step_cost(shape).operators})
+        grown.subtract({op.name: op.seconds for op in less.step_cost(shape).operators})
+    why = [f"{name} +{more_s * 1e3:.1f} ms" for name, more_s in grown.most_common(NAMED) if more_s >= LEAST_S]
+    fewer = ranks // 2 if ranks % 2 == 0 else 1
+    tokens = sum(shape.num_tokens for shape in steps)
+    return (
+        f"tensor parallelism over {ranks} makes the prefill of {tokens:,} tokens longer than over {fewer} "
+        f"({split_s * 1e3:.1f} ms, not {less_s * 1e3:.1f} ms): {', '.join(why)} outweigh what the split saves"
+    )
