@@ -44,7 +44,7 @@ OPTIONS: dict[str, Section] = {
     "theme": {"paddingTop": "4rem"},
     "theme.sidebar": {"paddingTop": "0.5rem"},
 }
-COLOURS = {"light": {"primaryColor": "#0072B2"}, "dark": {"primaryColor": "#56B4E9"}}
+COLOURS = {"light": {"primaryColor": "#00639A"}, "dark": {"primaryColor": "#56B4E9"}}
 
 
 def serve(
