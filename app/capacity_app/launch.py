@@ -41,6 +41,9 @@ OPTIONS: dict[str, Section] = {
     "browser": {"gatherUsageStats": False},
     "logger": {"level": "warning", "hideWelcomeMessage": True},
     "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
+    "global": {
+        "disableWidgetStateDuplicationWarning": True
+    },  # of widgets that a button or the What if box sets
     "theme": {"paddingTop": "4rem"},
     "theme.sidebar": {"paddingTop": "0.5rem"},
 }

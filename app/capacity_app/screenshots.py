@@ -1,4 +1,5 @@
-"""Pictures of every page in both themes, and on a phone: `python -m capacity_app.screenshots [FOLDER]`, by default docs/screenshots.
+"""Pictures of every page in both themes, and on a phone: `python -m capacity_app.screenshots [FOLDER]`, by default
+docs/screenshots.
 
 Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
 """
