@@ -191,11 +191,13 @@ def link_part(opened: Any, key: str) -> str:
 def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
     opened = with_config(dashboard("fit"), text)
     assert not opened.at.exception
-    assert len(opened.refusals) == 1
-    assert LEAK_NOTHING not in opened.refusals
-    assert "\n" not in opened.refusals[0]
-    assert "](http" not in opened.refusals[0]
-    assert "<script>" not in opened.refusals[0]
+    known = [str(caption.value) for caption in opened.at.caption if "not known here" in str(caption.value)]
+    said = opened.refusals or known  # a type of its own is read as a decoder, with a note
+    assert len(said) == 1
+    assert LEAK_NOTHING not in said
+    assert "\n" not in said[0]
+    assert "](http" not in said[0]
+    assert "<script>" not in said[0]
 
 
 def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:

@@ -64,7 +64,7 @@ def test_what_is_none_of_the_inputs_is_one_line(text: str) -> None:
 
 def typed(opened: Any, text: str) -> None:
     opened.at.sidebar.text_input(key="what_if").set_value(text).run()
-    opened.settled()
+    opened.settled().settled()  # the one in sight, then what it is beside
 
 
 def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
