@@ -10,7 +10,10 @@ from capacity_app.screenshots import open_page, settle
 
 LEAST, LEAST_LARGE = 4.5, 3.0  # WCAG 2.2, 1.4.3, level AA; large is 24 px, or 18.66 px and bold
 TOP_PX = 80
-CONTRASTS = """() => {
+# what is shut, pictures, text on bars (whose colour is no background), and the slider's number, which stands above it
+LEFT_OUT = "[disabled], [aria-disabled=true], [data-testid=stIconMaterial], .bars, [role=slider]"
+CONTRASTS = (
+    """() => {
   const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const linear = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
@@ -24,7 +27,7 @@ CONTRASTS = """() => {
   for (const element of document.querySelectorAll('body *')) {
     const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
     const box = element.getBoundingClientRect();
-    if (!own || !box.width || !box.height || element.closest('[disabled], [aria-disabled=true], .bars')) continue;
+    if (!own || !box.width || !box.height || element.closest(LEFT_OUT)) continue;
     if (element.closest('[data-testid=stWidgetLabel], [data-testid=stSlider]') &&
         element.closest('.stElementContainer')?.querySelector(':disabled, [aria-disabled=true]')) continue;
     const style = getComputedStyle(element);
@@ -42,7 +45,10 @@ CONTRASTS = """() => {
       low.push(`${element.textContent.trim().slice(0, 40)}: ${ratio.toFixed(1)}`);
   }
   return low;
-}""".replace("LARGE", str(LEAST_LARGE)).replace("LEAST", str(LEAST))
+}""".replace("LEFT_OUT", repr(LEFT_OUT))
+    .replace("LARGE", str(LEAST_LARGE))
+    .replace("LEAST", str(LEAST))
+)
 
 
 def shown(chromium: Any, server: str, name: str, theme: str, width: int) -> Any:
