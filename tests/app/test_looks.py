@@ -11,7 +11,7 @@ from capacity_app.screenshots import open_page, settle
 LEAST, LEAST_LARGE = 4.5, 3.0  # WCAG 2.2, 1.4.3, level AA; large is 24 px, or 18.66 px and bold
 TOP_PX = 80
 # what is shut, pictures, text on bars (whose colour is no background), and the slider's number, which stands above it
-LEFT_OUT = "[disabled], [aria-disabled=true], [data-testid=stIconMaterial], .bars, [role=slider]"
+LEFT_OUT = "[disabled], [aria-disabled=true], [data-testid=stIconMaterial], .bars, [data-testid=stSlider]"
 CONTRASTS = (
     """() => {
   const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
