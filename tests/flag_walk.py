@@ -42,7 +42,8 @@ VALUES = {
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
-    "clients": "5", "concurrency": "3", "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
+    "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
+    "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
     "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
@@ -89,7 +90,13 @@ VALUES = {
     "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
     "tpot-s": "8",
 }  # fmt: skip
+IN_PART = (
+    "llama-3.1-8b --gpu rtx-4090 --engine llama.cpp -q gguf-q4_k_m --max-model-len 2048 "
+    "--isl 600 --osl 20 --request-rate 0.5 --num-prompts 10"
+)
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
+    "n-gpu-layers": IN_PART,
+    "host-cpu": f"{IN_PART} --n-gpu-layers 20",
     "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     "decode-context-parallel-size": "qwen3-30b-a3b --gpu h100 -tp 8 --isl 600 --osl 20 "
     "--request-rate 9 --num-prompts 20",

@@ -50,6 +50,7 @@ def steps(
     kv: str = "auto",
     host: HostTime | None = NO_HOST,
     engine: str | None = None,
+    host_cpu: str | None = None,
     **more: object,
 ) -> StepModel:
     spec = load_model(model)
@@ -61,6 +62,7 @@ def steps(
         kv_cache_dtype=kv,
         tensor_parallel_size=tp,
         host=host,
+        host_cpu=load_profile(host_cpu) if host_cpu else None,
         **more,  # type: ignore[arg-type]
     )
     return StepModel(setting)

@@ -28,7 +28,8 @@ STYLE = """
 [data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }
 .js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext,
 .js-plotly-plot .xtitle, .js-plotly-plot .ytitle, .js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
-.js-plotly-plot .annotation-text, .js-plotly-plot .textpoint text, .js-plotly-plot .bartext-outside { fill: currentColor !important; }
+.js-plotly-plot .annotation-text, .js-plotly-plot .textpoint text,
+.js-plotly-plot .bartext-outside { fill: currentColor !important; }
 </style>
 """
 

@@ -8,8 +8,8 @@ was calibrated on its own runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from capacity.answers.sensitivity import Shares
 from capacity.hardware.adjustment import Adjustment
@@ -28,6 +28,11 @@ WHAT: dict[TimeClass, str] = {
     "all_reduce": "all-reduce and other collectives",
     "host": "the CPU's work per step: its clock, its load, the release",
     "eager": "launching steps outside of CUDA graphs",
+}
+
+UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
+    "chip": "steps of {}, none of whose kernels was measured",
+    "offload": "weights that are read over PCIe, and layers that the CPU computes: rates are assumed",
 }
 
 
@@ -49,7 +54,7 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `chip_error_factor` as of
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `unmeasured` as of
     `StepModel`. `transferred`: by another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`:
     that of the profile. `length_spread`: deviation of the logarithm of tokens a drafted round.
     """
@@ -63,7 +68,7 @@ class Asked:
     saturated: bool = False
     ttft_share: float = 0.0
     error_factor: float = 1.0
-    chip_error_factor: float = 1.0
+    unmeasured: Mapping[str, float] = field(default_factory=dict)
     transferred: bool = False
     unsaid: Sequence[str] = ()
     adjustment: Adjustment | None = None
@@ -91,10 +96,10 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
                 judged=False,
             )
         )
-    if asked.chip_error_factor > 1:
-        deviation = math.log(asked.chip_error_factor) / NINETY * weight
-        what = f"steps of {asked.gpu}, none of whose kernels was measured"
-        parts.append(Part(name="chip", what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
+    for name, factor in asked.unmeasured.items():
+        deviation = math.log(factor) / NINETY * weight
+        what = UNMEASURED[name].format(asked.gpu)
+        parts.append(Part(name=name, what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
     parts += _of_launch(metric, asked, known)
     if metric != "ttft":
         parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))

@@ -169,7 +169,7 @@ class LoadBands:
             saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
             error_factor=resolved.step_model.error_factor,
-            chip_error_factor=resolved.step_model.chip_error_factor,
+            unmeasured=resolved.step_model.unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
             unsaid=_unsaid(pool),
             adjustment=profile.adjustment,

@@ -92,6 +92,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--max-num-batched-tokens", pool.max_num_batched_tokens),
         ("--max-num-scheduled-tokens", pool.max_num_scheduled_tokens),
         ("--block-size", pool.block_size),
+        ("--cpu-offload-gb", pool.cpu_offload_gb or None),
         ("--enforce-eager", pool.enforce_eager),
         ("--max-cudagraph-capture-size", pool.max_cudagraph_capture_size),
         ("--long-prefill-token-threshold", pool.long_prefill_token_threshold or None),
@@ -183,6 +184,7 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
         ("--dtype", None if pool.dtype == "auto" else pool.dtype),
         ("--context-length", _longest_request(pool)),
         ("--mem-fraction-static", pool.gpu_memory_utilization),
+        ("--cpu-offload-gb", pool.cpu_offload_gb or None),
         ("--max-running-requests", pool.max_num_seqs),
         (
             "--chunked-prefill-size",

@@ -103,7 +103,7 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
     flags = [
         ("--model", gguf_file(pool)),
         ("--alias", model_id),
-        ("--n-gpu-layers", GGML_ALL_LAYERS),
+        ("--n-gpu-layers", pool.n_gpu_layers or GGML_ALL_LAYERS),
         ("--split-mode", split),
         ("--tensor-split", None if split == "none" else ",".join("1" * pool.num_gpus)),
         ("--parallel", slots),
@@ -140,6 +140,8 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
     model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", f"PARAMETER num_batch {budget}"]
     if (length := _length(pool)) is not None:
         model.append(f"PARAMETER num_ctx {length}")
+    if pool.n_gpu_layers is not None:
+        model.append(f"PARAMETER num_gpu {pool.n_gpu_layers}")
     name = shlex.quote(model_id.rpartition("/")[2].lower())
     script = [
         "#!/bin/sh",

@@ -153,6 +153,28 @@ class Pool(Spec):
         read_by="schedule",
         needs=Need("kv_offloading_disk_size"),
     )
+    cpu_offload_gb: float = flag(
+        0.0,
+        "GiB of weights of each GPU that stay in host memory and are read over PCIe in every step (vLLM, SGLang).",
+        ge=0,
+        le=1 << 20,
+        read_by="limits",
+    )
+    n_gpu_layers: int | None = flag(
+        None,
+        "Layers on the GPU, the last ones; the CPU computes the others, and has their KV (llama.cpp); default: all.",
+        "-ngl",
+        "--gpu-layers",
+        ge=1,
+        le=1 << 20,
+        read_by="limits",
+    )
+    host_cpu: str = flag(
+        "xeon-8592-plus-512gb",
+        "The CPU of those layers, a profile.",
+        read_by="limits",
+        needs=Need("n_gpu_layers"),
+    )
     enable_lora: bool = flag(False, "LoRA adapters: --max-loras 1, unless that says more.", read_by="limits")
     max_loras: int | None = flag(
         None,

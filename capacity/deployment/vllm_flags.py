@@ -40,7 +40,6 @@ HARMLESS = {  # by why no memory, no step and no schedule depends on them
     "the default of today": ("use_v2_block_manager", "enable_chunked_mm_input", "disable_sliding_window"),
 }  # fmt: skip
 NOT_MODELLED = {  # what an answer leaves out by leaving them out
-    "cpu_offload_gb": "weights in host memory: all are taken to be on the GPU",
     "lora_modules": "say how many requests are for by --num-adapters",
     "fully_sharded_loras": "adapters are taken as sharded by vLLM's default",
     "qlora_adapter_name_or_path": "adapters come by --max-loras",

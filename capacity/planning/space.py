@@ -109,6 +109,9 @@ class Search(Spec):
     gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
+    cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
+    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=1, le=1 << 20)
+    host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)
     max_quality_loss: float | None = flag(
@@ -227,9 +230,11 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of p
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     """Every engine of the space on one GPU type, those without drafts and without tuning first.
 
-    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both.
+    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both,
+    unless the ways to draft were asked for by name.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
+    asked = bool(search.speculators)
     formats = _formats(search, model)
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
@@ -245,7 +250,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
         )
         for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
             several = parallelism["data_parallel_size"] > 1
-            if several and (drafts or (budget, chunked, prefix) != first):
+            if several and ((drafts and not asked) or (budget, chunked, prefix) != first):
                 continue
             yield Pool(
                 gpu=gpu,
@@ -258,9 +263,15 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
                 enable_prefix_caching=prefix,
                 max_model_len=search.max_model_len,
                 gpu_memory_utilization=search.gpu_memory_utilization,
+                **_offload(search),
                 **parallelism,
                 **drafts,
             )
+
+
+def _offload(search: Search) -> dict[str, Any]:
+    """What of the model stands in host memory, as it was asked for."""
+    return search.model_dump(include={"cpu_offload_gb", "n_gpu_layers", "host_cpu"}, exclude_none=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:

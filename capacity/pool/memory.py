@@ -20,9 +20,10 @@ from capacity.hardware import HardwareProfile
 from capacity.pool.activations import activation_bytes, graph_bytes
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
+from capacity.pool.offload import gpu_layers, gpu_weights
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
-from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
+from capacity.pool.weights import pipeline_layers
 
 GIB = 2**30
 MIB = 2**20
@@ -254,7 +255,7 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
         settings.model,
         settings.engine,
         kv_cache_dtype=settings.kv_cache_dtype,
-        layers=layers,
+        layers=gpu_layers(settings, layers),
         tensor_parallel_size=pool.tensor_parallel_size,
         block_size=pool.block_size,
         max_model_len=settings.max_model_len,
@@ -265,17 +266,7 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:
-    weights = weights_bytes_of_stage(
-        settings.model,
-        settings.engine,
-        settings.scheme,
-        stage=stage,
-        tensor_parallel_size=settings.pool.tensor_parallel_size,
-        pipeline_parallel_size=settings.pool.pipeline_parallel_size,
-        data_parallel_size=settings.lockstep_ranks,
-        expert_parallel=settings.expert_parallel,
-    )
-    return round(weights) + _adapters(settings, stage)
+    return round(gpu_weights(settings, stage)) + _adapters(settings, stage)
 
 
 def _adapters(settings: PoolSettings, stage: int) -> int:

@@ -20,6 +20,7 @@ from capacity.model.quantization import (
     scheme_for,
 )
 from capacity.pool.memory import MemoryPlan, memory_plan
+from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import (
     largest_tensor_parallel_size,
     shares_contexts,
@@ -67,7 +68,9 @@ class ResolvedPool(PoolSettings):
         """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
-        other = with_defaults(pool, self.model, profile=self.profile, engine=self.engine, scheme=scheme)
+        other = with_defaults(
+            pool, self.model, profile=self.profile, engine=self.engine, scheme=scheme, host_cpu=self.host_cpu
+        )
         if {"quantization", "kv_cache_dtype"} & set(fields):
             check_formats(other)
         return other
@@ -133,6 +136,9 @@ class ResolvedPool(PoolSettings):
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
             async_scheduling=self.pool.async_scheduling,
+            host_weight_share=host_weight_share(self),
+            gpu_layers=self.pool.n_gpu_layers,
+            host_cpu=self.host_cpu,
             decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
@@ -193,9 +199,11 @@ def resolve(
         profile=profile,
         engine=_engine(pool, profile),
         scheme=scheme_for(served, pool.quantization),
+        host_cpu=None if pool.n_gpu_layers is None else _host_cpu(pool.host_cpu, profiles),
     )
     check_runs(resolved)
     check_formats(resolved)
+    check_offload(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -221,11 +229,20 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "cpu_offload_gb": 0.0,
+        "n_gpu_layers": None,
         "max_loras": None,
         "decode_context_parallel_size": 1,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
+
+
+def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:
+    cpu = load_profile(name, [profiles] if profiles else [])
+    if cpu.platform != "cpu":
+        raise InvalidInput(f"--host-cpu {name}: {cpu.name} is no CPU; `capacity gpus` lists profiles")
+    return cpu
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
@@ -246,6 +263,7 @@ def with_defaults(
     profile: HardwareProfile,
     engine: EngineSpec,
     scheme: QuantizationScheme | None = None,
+    host_cpu: HardwareProfile | None = None,
 ) -> ResolvedPool:
     """The pool with what it leaves to the engine and the checkpoint filled in: the only place that does.
 
@@ -277,9 +295,11 @@ def with_defaults(
         chunked_prefill=chunked,
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
+        host_cpu=host_cpu,
     )
     learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
-    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks, *learnt))
+    remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
+    return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
 
 
 def _step_limits(

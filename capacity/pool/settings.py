@@ -31,6 +31,7 @@ class PoolSettings:
     chunked_prefill: bool
     prefix_caching: bool
     notes: tuple[str, ...]
+    host_cpu: HardwareProfile | None = None  # of the layers that are not on the GPU, if there are any
 
     @property
     def max_num_scheduled_tokens(self) -> int:

@@ -33,16 +33,19 @@ def weights_bytes_of_stage(
     pipeline_parallel_size: int = 1,
     data_parallel_size: int = 1,
     expert_parallel: bool = False,
+    host_layers: int = 0,
+    ends: bool = True,
 ) -> float:
     """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
 
+    Without the model's first `host_layers` layers, and, where not `ends`, without embedding, LM head and last norm.
     Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
     """
     last = pipeline_parallel_size - 1
-    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
+    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage]) - set(range(host_layers))
     parts = list(model.parameter_parts())
-    held = [_on_stage(part, layers, first=stage == 0, last=stage == last) for part in parts]
-    if model.tie_word_embeddings and stage == last > 0:
+    held = [_on_stage(part, layers, first=ends and stage == 0, last=ends and stage == last) for part in parts]
+    if ends and model.tie_word_embeddings and stage == last > 0:
         held.append(next(part for part in parts if part.kind == "embedding"))
     return sum(
         _bytes_on_rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
@@ -9,6 +10,7 @@ from itertools import islice, product
 from capacity.base.errors import InvalidInput
 from capacity.model.quantization import bits_per_weight, scheme_for
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan
+from capacity.pool.offload import ONE_MEMORY, stage_weights
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 
@@ -110,6 +112,7 @@ def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tupl
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
     ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
     ways += attempts.first({"pipeline_parallel_size": count} for count in stages)
+    ways += attempts.first(_host_memory(settings, plan))
     return tuple(ways)
 
 
@@ -163,6 +166,23 @@ def _narrower(settings: PoolSettings) -> list[str]:
     bits = bits_per_weight(settings.model, settings.scheme)
     formats = {name: scheme_for(settings.model, name) for name in NARROWER_FORMATS}
     return [name for name, stored in formats.items() if bits_per_weight(settings.model, stored) < 0.9 * bits]
+
+
+def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
+    """More and more of the model in host memory, up to half, where the engine can: slow, without another GPU."""
+    pool, layers = settings.pool, settings.model.num_layers
+    if settings.profile.platform in ONE_MEMORY or pool.pipeline_parallel_size > 1:
+        return
+    if settings.engine.host_memory == "weights":
+        lacking = plan.blocks_of_longest_request * plan.kv_block_bytes - plan.kv_cache_bytes
+        least = pool.cpu_offload_gb + math.ceil(lacking / GIB)
+        most = stage_weights(settings, 0) / 2 / GIB
+        yield from ({"cpu_offload_gb": f"{gib:g}"} for gib in (least, least + 1) if gib <= most)
+    elif settings.engine.host_memory == "layers":
+        on_gpu = min(pool.n_gpu_layers or layers, layers)
+        yield from (
+            {"n_gpu_layers": fewer} for fewer in range(on_gpu - 1, layers // 2 - 1, -max(layers // 40, 1))
+        )
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:

@@ -29,8 +29,8 @@ class StepModel:
     """Times of the steps of one engine.
 
     With pipeline parallelism a step is the way of one batch through all stages. `error_factor`: how far off kernels
-    may be that are known by others' measurements alone (`StepSetting.remarks`); `chip_error_factor`: steps of a chip
-    none of whose kernels was measured; `notes` say what stands in for a
+    may be that are known by others' measurements alone (`StepSetting.remarks`); `unmeasured`: the same of whole steps,
+    by why (a chip none of whose kernels was, weights and layers in host memory); `notes` say what stands in for a
     missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, "assumed" where kernels that
     others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
@@ -48,7 +48,7 @@ class StepModel:
         operators = build_operators(build)
         self._operators = operators
         self.error_factor = build.error_factor
-        self.chip_error_factor = 1.0 if (fitted := setting.profile.step_time) is None else fitted.error_factor
+        self.unmeasured = setting.unmeasured
         self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
@@ -76,7 +76,7 @@ class StepModel:
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
         """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
-        return self._lookup.residuals(regime).widened(max(self.error_factor, self.chip_error_factor))
+        return self._lookup.residuals(regime).widened(max(self.error_factor, *self.unmeasured.values(), 1.0))
 
     def _step_seconds(self, shape: StepShape) -> float:
         rows = shape[1] + shape[7] + shape[8]

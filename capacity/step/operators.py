@@ -217,6 +217,11 @@ def sampled_tokens(shape: StepShape) -> float:
     return shape[6] + shape[7] + shape[8]
 
 
+def prompt_tokens(shape: StepShape) -> float:
+    """Rows of an encoder: the new tokens of prompts."""
+    return shape[1]
+
+
 def decoded_tokens(shape: StepShape) -> float:
     """Rows of decode, drafts included."""
     return shape[7] + shape[8]
@@ -261,6 +266,7 @@ class Gemm(Repeated):
 
     It runs in steps of `from_rows` to below `below_rows` rows: an engine may multiply more rows by another kernel.
     Without columns (`n` and `k` 0) it is a pass over weights alone, such as writing them out at 16 bit.
+    `weight_slowdown`: reading the weights takes so many times longer than from HBM (they stand in host memory).
     """
 
     k: float
@@ -273,6 +279,7 @@ class Gemm(Repeated):
     rows: RowCount = all_tokens
     from_rows: float = 0.0
     below_rows: float = math.inf
+    weight_slowdown: float = 1.0
 
     def seconds(self, shape: StepShape) -> float:
         m = self.rows(shape)
@@ -287,7 +294,7 @@ class Gemm(Repeated):
             m,
             self.n,
             self.k,
-            weight_bytes=self.weight_bytes,
+            weight_bytes=self.weight_bytes * self.weight_slowdown,
             activation_bits=self.activation_bits,
             flops_per_s=self.flops_per_s,
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
@@ -306,7 +313,8 @@ class Gemm(Repeated):
         )
         bound = binding(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
-            memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
+            memory=(moved + self.weight_bytes * (self.weight_slowdown - 1.0))
+            / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
             + quantized / ((constants.quantize_fraction or 1.0) * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + constants.per_k_s * self.k,
         )
@@ -356,7 +364,10 @@ class Attention(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts(Repeated):
-    """`count` layers of routed experts, whole ones spread over `expert_ranks`, or slices of all where that is 1."""
+    """`count` layers of routed experts, whole ones spread over `expert_ranks`, or slices of all where that is 1.
+
+    `weight_slowdown` as of `Gemm`.
+    """
 
     hidden: float
     intermediate: float  # of one expert on one GPU
@@ -371,9 +382,13 @@ class Experts(Repeated):
     constants: MoeCoefficients
     token_groups: int = 1  # data-parallel ranks whose tokens meet at these experts
     evenness: float = ROUTING_EVENNESS
+    weight_slowdown: float = 1.0
 
     def work(self, tokens: float) -> tuple[float, float, float]:
         """FLOPs, bytes and routed bytes of one layer on one GPU."""
+        return self._work(tokens, self.weight_bits)
+
+    def _work(self, tokens: float, weight_bits: float) -> tuple[float, float, float]:
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_pairs(tokens * self.experts_per_token, self.expert_ranks, held, self.evenness)
@@ -382,7 +397,7 @@ class Experts(Repeated):
         matrix = self.hidden * self.intermediate
         flops = 2.0 * local_pairs * self.matrices * matrix
         moved = (
-            touched * self.matrices * matrix * self.weight_bits / 8
+            touched * self.matrices * matrix * weight_bits / 8
             + local_pairs * self.hidden * (self.activation_bits / 8 + ACTIVATION_BYTES)
             + local_pairs * self.intermediate * self.matrices * ACTIVATION_BYTES
         )
@@ -393,7 +408,7 @@ class Experts(Repeated):
         tokens = all_tokens(shape)
         if tokens <= 0:
             return 0.0
-        flops, moved, routed = self.work(tokens)
+        flops, moved, routed = self._work(tokens, self.weight_bits * self.weight_slowdown)
         return self.count * moe_seconds(
             flops,
             moved,
@@ -408,10 +423,10 @@ class Experts(Repeated):
         if tokens <= 0:
             return idle(self.name)
         flops, moved, routed = self.work(tokens)
-        constants = self.constants
+        constants, slow = self.constants, self._work(tokens, self.weight_bits * self.weight_slowdown)[1]
         bound = binding(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
-            memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
+            memory=slow / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
             + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s,
         )

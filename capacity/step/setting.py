@@ -26,6 +26,10 @@ from capacity.step.launches import launch_seconds
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
 
+READ_OVER_PCIE_ERROR = 1.5
+"""Of steps that read weights over PCIe: links, pinned memory and how copies overlap differ. Assumed, 2026-11-22."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
     """What the CPU does for a step, and whether it hides behind the GPU.
@@ -51,7 +55,8 @@ class StepSetting:
     `scheme` None: as the checkpoint is stored. `engine` None: no host time but vLLM's kernels and graph sizes.
     `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` replace what
     the engine's data say. `data_parallel_size` counts ranks that take every step together. `async_scheduling` None: as
-    the engine does by default; without it the host's time hides behind nothing.
+    the engine does by default; without it the host's time hides behind nothing. `host_weight_share`: of the layers'
+    weights, what stands in host memory. `gpu_layers` None: all; else `host_cpu` computes the others, which come first.
     """
 
     model: ModelSpec
@@ -73,6 +78,37 @@ class StepSetting:
     max_lora_rank: int = 16
     host: HostTime | None = None
     kernel_family: str | None = None
+    host_weight_share: float = 0.0
+    gpu_layers: int | None = None
+    host_cpu: HardwareProfile | None = None
+
+    @property
+    def cpu_layers(self) -> int:
+        """Layers that the CPU computes."""
+        return 0 if self.gpu_layers is None else max(self.model.num_layers - self.gpu_layers, 0)
+
+    @property
+    def head_on_cpu(self) -> bool:
+        """Whether the LM head is there too: to llama.cpp it is one layer more, the first that the GPU leaves."""
+        return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
+
+    @property
+    def unmeasured(self) -> dict[str, float]:
+        """What no measurement is of in these steps, each with the factor by which they may be off for it."""
+        found = {"chip": _chip_error(self.profile)}
+        if self.host_weight_share:
+            found["offload"] = READ_OVER_PCIE_ERROR
+        if self.head_on_cpu:
+            found["offload"] = max(READ_OVER_PCIE_ERROR, _chip_error(self.host_cpu))
+        return {why: factor for why, factor in found.items() if factor > 1}
+
+    def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
+        """How many times longer a kernel reads weights of which `share` comes over PCIe, than all of them from HBM."""
+        return (
+            1.0
+            - share
+            + share * bandwidth_fraction * self.profile.hbm_bytes_per_s / self.profile.pcie.bytes_per_s
+        )
 
     @property
     def weights(self) -> QuantizationScheme:
@@ -99,8 +135,10 @@ class StepSetting:
         execution = stored.execution(self.profile.dense_flops_per_s)
         if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
             execution = replace(execution, compute_dtype="fp16")
-        own = None if self.engine is None else self.engine.weight_kernels.get(execution.kernel)
-        return execution if own is None else replace(execution, kernel=own)
+        if self.engine is None:
+            return execution
+        own = self.engine.kernel_in_place_of(execution.kernel, self.profile.architecture)
+        return execution if own == execution.kernel else replace(execution, kernel=own)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -180,6 +218,10 @@ class StepSetting:
             f"tensor parallelism over {ranks} {profile.name} {where}: "
             f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
         )
+
+
+def _chip_error(profile: HardwareProfile | None) -> float:
+    return 1.0 if profile is None or profile.step_time is None else profile.step_time.error_factor
 
 
 def graph_sizes(largest: int) -> tuple[int, ...]:

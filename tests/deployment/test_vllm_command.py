@@ -138,11 +138,11 @@ def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
 def test_what_is_not_read_is_told_apart() -> None:
     """What changes no answer, what would change one, and what nobody knows."""
     found = read_vllm_command(
-        "vllm serve m --port 80 --cpu-offload-gb 4 --bogus-flag 3 --enable-eplb --seed 0 --max-lora-rank 64"
+        "vllm serve m --port 80 --hf-overrides {} --bogus-flag 3 --enable-eplb --seed 0 --max-lora-rank 64"
     )
     assert found.ignored == ("--port 80", "--seed 0")
     assert [text.partition(" (")[0] for text in found.not_modelled] == [
-        "--cpu-offload-gb 4",
+        "--hf-overrides {}",
         "--enable-eplb",
         "--max-lora-rank 64",
     ]

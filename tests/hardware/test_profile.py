@@ -33,6 +33,7 @@ PROMISED = {
     "a40-48gb",
     "b200-sxm-180gb",
     "b300-sxm-288gb",
+    "core-i9-13900k-64gb",
     "epyc-9755-768gb",
     "gaudi3-128gb",
     "gb10-128gb",
@@ -386,6 +387,7 @@ def test_no_alias_stands_for_another_card() -> None:
         "v5litepod": "v5e",
         "trn2": "trainium2",
         "hl-325l": "gaudi3",
+        "i9-13900k": "core-i9-13900k",
     }
 
     def card(name: str) -> str:
@@ -396,7 +398,7 @@ def test_no_alias_stands_for_another_card() -> None:
         )
         words = makers.get(words, words)
         first, second = [*words.split("-"), ""][:2]
-        several = first in ("pro", "6000", "epyc", "xeon") or re.fullmatch(r"m\d", first)
+        several = first in ("pro", "6000", "epyc", "xeon", "core") or re.fullmatch(r"m\d", first)
         return f"{first} {second}" if several else first
 
     for name in profile_names():

@@ -70,7 +70,8 @@ class EngineSpec(Spec):
     Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
     constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
     those of all data-parallel ranks together. `reserves_output`: a request starts only where all the output that its
-    client allows (max_tokens) has room.
+    client allows (max_tokens) has room. `host_memory`: what of a model may stand there: weights, which each step reads
+    over PCIe, or layers, which the CPU computes; None: nothing.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
@@ -88,7 +89,8 @@ class EngineSpec(Spec):
 
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
-    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
+    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
+    `weight_kernels_on`: beside them, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
     architecture; any other: 16 bit.
@@ -115,6 +117,7 @@ class EngineSpec(Spec):
     kernel_family: str = "vllm"
     data_parallel_divides_limits: bool = False
     reserves_output: bool = False
+    host_memory: Literal["weights", "layers"] | None = None
 
     scheduler: str
     block_size: Count
@@ -137,6 +140,7 @@ class EngineSpec(Spec):
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
+    weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule
@@ -203,6 +207,12 @@ class EngineSpec(Spec):
     def caches_in(self, kv_cache_format: str) -> bool:
         """Whether it keeps KV in this format."""
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+
+    def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
+        """What it runs where a format's own kernel is this one."""
+        return self.weight_kernels_on.get(architecture, {}).get(kernel) or self.weight_kernels.get(
+            kernel, kernel
+        )
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
         """The default limits on a GPU: the first rule, from large memory to small, that it meets."""

@@ -7,7 +7,7 @@ heads and widths; KV heads beyond it replicate.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, singledispatch
 
@@ -16,9 +16,19 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
-from capacity.step.layers import adapters, compressed, ends, feed_forward, grouped, latent, linear, recurrent
+from capacity.step.layers import (
+    adapters,
+    compressed,
+    ends,
+    feed_forward,
+    grouped,
+    host,
+    latent,
+    linear,
+    recurrent,
+)
 from capacity.step.layers.builder import Builder, MixerOperators
-from capacity.step.operators import Operator
+from capacity.step.operators import Operator, RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +51,60 @@ def build_operators(build: Builder) -> Operators:
     """All operators of one step. Raises UnsupportedModel for a layer without a builder here."""
     per_token: list[Operator] = [*ends.embedding(build)]
     per_context: list[Operator] = []
-    for group in build.model.layer_groups:
-        mixed = mixer_operators(group.mixer, group, build)
-        per_token += mixed.products
-        per_context += mixed.attention
-        per_token += feed_forward_operators(group.feed_forward, group, build)
-        per_token += build.products("other products", group.products, group)
+    for layers in _layers(build):
+        per_token += layers.products
+        per_context += layers.attention
     per_token += ends.communication(build)
     per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
+    sampled = [*_head(build), *(op for op in per_token if _rows(op) is sampled_tokens)]
+    per_context += [op for op in per_token if _rows(op) is prompt_tokens]
+    per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),
         shared=merged(op for op in per_token if op.name in shared),
-        per_sample=merged(ends.head(build)),
+        per_sample=merged(sampled),
         per_context=merged(per_context),
         notes=tuple(dict.fromkeys(build.notes)),
     )
+
+
+def _rows(operator: Operator) -> RowCount:
+    """Which rows an operator is computed over."""
+    return getattr(operator, "rows", all_tokens)
+
+
+def _layers(build: Builder) -> Iterator[MixerOperators]:
+    """Products and attention of all layers, those of the CPU too."""
+    cpu_layers = build.setting.cpu_layers
+    if not cpu_layers:
+        yield from (_of_group(group, build) for group in build.model.layer_groups)
+        return
+    by_cpu, from_host = host.cpu_builder(build), host.host_reading_builder(build)
+    for group in build.model.layer_groups:
+        here, there = host.on_the_gpu(group, cpu_layers), host.on_the_cpu(group, cpu_layers)
+        if here is not None:
+            yield _of_group(here, build)
+        if there is not None:
+            own, read = _of_group(there, by_cpu), _of_group(there, from_host)
+            products = [*host.products_of_host(own.products, read.products)]
+            yield MixerOperators(products, [host.of_cpu(operator) for operator in own.attention])
+
+
+def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
+    mixed = mixer_operators(group.mixer, group, build)
+    products = [
+        *mixed.products,
+        *feed_forward_operators(group.feed_forward, group, build),
+        *build.products("other products", group.products, group),
+    ]
+    return MixerOperators(products, mixed.attention)
+
+
+def _head(build: Builder) -> Iterator[Operator]:
+    if not build.setting.head_on_cpu:
+        return ends.head(build)
+    return (host.of_cpu(operator) for operator in ends.head(host.cpu_builder(build)))
 
 
 @singledispatch

@@ -26,6 +26,8 @@ from capacity.step.operators import (
     Traffic,
     all_tokens,
     decoded_tokens,
+    prompt_tokens,
+    sampled_tokens,
 )
 from capacity.step.setting import StepSetting
 
@@ -147,8 +149,9 @@ class Builder:
     ) -> list[Gemm]:
         """Products of [rows, k] with [k, n] weights of `parts`, `repeats` in each layer of a group (None: once).
 
-        Several where layers or numbers of rows take different kernels.
+        Several where layers or numbers of rows take different kernels. Of layers of one phase, its rows alone.
         """
+        rows = self.rows_of(group, rows)
         return [
             gemm
             for stored in self.formats(kind, parts, group)
@@ -161,8 +164,15 @@ class Builder:
                 rows=rows,
                 device=self.device,
                 activation_bits=activation_bits(stored.execution.compute_dtype),
+                host_share=0.0 if group is None else self.setting.host_weight_share,
             )
         ]
+
+    def rows_of(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
+        """The rows that go through these layers: all of them, but for those of an encoder or its decoder."""
+        if group is None or rows is not all_tokens:
+            return rows
+        return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
 
     def products(
         self, name: str, products: Sequence[Product], group: LayerGroup, *, rows: RowCount = all_tokens
@@ -187,10 +197,14 @@ class Builder:
         """A product by each of the kernels that steps of few or many rows take."""
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
+        share = product.pop("host_share")
         found = self.untabled(kernel)
         if found is None:
             constants = self.lookup.kernel("gemm", kernel)
             rate = self.peak(native)
+            product["weight_slowdown"] = self.setting.weight_slowdown(
+                constants.bandwidth_fraction, share=share
+            )
             yield Gemm(
                 name=name, k=k, n=n, weight_bytes=weights, flops_per_s=rate, constants=constants, **product
             )
@@ -204,17 +218,26 @@ class Builder:
                     k=0.0,
                     n=0.0,
                     weight_bytes=weights + copied,
-                    constants=self.lookup.adjusted("gemm", path.dequantize.as_gemm),
+                    constants=(writing := self.lookup.adjusted("gemm", path.dequantize.as_gemm)),
+                    weight_slowdown=self.setting.weight_slowdown(
+                        writing.bandwidth_fraction, share=share * weights / (weights + copied)
+                    ),
                     **product,
                 )
+            constants = (
+                self.lookup.kernel("gemm", path.product or "bf16")
+                if path.gemm is None
+                else self.lookup.adjusted("gemm", path.gemm)
+            )
             yield Gemm(
                 name=name,
                 k=k,
                 n=n,
                 weight_bytes=weights if path.dequantize is None else copied,
-                constants=self.lookup.kernel("gemm", path.product or "bf16")
-                if path.gemm is None
-                else self.lookup.adjusted("gemm", path.gemm),
+                constants=constants,
+                weight_slowdown=self.setting.weight_slowdown(
+                    constants.bandwidth_fraction, share=share if path.dequantize is None else 0.0
+                ),
                 **product,
             )
 
@@ -326,6 +349,7 @@ class Builder:
             kernels=group.num_layers * max(KERNELS_PER_LAYER + norms - 2 + kernels + routing, 1.0),
             bytes_per_row=group.num_layers * (per_layer + cache_bytes),
             flops_per_row=group.num_layers * 6.0 * norms * hidden,
+            rows=self.rows_of(group),
         )
 
 

@@ -92,6 +92,7 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
     """The routed experts of the layers that store them so."""
     setting, execution = build.setting, stored.execution
     untabled = build.untabled(execution.kernel)
+    constants = uneven(build.lookup.kernel("moe", untabled.experts if untabled else execution.kernel))
     return Experts(
         name="experts",
         count=stored.count,
@@ -105,7 +106,10 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
         activation_bits=activation_bits(execution.compute_dtype),
         flops_per_s=build.peak(execution.compute_dtype),
         device=build.device,
-        constants=uneven(build.lookup.kernel("moe", untabled.experts if untabled else execution.kernel)),
+        constants=constants,
+        weight_slowdown=setting.weight_slowdown(
+            constants.bandwidth_fraction, share=setting.host_weight_share
+        ),
         token_groups=setting.data_parallel_size if setting.joint else 1,
         evenness=routing_evenness(part),
     )
@@ -141,6 +145,7 @@ def _products(
             kernels=float(layers),
             bytes_per_row=layers * (wide + 1) * width * ACTIVATION_BYTES,
             flops_per_row=layers * 4.0 * width,
+            rows=build.rows_of(group),
         ),
     ]
 

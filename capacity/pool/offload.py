@@ -1,0 +1,120 @@
+"""A model that stands in part in host memory: which engines can, what stays on the GPU, and what a step then waits for.
+
+Two ways. Weights (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads them over PCIe. Layers (llama.cpp's
+`--n-gpu-layers`): the CPU computes them, and has their KV.
+"""
+
+from __future__ import annotations
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import engine_names, find_engine
+from capacity.pool.settings import PoolSettings
+from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
+
+GIB = 2**30
+ONE_MEMORY = ("cpu", "metal")
+FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
+
+
+def check_offload(settings: PoolSettings) -> None:
+    """Raises InvalidInput where the engine keeps nothing there, or in the other way, or there is nowhere to keep it."""
+    pool, engine, profile = settings.pool, settings.engine, settings.profile
+    for way, field in FIELDS.items():
+        if not getattr(pool, field):
+            continue
+        flag = f"--{field.replace('_', '-')} {getattr(pool, field):g}"
+        if engine.host_memory != way:
+            others = [each.name for each in map(find_engine, engine_names()) if each.host_memory == way]
+            own = FIELDS.get(engine.host_memory or "", "")
+            instead = f"--{own.replace('_', '-')}, or " if own else ""
+            raise InvalidInput(
+                f"{flag}: {engine.label} keeps no {way} in host memory; use {instead}--engine {' or '.join(others)}"
+            )
+        if profile.platform in ONE_MEMORY:
+            raise InvalidInput(
+                f"{flag}: {profile.name} has one memory for all, there is no other to keep {way} in; leave it out"
+            )
+    if pool.n_gpu_layers and pool.pipeline_parallel_size > 1:
+        raise InvalidInput(
+            f"--n-gpu-layers {pool.n_gpu_layers} with --pipeline-parallel-size {pool.pipeline_parallel_size} is not "
+            "modelled: leave one of them out"
+        )
+
+
+def cpu_layers(settings: PoolSettings) -> int:
+    """Layers that the CPU computes, the model's first."""
+    asked = settings.pool.n_gpu_layers
+    return 0 if asked is None else max(settings.model.num_layers - asked, 0)
+
+
+def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, ends: bool = True) -> float:
+    """Bytes of weights of each GPU of a stage, without the first `host_layers` layers; `ends`: embedding, LM head."""
+    return weights_bytes_of_stage(
+        settings.model,
+        settings.engine,
+        settings.scheme,
+        stage=stage,
+        tensor_parallel_size=settings.pool.tensor_parallel_size,
+        pipeline_parallel_size=settings.pool.pipeline_parallel_size,
+        data_parallel_size=settings.lockstep_ranks,
+        expert_parallel=settings.expert_parallel,
+        host_layers=host_layers,
+        ends=ends,
+    )
+
+
+def gpu_weights(settings: PoolSettings, stage: int) -> float:
+    """Bytes of a stage's weights that stay on each of its GPUs.
+
+    vLLM moves weights of layers alone. llama.cpp counts the LM head as one layer more, which goes first; the embedding
+    always stays with the CPU there.
+    """
+    pool, model = settings.pool, settings.model
+    if pool.n_gpu_layers is not None:
+        return stage_weights(
+            settings, stage, host_layers=cpu_layers(settings), ends=pool.n_gpu_layers > model.num_layers
+        )
+    whole = stage_weights(settings, stage)
+    if not pool.cpu_offload_gb:
+        return whole
+    return whole - min(pool.cpu_offload_gb * GIB, stage_weights(settings, stage, ends=False))
+
+
+def host_weight_share(settings: PoolSettings) -> float:
+    """Of the layers' weights of a GPU, what stands in host memory, of the stage where that is most."""
+    offloaded = settings.pool.cpu_offload_gb * GIB
+    if not offloaded:
+        return 0.0
+    stages = range(settings.pool.pipeline_parallel_size)
+    return min(1.0, offloaded / min(stage_weights(settings, stage, ends=False) for stage in stages))
+
+
+def gpu_layers(settings: PoolSettings, layers: range) -> range:
+    """Of a stage's layers, those that the GPU has the KV of."""
+    return range(max(layers.start, cpu_layers(settings)), layers.stop)
+
+
+def offload_notes(settings: PoolSettings) -> tuple[str, ...]:
+    """What stands in host memory, and what that costs each step at least."""
+    pool, profile, cpu = settings.pool, settings.profile, settings.host_cpu
+    notes: tuple[str, ...] = ()
+    if pool.cpu_offload_gb:
+        stages = range(pool.pipeline_parallel_size)
+        moved = max(stage_weights(settings, s) - gpu_weights(settings, s) for s in stages)
+        rate = profile.pcie.bytes_per_s
+        notes += (
+            f"{moved / GIB:.2f} GiB of weights of each GPU stand in host memory: every step reads them at "
+            f"{rate / 1e9:.1f} GB/s, {moved / rate * 1e3:,.0f} ms at least",
+        )
+    on_cpu = cpu_layers(settings)
+    if on_cpu and cpu is not None:
+        held = stage_weights(settings, 0) - gpu_weights(settings, 0)
+        layers = pipeline_layers(settings.model.num_layers, 1)[0]
+        notes += (
+            f"{on_cpu} of {len(layers)} layers are computed by the CPU, {cpu.name} (--host-cpu), at "
+            f"{cpu.hbm_bytes_per_s / 1e9:.0f} GB/s: {held / GIB:.2f} GiB of weights, and their KV",
+        )
+        needed = held * pool.tensor_parallel_size
+        if needed > cpu.memory_engine_bytes:
+            notes += (f"that is more than the {cpu.memory_engine_bytes / GIB:.0f} GiB of {cpu.name}",)
+    return notes
