@@ -6,18 +6,21 @@ How to add a page
    title, the menu, the shared sidebar and the link, and catches every error. `reads` says which of the sidebar's
    inputs the answer depends on: the others are there and cannot be changed. The script draws its answer:
 
-       from capacity_app import parts, state
+       from capacity_app import parts, sides, state
        from capacity_app.router import current_inputs
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
        rate = state.number("Requests/s", "cost_rate", 4.0, 0.1, 1000.0)   # a widget of this page's own, in the URL
        options = {**inputs.pool, **inputs.lengths, **inputs.spread, "request_rate": rate}
        answer = quick(inputs.model, options)           # a few ms: call the library, through `st.cache_data`
-       parts.kpis([parts.Kpi(label="TTFT", value=inputs.units.time_text(...), below="80 to 161 ms", help="...")])
+       sides.figures(current, answer, ask=ask, row=figures_of_merit)    # the figures, and A | B
        parts.chart(my_chart(answer, inputs.units))     # a `capacity.report.figures.Chart`: figure, alt, rows
        parts.table("rows", rows, alt="...")
        parts.copies("cost", inputs.model_name, options, answer)    # copy as CLI and Python, JSON and CSV
        parts.notes(answer.warnings)
+
+   `figures_of_merit` makes `parts.Kpi`s of an answer, with `number` where a comparison takes it; `ask` makes the
+   `Task` of a `sides.Side`. What a figure means stands in `merits.MEANINGS`.
 
 2. Whatever takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The task
    names a library function (`capacity:simulate`) and its keywords; all of them can be pickled. It

@@ -41,10 +41,13 @@ OPTIONS: dict[str, Section] = {
     "browser": {"gatherUsageStats": False},
     "logger": {"level": "warning", "hideWelcomeMessage": True},
     "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
+    "global": {
+        "disableWidgetStateDuplicationWarning": True
+    },  # of widgets that a button or the What if box sets
     "theme": {"paddingTop": "4rem"},
     "theme.sidebar": {"paddingTop": "0.5rem"},
 }
-COLOURS = {"light": {"primaryColor": "#0072B2"}, "dark": {"primaryColor": "#56B4E9"}}
+COLOURS = {"light": {"primaryColor": "#00639A"}, "dark": {"primaryColor": "#56B4E9"}}
 
 
 def serve(

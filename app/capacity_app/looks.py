@@ -6,7 +6,7 @@ import streamlit as st
 
 STYLE = """
 <style>
-[data-testid="stMainBlockContainer"] { padding-top: 0.75rem !important; }
+[data-testid="stMainBlockContainer"] { padding-top: 4.1rem !important; }
 [data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > style) { display: none; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.5rem; padding: 0 0 0.25rem 0; }
 [data-testid="stMainBlockContainer"] h2, [data-testid="stMainBlockContainer"] h3 { font-size: 1.25rem; }
@@ -23,11 +23,13 @@ STYLE = """
   white-space: normal !important; overflow: visible !important; overflow-wrap: break-word; text-overflow: clip;
 }
 [data-testid="stMetricDelta"] { height: auto !important; border-radius: 0.5rem !important; }
+[data-testid="stWidgetLabel"], [data-testid="stWidgetLabel"] * { color: inherit !important; }
 [data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
 [data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }
 .js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext,
 .js-plotly-plot .xtitle, .js-plotly-plot .ytitle, .js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
-.js-plotly-plot .annotation-text { fill: currentColor !important; }
+.js-plotly-plot .annotation-text, .js-plotly-plot .textpoint text,
+.js-plotly-plot .bartext-outside { fill: currentColor !important; }
 </style>
 """
 

@@ -17,6 +17,7 @@ MEANINGS = {
     "TTFT": TTFT,
     "Mean TTFT": f"{TTFT} The mean over all requests.",
     "p95 TTFT": f"{TTFT} {SLOWEST}",
+    "p95 E2E": "How long the slowest one in twenty waits for a whole answer. Last output token less arrival.",
     "TPOT": TPOT,
     "Mean TPOT": f"{TPOT} The mean over all requests.",
     "p95 TPOT": f"{TPOT} {SLOWEST}",

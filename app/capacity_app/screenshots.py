@@ -1,4 +1,5 @@
-"""Pictures of every page in both themes: `python -m capacity_app.screenshots [FOLDER]`, by default docs/screenshots.
+"""Pictures of every page in both themes, and on a phone: `python -m capacity_app.screenshots [FOLDER]`, by default
+docs/screenshots.
 
 Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
 """
@@ -26,19 +27,21 @@ BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
 START_S = 60.0
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
+PHONE = 390
 COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
 Theme = Literal["light", "dark"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """A page as it is to be seen. `upload` is a file to give it, `click` a button to press then, `until` a text to
-    wait for at last."""
+    """A page as it is to be seen. `upload` is a file to give it, `click` a button to press then, `what_if` what to type
+    into that box, `until` a text to wait for at last."""
 
     name: str
     path: str
     upload: Path | None = None
     click: str | None = None
+    what_if: str | None = None
     until: str | None = None
 
 
@@ -48,6 +51,12 @@ SHOTS = (
     Shot(name="start", path="/?start_users=300"),
     Shot(name="fit", path=f"/fit?{LLAMA}", until="CSV"),
     Shot(name="estimate", path=f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
+    Shot(
+        name="a-beside-b",
+        path=f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
+        what_if="2xB200 fp8 double traffic",
+        until="Beside A",
+    ),
     Shot(
         name="simulate",
         path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
@@ -60,6 +69,8 @@ SHOTS = (
     Shot(name="quantization", path="/quantization", until="Time per output token"),
     Shot(name="scaling", path=f"/scaling?{LLAMA}", until="What more GPUs buy"),
     Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
+    Shot(name="cache", path="/cache"),
+    Shot(name="sweeps", path="/sweeps"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )
@@ -135,24 +146,28 @@ def settle(page: Any) -> None:
     )
 
 
-def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Path:
-    """One picture: the whole page at a width that text stays readable in."""
-    page = open_page(browser, theme)
+def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, width: int = WIDTH) -> Path:
+    """One picture: the whole page at a width that text stays readable in, or as a phone shows it."""
+    page = open_page(browser, theme, width)
     page.goto(address + shot.path)
     settle(page)
     if shot.upload is not None:
         page.locator("input[type=file]").first.set_input_files(str(shot.upload))
     if shot.click is not None:
         page.get_by_role("button", name=shot.click).first.click()
+    if shot.what_if is not None:
+        box = page.get_by_role("textbox", name="What if")
+        box.fill(shot.what_if)
+        box.press("Enter")
     if shot.until is not None:
         page.get_by_text(shot.until).first.wait_for()
     settle(page)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
     page.wait_for_timeout(1000)  # charts glide to their places
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": WIDTH, "height": min(max(HEIGHT, int(whole)), TALLEST)})
+    page.set_viewport_size({"width": width, "height": min(max(HEIGHT, int(whole)), TALLEST)})
     page.wait_for_timeout(500)
-    path = folder / f"{shot.name}-{theme}.png"
+    path = folder / f"{shot.name}-{theme if width == WIDTH else 'phone'}.png"
     page.screenshot(path=str(path))
     page.context.close()
     _shrink(path)
@@ -175,6 +190,7 @@ def main(arguments: Sequence[str]) -> int:
             for shot in wanted:
                 for theme in ("light", "dark"):
                     print(take(chromium, address, shot, theme, folder))
+                print(take(chromium, address, shot, "light", folder, width=PHONE))
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2

@@ -129,26 +129,33 @@ def bound(key: str, default: Any) -> dict[str, Any]:
     return {"key": key, "bind": "query-params", "persist_state": "session", **idle}
 
 
+def _said(key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A widget's options, whose help says why it cannot be changed on a page that does not read it."""
+    if key not in st.session_state.get(_IDLE, ()):
+        return options
+    return {**options, "help": f"This page does not read it. {options.get('help') or ''}".strip()}
+
+
 def whole(label: str, key: str, default: int, low: int, high: int, **options: Any) -> int:
     """A bound number input for a whole number."""
-    return int(st.number_input(label, low, high, default, **bound(key, default), **options))
+    return int(st.number_input(label, low, high, default, **bound(key, default), **_said(key, options)))
 
 
 def number(label: str, key: str, default: float, low: float, high: float, **options: Any) -> float:
     """A bound number input for a number with a fraction."""
-    return float(st.number_input(label, low, high, default, **bound(key, default), **options))
+    return float(st.number_input(label, low, high, default, **bound(key, default), **_said(key, options)))
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """A bound select box."""
-    chosen = st.selectbox(label, options, options.index(default), **bound(key, default), **more)
+    chosen = st.selectbox(label, options, options.index(default), **bound(key, default), **_said(key, more))
     return chosen if chosen in options else default
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """A bound choice of a few, all of them in sight."""
     chosen = st.segmented_control(
-        label, options, default=default, required=True, **bound(key, default), **more
+        label, options, default=default, required=True, **bound(key, default), **_said(key, more)
     )
     return chosen if chosen in options else default
 

@@ -142,14 +142,15 @@ def box(page: str) -> None:
         "(`-tp 2 --gpu b200 -q fp8 --request-rate 8`). What is in sight is pinned as A, so that every figure shows the "
         "difference.",
     )
-    if refused := st.session_state.pop(REFUSED, None):
+    if refused := st.session_state.get(REFUSED):
         st.error(plain(refused), icon=":material/block:")
-    if done := st.session_state.pop(DONE, None):
+    if done := st.session_state.get(DONE):
         st.caption(f":material/check: {plain(done)}")
 
 
 def _apply(page: str) -> None:
     text = str(st.session_state.get(KEY, "")).strip()
+    st.session_state[REFUSED] = st.session_state[DONE] = None
     if not text:
         return
     try:

@@ -6,6 +6,9 @@ from typing import Any
 
 from capacity_app.screenshots import open_page, settle
 
+import capacity
+from capacity.report.display import time_and_interval
+
 FRONTIER = "/estimate?model=llama-3.1-70b&tp=4&view=frontier&front_gpus=h100-sxm-80gb&front_weights=fp8"
 
 
@@ -32,6 +35,50 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     shown = page.get_by_test_id("stMetric").filter(has_text="per GPU").inner_text()
     assert said.partition(": ")[2].partition(" ")[0] in shown
     page.context.close()
+
+
+def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
+    chromium: Any, server: str
+) -> None:
+    """From 4 x H100 to 2 x B200 in FP8 with twice the traffic."""
+    page = open_page(chromium, "light", 1440, 1000)
+    page.goto(f"{server}/estimate?model=llama-3.1-70b&tp=4&load=arrivals+at+a+rate&rate=4")
+    settle(page)
+    box = page.get_by_role("textbox", name="What if")
+    box.fill("2xB200 fp8 double traffic")
+    box.press("Enter")
+    page.get_by_text("Beside A: B is in sight").wait_for()
+    settle(page)
+    figures = {
+        label: page.get_by_test_id("stMetric").filter(has_text=label).first.inner_text()
+        for label in ("TTFT", "TPOT", "$ per 1M output")
+    }
+    asked = {"input_len": 1024, "output_len": 256, "price_tier": "on-demand"}
+    first = capacity.estimate(
+        "llama-3.1-70b", gpu="h100-sxm-80gb", tensor_parallel_size=4, request_rate=4.0, **asked
+    )
+    second = capacity.estimate(
+        "llama-3.1-70b",
+        gpu="b200-sxm-180gb",
+        tensor_parallel_size=2,
+        quantization="fp8",
+        request_rate=8.0,
+        **asked,
+    )
+    for label, field in (("TTFT", "ttft_s"), ("TPOT", "tpot_s")):
+        before, after = getattr(first, field), getattr(second, field)
+        for said in (*time_and_interval(after), f"{100 * (after.value / before.value - 1):+.0f} % against A"):
+            assert said in figures[label]
+    cheaper = second.usd_per_million_output_tokens.value / first.usd_per_million_output_tokens.value - 1
+    assert f"{100 * cheaper:+.0f} % against A" in figures["$ per 1M output"]
+    again = open_page(chromium, "light", 1440, 1000)
+    again.goto(page.url)
+    again.get_by_text("Beside A: B is in sight").wait_for()
+    settle(again)
+    for label, text in figures.items():
+        assert again.get_by_test_id("stMetric").filter(has_text=label).first.inner_text() == text
+    page.context.close()
+    again.context.close()
 
 
 def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:

@@ -50,10 +50,10 @@ def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     assert opened.kpis["Requests/s"] == f"{direct['request_throughput']:,.2f}"
     assert opened.kpis["Goodput"] == f"{direct['request_goodput']:,.2f}"
     assert answer.verdict is not None
-    come = f"draining included; {answer.verdict.offered_requests_per_s:,.2f} come and are served"
-    assert any(come in str(caption.value) for caption in opened.at.caption)
+    come = f"{answer.verdict.offered_requests_per_s:,.2f} arrive and are served; less over the whole run"
+    assert next(metric.delta for metric in opened.at.metric if metric.label == "Requests/s").startswith(come)
     parts = [trace["name"] for trace in figure(opened, "as configured, all")["data"]]
-    assert parts == list(direct["time_parts"]["mean_ms"])
+    assert parts == [*direct["time_parts"]["mean_ms"], "90 % interval"]
     assert {"client", "api server"} <= set(parts)
     assert opened.refusals == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
 
 if TYPE_CHECKING:
     from capacity_validate.comparison import RunComparison
@@ -39,8 +39,9 @@ def parity_chart(review: Review, units: Units = STANDARD) -> Chart:
         name="exact", x=ends, y=ends, mode="lines", line={"color": NEUTRAL, "width": 2}, hoverinfo="skip"
     )
     layout(figure, x=f"measured, {units.time}", y=f"predicted, {units.time}", height=480)
-    figure.update_xaxes(type="log", exponentformat="none")
-    figure.update_yaxes(type="log", exponentformat="none")
+    ends = [float(end) for trace in figure.data for axis in (trace.x, trace.y) for end in axis]
+    figure.update_xaxes(**log_axis(ends))
+    figure.update_yaxes(**log_axis(ends))
     what = "held-out cases" if held_out else "cases, none of them held out"
     return Chart(
         name="parity",

@@ -121,8 +121,26 @@ def day_and_curve(options: dict[str, Any]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         ttft_ms = state.number("p95 TTFT, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=135)
         tpot_ms = state.number("p95 TPOT, ms", "cost_tpot", 50.0, 0.1, 1e5, width=125)
-        peak = state.number("Peak requests/s", "cost_peak", 30.0, 0.01, 1e6, width=140)
-        ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=135)
+        ratio = state.number(
+            "Peak over mean",
+            "cost_peak_to_mean",
+            1.6,
+            1.0,
+            2.0,
+            width=135,
+            help="How much more comes at the day's peak.",
+        )
+        asked = st.number_input(
+            "Peak requests/s",
+            0.01,
+            1e6,
+            None,
+            placeholder=f"{inputs.request_rate * ratio:g}",
+            **state.bound("cost_peak", None),
+            width=140,
+            help="Empty: the sidebar's requests/s times the peak over the mean.",
+        )
+        peak = inputs.request_rate * ratio if asked is None else asked
         each = state.number("Requests a user-hour", "cost_each", 6.0, 0.01, 1e5, width=165)
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own

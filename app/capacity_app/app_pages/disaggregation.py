@@ -8,7 +8,6 @@ import streamlit as st
 
 from capacity.answers.records import Simulation
 from capacity.report.figures.techniques import split_chart, split_rows
-from capacity.techniques.glossary import define
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -29,9 +28,9 @@ def figures_of_merit(answer: Simulation) -> None:
 
     parts.kpis(
         [
-            parts.Kpi(label="p95 TTFT", value=ms("p95_ttft_ms"), help=define("ttft").definition),
-            parts.Kpi(label="p95 TPOT", value=ms("p95_tpot_ms"), help=define("tpot").definition),
-            parts.Kpi(label="p95 E2E", value=ms("p95_e2el_ms"), help="From question to last token."),
+            parts.Kpi(label="p95 TTFT", value=ms("p95_ttft_ms")),
+            parts.Kpi(label="p95 TPOT", value=ms("p95_tpot_ms")),
+            parts.Kpi(label="p95 E2E", value=ms("p95_e2el_ms")),
             parts.Kpi(
                 label="Requests/s",
                 value=f"{values['request_throughput']:,.2f}",

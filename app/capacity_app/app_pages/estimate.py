@@ -147,7 +147,7 @@ def ask(side: sides.Side) -> Task:
 def this_load(answer: Estimate, why: Attribution | None) -> None:
     """What this one load is made of."""
     if answer.ttft_parts_s is not None:
-        parts.chart(ttft_chart(answer.ttft_parts_s, units, subject=subject_of(answer)))
+        parts.chart(ttft_chart(answer.ttft_parts_s, units, ttft_s=answer.ttft_s, subject=subject_of(answer)))
     parts.chart(roofline_chart(answer))
     if why is not None:
         left, right = st.columns(2)

@@ -45,7 +45,7 @@ def of_one(row: QuantizedOption) -> None:
                 below=f"of {row.large_batch}",
                 help="The same where many requests share each step.",
             ),
-            parts.Kpi(label="TTFT", value=time(row.ttft_s), help=define("ttft").definition),
+            parts.Kpi(label="TTFT", value=time(row.ttft_s)),
             parts.Kpi(
                 label="Most requests",
                 value=f"{row.max_batch:,}",

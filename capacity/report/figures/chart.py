@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +16,7 @@ from capacity.report.figures.svg_figure import svg
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
-LEGEND_BELOW = 90  # pixels under the plot
+MODE_BAR = 40  # pixels above the plot, for the tools
 NEUTRAL = "#8a8a8a"  # told from black and from white
 
 
@@ -88,11 +89,12 @@ def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> An
         xaxis_title=x,
         yaxis_title=y,
         height=height,
-        margin={"l": 10, "r": 20, "t": 34, "b": 10},
-        legend={
+        margin={"l": 10, "r": 20, "t": MODE_BAR, "b": 10},
+        legend={  # at the foot of the picture, whose plot makes room for it, however many lines it takes
             "orientation": "h",
-            "yanchor": "top",
-            "y": -LEGEND_BELOW / height,
+            "yref": "container",
+            "yanchor": "bottom",
+            "y": 0,
             "x": 0,
             "traceorder": "normal",
         },
@@ -105,6 +107,27 @@ def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> An
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
     return figure
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each power of ten from below `low` to above `high`; over more than three powers, 1 alone."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 3 else (1,)
+    return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
+
+
+def log_axis(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis that can be read: what it spans, with ticks at 1, 2 and 5."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return {"type": "log"}
+    ticks = log_ticks(min(positive), max(positive))
+    return {"type": "log", "tickvals": ticks, "ticktext": [digits(tick) for tick in ticks]}
+
+
+def digits(value: float) -> str:
+    """Four digits, or as many as stand before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def listed(names: Sequence[str]) -> str:

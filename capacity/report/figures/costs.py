@@ -194,6 +194,16 @@ def curve_chart(curve: Curve) -> Chart:
             line={"color": NEUTRAL, "dash": "dot", "width": 2},
             annotation={"text": label, "textangle": -90, "yanchor": "top"},
         )
+    if curve.highest is not None:
+        figure.add_vrect(
+            x0=curve.highest.low,
+            x1=curve.highest.high,
+            fillcolor=colour(0),
+            opacity=0.12,
+            line_width=0,
+            annotation={"text": "90 % band of the rate", "yanchor": "bottom", "y": 0},
+            annotation_position="bottom right",
+        )
     layout(figure, x="requests/s offered", y="level / limit", height=400)
     figure.update_yaxes(rangemode="tozero", range=[0, 3])
     return Chart(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.hardware import load_profile
-from capacity.report.display import STANDARD, Units
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.display import STANDARD, Units, time_and_interval
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Attribution, Estimate, OperatorTime
+    from capacity.answers.records import Attribution, Estimate, OperatorTime, Quantity
 
 Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -40,7 +40,7 @@ def roofline_chart(answer: Estimate) -> Chart:
         hoverinfo="skip",
     )
     for index, phase in enumerate(PHASES):
-        for part, size, opacity in (("operator", 8, 0.55), ("step", 18, 1.0)):
+        for part, size, opacity in (("operator", 8, 0.8), ("step", 18, 1.0)):
             chosen = [p for p in points if p.phase == phase and p.is_step == (part == "step")]
             figure.add_scatter(
                 x=[point.flop_per_byte for point in chosen],
@@ -58,13 +58,13 @@ def roofline_chart(answer: Estimate) -> Chart:
         mode="markers+text",
         marker={"symbol": "line-ns-open", "size": 16, "color": NEUTRAL},
         text=[f"ridge {ridge:,.0f}"],
-        textposition="bottom right",
+        textposition="top left",
         showlegend=False,
         hoverinfo="skip",
     )
     layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
-    figure.update_xaxes(type="log", dtick=1, exponentformat="none")
-    figure.update_yaxes(type="log", dtick=1, exponentformat="none")
+    figure.update_xaxes(**log_axis([*(x for x, _ in roof), *(p.flop_per_byte for p in points)]))
+    figure.update_yaxes(**log_axis([*(y for _, y in roof), *(p.tflop_per_s for p in points)]))
     phrases = [
         f"{point.phase} {point.flop_per_byte:,.0f} FLOP/byte at {point.tflop_per_s:,.1f} TFLOP/s"
         for point in points
@@ -144,7 +144,7 @@ def step_chart(
         barmode="overlay",
     )
     figure.update_yaxes(categoryorder="array", categoryarray=[op.name for op in reversed(operators)])
-    figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.2])
+    figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.35])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
     phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     return Chart(
@@ -167,8 +167,14 @@ def step_chart(
     )
 
 
-def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD, *, subject: str = "") -> Chart:
-    """What a time to first token is made of, in seconds by part: one stacked bar."""
+def ttft_chart(
+    ttft_parts_s: Mapping[str, float],
+    units: Units = STANDARD,
+    *,
+    ttft_s: Quantity | None = None,
+    subject: str = "",
+) -> Chart:
+    """What a time to first token is made of, in seconds by part: one stacked bar, and the whole's 90 % interval."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -181,12 +187,31 @@ def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD, *, su
             **bar_style(index),
             hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
         )
-    layout(figure, x="", y="", height=190, barmode="stack")
-    phrases = [f"{part} {units.time_text(seconds)}" for part, seconds in ttft_parts_s.items() if seconds]
+    if ttft_s is not None and ttft_s.low is not None and ttft_s.high is not None:
+        figure.add_scatter(
+            name="90 % interval",
+            x=[units.of_seconds(ttft_s.value)],
+            y=["TTFT"],
+            mode="markers",
+            marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [units.of_seconds(ttft_s.high - ttft_s.value)],
+                "arrayminus": [units.of_seconds(ttft_s.value - ttft_s.low)],
+                "color": NEUTRAL,
+                "thickness": 2,
+            },
+            hovertemplate=f"TTFT: {' '.join(time_and_interval(ttft_s, units))}<extra></extra>",
+        )
+    layout(figure, x="", y="", height=220, barmode="stack")
+    phrases = [
+        f"{part} {units.time_text(seconds, ttft_s)}" for part, seconds in ttft_parts_s.items() if seconds
+    ]
     return Chart(
         name="ttft",
         title=f"What the time to first token is made of, mean, {units.time}",
-        alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()))} in all.",
+        alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()), ttft_s)} in all.",
         figure=figure,
         subject=subject,
         rows=tuple({"part": part, "seconds": seconds} for part, seconds in ttft_parts_s.items()),

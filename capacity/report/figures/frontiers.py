@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
-from capacity.report.figures.loads import digits, faint, with_interval
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, digits, layout, symbol
+from capacity.report.figures.loads import faint, with_interval
 from capacity.report.frontier import line_name
 from capacity.report.subject import subject_of
 

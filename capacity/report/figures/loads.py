@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units, text_and_interval
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, digits, layout, log_axis
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
@@ -143,17 +143,9 @@ def _axes(figure: Any, sweep: LoadSweep, logarithmic: Sequence[float]) -> None:
         loads = [point.load for point in sweep.points]
         figure.update_xaxes(type="log", tickvals=loads, ticktext=[f"{load:g}" for load in loads])
     if logarithmic:
-        ticks = log_ticks(min(logarithmic), max(logarithmic))
-        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[digits(tick) for tick in ticks])
+        figure.update_yaxes(**log_axis(logarithmic))
     else:
         figure.update_yaxes(rangemode="tozero")
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each power of ten from below `low` to above `high`; over more than three powers, 1 alone."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps = (1, 2, 5) if last - first <= 3 else (1,)
-    return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
 def _mark(figure: Any, at: float, text: str, dash: str, *, log: bool, top: bool) -> None:
@@ -200,11 +192,6 @@ def with_interval(quantity: Quantity, scale: float = 1.0) -> str:
     """`110 (80 to 160)`; four digits of a number without an interval."""
     value, interval = text_and_interval(quantity, scale)
     return f"{value} ({interval})" if interval else digits(quantity.value * scale)
-
-
-def digits(value: float) -> str:
-    """Four digits, or as many as stand before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _sweep_row(point: LoadPoint, of: Figure, units: Units) -> dict[str, object]:

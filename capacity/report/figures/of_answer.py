@@ -29,7 +29,7 @@ def _estimate(answer: Any) -> Iterator[Chart]:
 
     subject = subject_of(answer)
     if answer.ttft_parts_s is not None:
-        yield ttft_chart(answer.ttft_parts_s, subject=subject)
+        yield ttft_chart(answer.ttft_parts_s, ttft_s=answer.ttft_s, subject=subject)
     if answer.breakdown.decode:
         yield step_chart(answer.breakdown.decode, "decode", subject=subject)
     else:

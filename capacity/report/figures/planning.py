@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
@@ -71,7 +73,8 @@ def miss_rows(plan: Plan) -> list[dict[str, object]]:
 
 
 def speed_chart(plan: Plan) -> Chart:
-    """Speed for a user against use of a GPU: what was simulated and is beaten in neither. Filled: meets the SLO."""
+    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by name. Filled: meets the
+    SLO. A star: what to rent, which is best by the objective and may be beaten here; faint: the rest of the ranking."""
     import plotly.graph_objects as go
 
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
@@ -84,7 +87,8 @@ def speed_chart(plan: Plan) -> Chart:
             figure.add_scatter(
                 x=[point.tokens_per_s_per_user for point in chosen],
                 y=[point.tokens_per_s_per_gpu for point in chosen],
-                mode="markers",
+                mode="markers+text",
+                textposition="top center",
                 name=gpu if met else f"{gpu}, misses the SLO",
                 marker={
                     "color": colour(index) if met else "rgba(0,0,0,0)",
@@ -92,8 +96,10 @@ def speed_chart(plan: Plan) -> Chart:
                     "size": 13,
                     "line": {"width": 2, "color": colour(index)},
                 },
-                text=[point.label for point in chosen],
-                hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
+                text=[short_label(point.label) for point in chosen],
+                customdata=[point.label for point in chosen],
+                cliponaxis=False,
+                hovertemplate="%{customdata}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
             )
     front = sorted((p.tokens_per_s_per_user or 0.0, p.tokens_per_s_per_gpu) for p in points)
     figure.add_scatter(
@@ -104,12 +110,15 @@ def speed_chart(plan: Plan) -> Chart:
         showlegend=False,
         hoverinfo="skip",
     )
-    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=440)
+    _ranked_marks(figure, plan)
+    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=480)
+    figure.update_xaxes(range=_with_room([x for trace in figure.data for x in trace.x if x is not None]))
     meeting = sum(point.met for point in points)
     return Chart(
         name="pareto",
         title="Speed for a user against use of a GPU",
-        alt=f"{len(points)} simulated deployments that none beats in both; {meeting} of them meet the service levels.",
+        alt=f"{_winner_words(plan)}{len(points)} simulated deployments that none beats in both; {meeting} of them meet "
+        "the service levels.",
         figure=figure,
         subject=subject_of(plan),
         rows=tuple(
@@ -163,3 +172,54 @@ def front_chart(plan: Plan) -> Chart:
         ),
         subject=subject_of(plan),
     )
+
+
+def short_label(label: str) -> str:
+    """`3 x h200 TP1 fp8` of a whole name: GPUs without their memory."""
+    return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
+
+
+def _ranked_marks(figure: Any, plan: Plan) -> None:
+    """What to rent, with a star and its name, and faintly what else meets the service levels."""
+    places = [
+        (answer.candidate.label, answer.trial.tokens_per_s_per_user, answer.tokens_per_s_per_gpu)
+        for answer in plan.ranked
+    ]
+    known = [place for place in places if place[1] is not None]
+    rest = known[1:]
+    if rest:
+        figure.add_scatter(
+            x=[x for _, x, _ in rest],
+            y=[y for _, _, y in rest],
+            mode="markers",
+            name="also meets it",
+            opacity=0.45,
+            marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
+            text=[label for label, _, _ in rest],
+            hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
+        )
+    if known and plan.best is not None and known[0][0] == plan.best.candidate.label:
+        label, speed, use = known[0]
+        figure.add_scatter(
+            x=[speed],
+            y=[use],
+            mode="markers+text",
+            name=f"to rent, by {plan.objective}",
+            marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
+            text=[f"<b>{short_label(label)}</b>"],
+            textposition="bottom center",
+            cliponaxis=False,
+            hovertemplate=f"{label}<br>%{{x:,.1f}} tokens/s a user, %{{y:,.0f}} a GPU<extra></extra>",
+        )
+
+
+def _with_room(values: Sequence[float]) -> list[float] | None:
+    """A range with room at its sides for names."""
+    if not values:
+        return None
+    room = 0.25 * (max(values) - min(values)) or 0.25 * max(values)
+    return [max(0.0, min(values) - room), max(values) + room]
+
+
+def _winner_words(plan: Plan) -> str:
+    return "" if plan.best is None else f"To rent, by {plan.objective}: {plan.best.candidate.label}. "

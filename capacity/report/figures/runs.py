@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
 from capacity.report.display import STANDARD, Units
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+from capacity.report.figures.chart import (
+    MODE_BAR,
+    NEUTRAL,
+    Chart,
+    bar_style,
+    colour,
+    layout,
+    listed,
+    log_axis,
+    symbol,
+)
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
+    from capacity.answers.records import Quantity, Simulation
     from capacity.simulator.metrics import LatencyMetric
 
 METRIC_NAMES: dict[LatencyMetric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SUMMARY_NAMES: dict[LatencyMetric, str] = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
 SHOWN_PERCENTILES = (50, 90, 95, 99)
 CURVE_POINTS = 400
 SERIES_POINTS = 600
@@ -52,23 +63,26 @@ def latency_chart(
             y=shares,
             mode="lines",
             name=label,
-            line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": 2.5},
+            line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": line_width(index)},
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
         quantiles = {p: float(np.percentile(values_s, p)) for p in SHOWN_PERCENTILES}
         figure.add_scatter(
             x=[units.of_seconds(v) for v in quantiles.values()],
             y=[p / 100 for p in quantiles],
-            mode="markers",
+            mode="markers+text",
             marker={"symbol": symbol(index), "color": colour(index), "size": 9},
             text=[f"p{p}" for p in quantiles],
-            hovertemplate=f"{label}, %{{text}}: %{{x:,.4g}} {units.time}<extra></extra>",
+            textposition="middle right" if index == 0 else "middle left",
+            error_x=_error_bars(answer, metric, quantiles, units),
+            customdata=[_quantile_text(answer, metric, p, v, units) for p, v in quantiles.items()],
+            hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
             showlegend=False,
         )
         rows.append(
             {"run": label, **{f"p{p}, {units.time}": units.of_seconds(v) for p, v in quantiles.items()}}
         )
-        phrases.append(f"{label} p95 {units.time_text(quantiles[95])}")
+        phrases.append(f"{label} p95 {_quantile_text(answer, metric, 95, quantiles[95], units)}")
     if limit_s is not None:
         figure.add_vline(
             x=units.of_seconds(limit_s),
@@ -79,12 +93,14 @@ def latency_chart(
             x=math.log10(units.of_seconds(limit_s)),  # as annotations on a logarithmic axis want it
             y=0.02,
             yanchor="bottom",
-            xanchor="left",
+            xanchor="right",
+            xshift=-4,
             showarrow=False,
         )
     layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    figure.update_xaxes(type="log", dtick=1, exponentformat="none")
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.05])
+    drawn = [float(x) for trace in figure.data for x in trace.x]
+    figure.update_xaxes(**log_axis(drawn if limit_s is None else [*drawn, units.of_seconds(limit_s)]))
     return Chart(
         name=f"{metric}_distribution",
         title=f"{name}: share of requests within it",
@@ -98,6 +114,46 @@ def latency_chart(
 def _subject(runs: Mapping[str, Simulation]) -> str:
     """What the first is of: the others differ from it in what their names say."""
     return subject_of(next(iter(runs.values()))) if runs else ""
+
+
+def line_width(index: int) -> float:
+    """Of the n-th line: one that lies on another leaves a rim of it."""
+    return max(2.0, 5.0 - 1.5 * index)
+
+
+def _prediction_s(answer: Simulation, metric: LatencyMetric, percentile: int) -> Quantity | None:
+    """What is known of a percentile's error, in seconds."""
+    found = answer.predicted_ms.get(f"p{percentile}_{SUMMARY_NAMES[metric]}_ms")
+    return None if found is None else found.scaled(1e-3)
+
+
+def _quantile_text(
+    answer: Simulation, metric: LatencyMetric, percentile: int, seconds: float, units: Units
+) -> str:
+    found = _prediction_s(answer, metric, percentile)
+    within = "" if found is None else units.time_interval(found)
+    return units.time_text(seconds, found) + (f" (90 %: {within})" if within else "")
+
+
+def _error_bars(
+    answer: Simulation, metric: LatencyMetric, quantiles: Mapping[int, float], units: Units
+) -> dict[str, Any]:
+    """The 90 % interval of each percentile that has one."""
+    known = [(v, _prediction_s(answer, metric, p)) for p, v in quantiles.items()]
+    ends = [
+        (0.0, 0.0)
+        if q is None or q.low is None or q.high is None
+        else (max(0.0, q.high - v), max(0.0, v - q.low))
+        for v, q in known
+    ]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [units.of_seconds(above) for above, _ in ends],
+        "arrayminus": [units.of_seconds(below) for _, below in ends],
+        "color": NEUTRAL,
+        "thickness": 1.5,
+    }
 
 
 def state_chart(runs: Mapping[str, Simulation]) -> Chart:
@@ -124,18 +180,22 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
                 name=label,
                 legendgroup=label,
                 showlegend=panel == 1,
-                line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": 1.8},
+                line={
+                    "color": colour(index),
+                    "dash": DASHES[index % len(DASHES)],
+                    "width": line_width(index) - 0.5,
+                },
                 row=panel,
                 col=1,
             )
         peak = max((row["kv_fraction"] for row in states), default=0.0)
         queue = max((row["waiting"] for row in states), default=0)
         phrases.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
-    layout(figure, x="", y="", height=520)
+    layout(figure, x="", y="", height=560)
     figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
     figure.update_yaxes(rangemode="tozero")
     figure.update_yaxes(tickformat=".0%", row=len(STATES), col=1)
-    figure.update_layout(legend={"y": -0.14})
+    figure.update_layout(margin={"t": 2 * MODE_BAR})
     return Chart(
         name="state_over_time",
         title="The engine over time",
@@ -182,7 +242,8 @@ def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) ->
             **bar_style(index),
             hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
         )
-    layout(figure, x=f"mean, {units.time}", y="", height=150 + 45 * len(bars), barmode="stack")
+    _interval_of_the_mean(figure, runs, units)
+    layout(figure, x=f"mean, {units.time}", y="", height=190 + 45 * len(bars), barmode="stack")
     figure.update_yaxes(autorange="reversed")
     largest = [f"{label}: mostly {max(parts, key=lambda p: parts[p])}" for label, parts in bars]
     return Chart(
@@ -192,6 +253,30 @@ def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) ->
         figure=figure,
         subject=_subject(runs),
         rows=tuple({"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars),
+    )
+
+
+def _interval_of_the_mean(figure: Any, runs: Mapping[str, Simulation], units: Units) -> None:
+    """The 90 % interval of each run's mean E2E latency, over its bar."""
+    known = [(label, q) for label, answer in runs.items() if (q := answer.predicted_ms.get("mean_e2el_ms"))]
+    ends = [(label, q.value, q.low, q.high) for label, q in known if q.low is not None and q.high is not None]
+    if not ends:
+        return
+    figure.add_scatter(
+        name="90 % interval",
+        x=[units.of_seconds(value / 1e3) for _, value, _, _ in ends],
+        y=[f"{label}, all" for label, *_ in ends],
+        mode="markers",
+        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [units.of_seconds((high - value) / 1e3) for _, value, _, high in ends],
+            "arrayminus": [units.of_seconds((value - low) / 1e3) for _, value, low, _ in ends],
+            "color": NEUTRAL,
+            "thickness": 2,
+        },
+        hovertemplate="mean E2E latency: %{x:,.4g}<extra></extra>",
     )
 
 
@@ -213,7 +298,7 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
             **bar_style(index),
             hovertemplate=f"{bound}: %{{x:.1%}} of busy time<extra></extra>",
         )
-    layout(figure, x="share of busy time", y="", height=170 + 42 * len(labels), barmode="stack")
+    layout(figure, x="share of busy time", y="", height=200 + 42 * len(labels), barmode="stack")
     figure.update_xaxes(tickformat=".0%", range=[0, 1])
     figure.update_yaxes(autorange="reversed")
     phrases = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]

@@ -9,13 +9,13 @@ import pytest
 
 import capacity
 from capacity.report.display import Units
+from capacity.report.figures.chart import log_ticks
 from capacity.report.figures.loads import (
     BARS,
     FIGURES,
     comparison_chart,
     comparison_rows,
     full_sentence,
-    log_ticks,
     sweep_chart,
 )
 

@@ -6,7 +6,7 @@ import pytest
 
 import capacity
 from capacity.planning.records import KINDS, Plan
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, short_label, speed_chart
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,14 @@ def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> No
     chart = speed_chart(plan)
     meeting = [row for row in chart.rows if row["meets the SLO"]]
     assert chart.alt.endswith(f"{len(meeting)} of them meet the service levels.")
-    drawn = {trace.name: len(trace.x) for trace in chart.figure.data if trace.mode == "markers"}
+    marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
+    rented = marks.pop("to rent, by cost")
+    best = plan.best
+    assert best is not None
+    assert list(rented.y) == [best.tokens_per_s_per_gpu]
+    assert rented.text[0] == f"<b>{short_label(best.candidate.label)}</b>"
+    assert len(marks.pop("also meets it").x) == len(plan.ranked) - 1
+    drawn = {name: len(trace.x) for name, trace in marks.items()}
     assert drawn[plan.speed_front[0].gpu] == len(meeting)
     assert sum(drawn.values()) == len(chart.rows)
+    assert short_label("3 x h100-sxm-80gb TP1") == "3 x h100 TP1"

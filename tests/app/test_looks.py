@@ -1,0 +1,101 @@
+"""Looks in a real browser: text that can be read in both themes, a page that begins at its top, an even grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from capacity_app.pages import PAGES
+from capacity_app.screenshots import open_page, settle
+
+LEAST, LEAST_LARGE = 4.5, 3.0  # WCAG 2.2, 1.4.3, level AA; large is 24 px, or 18.66 px and bold
+TOP_PX = 80
+# what is shut, pictures, text on bars (whose colour is no background), and the slider's number, which stands above it
+LEFT_OUT = "[disabled], [aria-disabled=true], [data-testid=stIconMaterial], .bars, [data-testid=stSlider]"
+CONTRASTS = (
+    """() => {
+  const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const over = ([r, g, b, a = 1], [R, G, B]) => [a * r + (1 - a) * R, a * g + (1 - a) * G, a * b + (1 - a) * B];
+  const behind = (element) => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) layers.unshift(parts(getComputedStyle(e).backgroundColor));
+    return layers.reduce((below, layer) => (layer.length ? over(layer, below) : below), [255, 255, 255]);
+  };
+  const low = [];
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    const box = element.getBoundingClientRect();
+    if (!own || !box.width || !box.height || element.closest(LEFT_OUT)) continue;
+    if (element.closest('[data-testid=stWidgetLabel], [data-testid=stSlider]') &&
+        element.closest('.stElementContainer')?.querySelector(':disabled, [aria-disabled=true]')) continue;
+    const style = getComputedStyle(element);
+    let opacity = 1;
+    for (let e = element; e; e = e.parentElement) opacity *= Number(getComputedStyle(e).opacity);
+    if (style.visibility === 'hidden' || opacity < 0.05) continue;
+    const colour = parts(element.closest('svg') ? style.fill : style.color);
+    if (colour.length < 3 || element.closest('[data-testid=stDataFrame]')) continue;
+    const back = behind(element);
+    colour[3] = (colour[3] ?? 1) * opacity;
+    const [a, b] = [luminance(over(colour, back)), luminance(back)];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize), bold = Number(style.fontWeight) >= 700;
+    if (ratio < (size >= 24 || (bold && size >= 18.66) ? LARGE : LEAST))
+      low.push(`${element.textContent.trim().slice(0, 40)}: ${ratio.toFixed(1)}`);
+  }
+  return low;
+}""".replace("LEFT_OUT", repr(LEFT_OUT))
+    .replace("LARGE", str(LEAST_LARGE))
+    .replace("LEAST", str(LEAST))
+)
+
+
+def shown(chromium: Any, server: str, name: str, theme: str, width: int) -> Any:
+    page = open_page(chromium, theme, width, 1000)
+    page.goto(server + ("/" if name == PAGES[0].name else f"/{name}"))
+    settle(page)
+    page.wait_for_timeout(500)
+    return page
+
+
+def check(page: Any) -> None:
+    """Contrast, the top, and no sideways scrolling."""
+    assert page.evaluate(CONTRASTS) == []
+    top = page.get_by_role("heading", level=1).bounding_box()["y"]
+    assert top <= TOP_PX
+    assert (
+        page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth") <= 0
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read_and_figures_stand_in_a_grid(chromium: Any, server: str, theme: str) -> None:
+    page = shown(chromium, server, "estimate", theme, 1440)
+    check(page)
+    page.get_by_role("button", name="Examples").click()
+    page.get_by_role("link", name="DeepSeek-V3 on eight H200").wait_for()
+    assert page.evaluate(CONTRASTS) == []
+    cards = [card.bounding_box() for card in page.get_by_test_id("stMetric").all()]
+    assert len({round(card["width"]) for card in cards}) == 1
+    rows = {round(card["y"]) for card in cards}
+    assert all(len({round(c["height"]) for c in cards if round(c["y"]) == row}) == 1 for row in rows)
+    page.context.close()
+
+
+def test_the_check_finds_what_cannot_be_read(chromium: Any, server: str) -> None:
+    page = shown(chromium, server, "fit", "light", 390)
+    check(page)
+    page.evaluate("document.querySelector('h1').style.color = '#b0b0b0'")
+    assert page.evaluate(CONTRASTS) != []
+    page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", [page.name for page in PAGES])
+def test_every_page_can_be_read(chromium: Any, server: str, name: str, theme: str, width: int) -> None:
+    page = shown(chromium, server, name, theme, width)
+    check(page)
+    page.context.close()

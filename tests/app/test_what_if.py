@@ -1,0 +1,96 @@
+"""Several changes in one box: words and flags are read, wrong ones are one line, and all are applied at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from capacity_app.what_if import read
+
+import capacity
+
+Open = Callable[..., Any]
+MEETING = {
+    "tensor_parallel_size": 2,
+    "gpu": "b200-sxm-180gb",
+    "quantization": "fp8",
+    "request_rate": 8.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("2xB200, FP8, double traffic", MEETING),
+        ("2 x b200 fp8 8 requests/s", MEETING),
+        ("-tp 2 --gpu b200 -q fp8 --request-rate 8", MEETING),
+        ("--tensor-parallel-size=2 --gpu=b200-sxm-180gb --quantization=fp8 --request-rate=8", MEETING),
+        ("half the load", {"request_rate": 2.0}),
+        ("1.5x traffic on h200", {"request_rate": 6.0, "gpu": "h200-sxm-141gb"}),
+        ("llama-3.1-70b sglang", {"model": "llama-3.1-70b", "engine": "sglang"}),
+        ("--max-model-len 8k --kv-cache-dtype fp8", {"max_model_len": 8000, "kv_cache_dtype": "fp8"}),
+        ("--max-concurrency 64 --input-len 2048", {"concurrency": 64, "input_len": 2048}),
+        ("--enable-expert-parallel", {"enable_expert_parallel": True}),
+    ],
+)
+def test_words_and_flags_are_changes(text: str, changed: dict[str, Any]) -> None:
+    assert read(text, request_rate=4.0) == changed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "b2000",
+        "2xquatsch",
+        "-q fp7",
+        "--tensor-parallel-size 100000",
+        "--tensor-parallel-size two",
+        "--tensor-parallel-size",
+        "--block-size 32",
+        "--gpu /etc/passwd",
+        "--model ../x",
+        "--trace /etc/passwd",
+        "fp8 'unended",
+        "--request-rate nan",
+        "--request-rate inf",
+    ],
+)
+def test_what_is_none_of_the_inputs_is_one_line(text: str) -> None:
+    with pytest.raises(capacity.CapacityError) as refused:
+        read(text, request_rate=4.0)
+    assert "\n" not in str(refused.value)
+
+
+def typed(opened: Any, text: str) -> None:
+    opened.at.sidebar.text_input(key="what_if").set_value(text).run()
+    opened.settled().settled()  # the one in sight, then what it is beside
+
+
+def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
+    opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
+    typed(opened, "2xB200 fp8 double traffic")
+    assert opened.refusals == []
+    inputs = opened.inputs()
+    shown = {key: inputs[key].value for key in ("gpu", "tp", "weights", "rate")}
+    assert shown == {"gpu": "b200-sxm-180gb", "tp": 2, "weights": "fp8", "rate": 8.0}
+    assert opened.at.session_state["load"] == "arrivals at a rate"
+    assert any("A" in frame.value for frame in opened.at.dataframe)
+    typed(opened, "nonsense")
+    assert len(opened.refusals) == 1
+    assert opened.inputs()["gpu"].value == "b200-sxm-180gb"
+
+
+@pytest.mark.parametrize("page", ["fit", "simulate", "cost", "speculation"])
+def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, page: str) -> None:
+    opened = dashboard(page, sim_requests="100", cost_requests="100").settled()
+    typed(opened, "h200 5 requests/s")
+    assert opened.refusals == []
+    table = next(frame.value for frame in opened.at.dataframe if "B against A" in frame.value)
+    assert any(change not in ("-", "+0 %", "+0 %, within") for change in table["B against A"])
+    against = [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+    assert against
+    first = opened.kpis
+    again = dashboard(page, sim_requests="100", cost_requests="100", gpu="h100-sxm-80gb").settled()
+    alone = {label: value for label, value in again.kpis.items() if label in first}
+    assert dict(zip(table[""], table["A"].str.partition(" (")[0], strict=True)).items() >= alone.items()
