@@ -15,7 +15,7 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -207,6 +207,25 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
             print(f"{name:62} {learnt:4d} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
 
 
+def judged_groups(
+    rows: Iterable[ServedRow], *, draws: int, most: int
+) -> tuple[list[Judged], dict[Group, bool]]:
+    """Groups of at least six rows that are predicted, each by `most` of its rows; and which of them are dense."""
+    groups: dict[Group, list[ServedRow]] = defaultdict(list)
+    for row in distinct(row for row in rows if scored(row) and row.ttft_s > 0 and row.tpot_s > 0):
+        groups[row.group].append(row)
+    found: list[Judged] = []
+    dense: dict[Group, bool] = {}
+    for group, members in sorted(groups.items()):
+        every = max(len(members) / most, 1.0)
+        taken = [members[int(i * every)] for i in range(min(most, len(members)))]
+        ready = [row for row in map(prepared, taken) if row is not None]
+        if len(ready) >= LEAST_ROWS:
+            dense[group] = members[0].dense
+            found += judged(group, ready, draws=draws)
+    return found, dense
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -221,19 +240,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     begin = time.process_time()
     rows = read_rows(folder, dense=options.model_class != "moe", moe=options.model_class != "dense")
-    groups: dict[Group, list[ServedRow]] = defaultdict(list)
-    for row in distinct(row for row in rows if scored(row) and row.ttft_s > 0 and row.tpot_s > 0):
-        if options.only in " ".join(row.group):
-            groups[row.group].append(row)
-    found: list[Judged] = []
-    dense: dict[Group, bool] = {}
-    for group, members in sorted(groups.items()):
-        every = max(len(members) / options.most, 1.0)
-        taken = [members[int(i * every)] for i in range(min(options.most, len(members)))]
-        ready = [row for row in map(prepared, taken) if row is not None]
-        if len(ready) >= LEAST_ROWS:
-            dense[group] = members[0].dense
-            found += judged(group, ready, draws=options.draws)
+    rows = [row for row in rows if options.only in " ".join(row.group)]
+    found, dense = judged_groups(rows, draws=options.draws, most=options.most)
     print_tables(found, dense)
     print(f"\n{len(dense)} groups, {len(found)} figures in {time.process_time() - begin:.0f} CPU s")
     return 0

@@ -85,6 +85,7 @@ class Server:
 
     resolved: ResolvedPool
     frontend: FrontendTimes
+    first_message_tokens: int
     policy_options: dict[str, Any]
     prompt_wait_steps: int
     concurrency: int
@@ -100,6 +101,7 @@ def server_of(
     launch = launch_settings(row) if launch is None else launch
     if not launch.get("reads_data_parallel", True):
         row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
+    row = replace(row, expert_parallel=launch.get("enable_expert_parallel", row.expert_parallel))
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
@@ -133,6 +135,9 @@ def server_of(
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),
     )
+    if "weight_kernels" in launch:
+        own = resolved.engine.weight_kernels | launch["weight_kernels"]
+        resolved = changed(resolved, lambda spec: spec.model_copy(update={"weight_kernels": own}))
     usual = engine_frontend(resolved)
     frontend = FrontendTimes(
         request_latency_s=usual.request_latency_s,
@@ -146,6 +151,7 @@ def server_of(
     return Server(
         resolved=resolved,
         frontend=frontend,
+        first_message_tokens=launch.get("first_message_tokens", 1),
         policy_options=options,
         prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
@@ -247,6 +253,7 @@ def simulated_means(
         waited = float((records.first_scheduled_ps - records.arrival_ps).mean()) / PS_PER_S
         means.append((*_means(records, server.concurrency, rounds), waited))
     ttft, tpot, waiting = np.mean(means, axis=0)
+    ttft += (server.first_message_tokens - 1) * tpot  # a client knows of messages
     return SimulatedMeans(ttft_s=float(ttft), tpot_s=float(tpot), waiting_s=float(waiting))
 
 

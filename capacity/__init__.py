@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.deployment.launch_command import from_launch as from_launch
     from capacity.deployment.launch_command import from_vllm as from_vllm
     from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
+    from capacity.model.presets import add_model as add_model
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
     from capacity.planning.cost import cost as cost
@@ -68,6 +69,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.deployment.launch_command": ("from_launch", "from_vllm"),
     "capacity.hardware.cost_estimate": ("CostEstimate",),
+    "capacity.model.presets": ("add_model",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
     "capacity.planning.cost": ("cost",),

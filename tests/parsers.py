@@ -96,6 +96,18 @@ def _measured(path: str) -> object:
     return read_measurements(Path(path))
 
 
+LOGS = (  # of requests, of conversations, of counters, of a benchmark
+    '{"timestamp": 1763000000.5, "usage": {"prompt_tokens": 7, "completion_tokens": 3}, "session_id": "a"}\n',
+    '{"resourceSpans": [{"scopeSpans": [{"spans": [{"startTimeUnixNano": "1763000000000000000", "attributes": '
+    '[{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "9"}}, '
+    '{"key": "gen_ai.usage.output_tokens", "value": {"intValue": "2"}}]}]}]}]}\n',
+    '[{"conversations": [{"from": "human", "value": "How long?"}, {"from": "gpt", "value": "So long."}]}]',
+    '{"status": "success", "data": {"resultType": "matrix", "result": ['
+    '{"metric": {"__name__": "vllm:request_prompt_tokens_bucket", "le": "+Inf"}, "values": [[1, "0"], [61, "9"]]}, '
+    '{"metric": {"__name__": "vllm:request_generation_tokens_bucket", "le": "+Inf"}, "values": [[1, "0"], [61, "9"]]}'
+    "]}}",
+    '{"benchmarks": [{"requests": {"successful": [{"start_time": 1.5, "prompt_tokens": 9, "output_tokens": 2}]}}]}',
+)
 PARSERS: Mapping[str, Parser] = {
     "config.json": Parser(
         _model,
@@ -130,6 +142,7 @@ PARSERS: Mapping[str, Parser] = {
             BURSTGPT
             + "5,,9,ChatGPT,472,18,490,Conversation log\n45,,9,ChatGPT,1087,230,1317,Conversation log\n",
             mooncake() + mooncake(timestamp=3000, hash_ids=[1, 3]),
+            *LOGS,
             agentic([[0, 100, 20, -1, 0, 1.5, 0.5, None, "tool"], [3, 200, 10, 0, 1, 1, 1, None, "end"]]),
         ),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,8 @@ import pytest
 from capacity.deployment.client_latency import USUAL_S
 from capacity.hardware import load_profile
 from capacity.hardware.calibration import fit_constants, fit_pool
+from capacity.model.quantization import find_format, known_formats
+from capacity.step.layers.builder import activation_bits
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -148,12 +151,12 @@ def test_the_readme_says_what_the_whole_tables_show(benchmark: object, shared_di
     assert claims() == shown
 
 
-@pytest.mark.parametrize("metric", ["ttft_s", "tpot_s"])
+@pytest.mark.parametrize("metric", ["ttft_s", "tpot_s", "e2e_s"])
 def test_open_loops_of_the_inference_sim_runs(benchmark: object, shared_dir: Path, metric: str) -> None:
     """Twenty stages of vLLM V1 on H100, 7B to 70B. The client's latency was chosen with them in view, nothing else."""
     found = list(benchmark("served_open").inference_sim_runs(shared_dir))  # type: ignore[operator]
     error = np.abs([run.error(metric) for run in found])
-    median, p90 = {"ttft_s": (0.03, 0.08), "tpot_s": (0.03, 0.05)}[metric]
+    median, p90 = {"ttft_s": (0.03, 0.08), "tpot_s": (0.03, 0.05), "e2e_s": (0.03, 0.05)}[metric]
     assert len(error) == 20
     assert np.median(error) < median
     assert np.quantile(error, 0.9) < p90
@@ -192,6 +195,31 @@ def test_served_token_times_by_formula(
     assert len(error) > 200
     assert np.median(error) < median
     assert np.quantile(error, 0.9) < p90
+
+
+def test_steps_take_a_tables_constants_at_the_roof_they_were_fitted_to(benchmark: object) -> None:
+    """A fraction is of a peak: taken of another one, MXFP4 experts ran four times as fast as their table."""
+    tables = benchmark("reference_tables.form").FORMATS.values()  # type: ignore[operator]
+    peaks = load_profile("b200-sxm-180gb").dense_flops_per_s
+    formats = [find_format(name) for name in known_formats()]
+    for table in tables:
+        executions = [stored.execution(peaks) for stored in formats if stored.kernel == table.kernel]
+        assert executions, table
+        for execution in executions:
+            assert execution.compute_dtype == table.dtype, table
+            assert activation_bits(execution.compute_dtype) == table.activation_bits, table
+
+
+def test_experts_of_eight_bit_activations_reach_what_their_table_does() -> None:
+    """MXFP4 under TensorRT-LLM multiplies at the rate of FP8 experts, whatever peak its fraction is of."""
+    card = load_profile("b200-sxm-180gb")
+    assert card.step_time is not None
+    families, peaks = card.step_time.families, card.dense_flops_per_s
+    served = families["trtllm"].moe["mxfp4"].compute_fraction
+    roof = peaks[find_format("mxfp4").execution(peaks).compute_dtype]
+    assert served * roof == pytest.approx(
+        families["vllm"].moe["fp8"].compute_fraction * peaks["fp8"], rel=1e-3
+    )
 
 
 def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
@@ -312,6 +340,83 @@ def test_the_readmes_intervals_are_those_that_were_judged() -> None:
         row = held[label]
         shares = (row["held"], row["held_by_source"], row["half_width"])
         assert cells == [str(row["figures"]), *(f"{100 * share:.0f} %" for share in shares)], label
+
+
+OWN_RUNS = "learnt | TPOT, dense | TTFT, dense | TPOT, experts | TTFT, experts"
+
+
+def own_runs_claimed(learnt: str) -> dict[tuple[str, str], tuple[float, ...]]:
+    """Median and p90 error, share of intervals that held and half-width, in per cent, by class and metric."""
+    cells = readme_table(OWN_RUNS)[learnt]
+    keys = [(kind, metric) for kind in ("dense", "experts") for metric in ("tpot", "ttft")]
+    return {
+        key: tuple(float(number) for number in re.findall(r"[\d.]+", cell))
+        for key, cell in zip(keys, cells, strict=True)
+    }
+
+
+SHORT_RUNS = {  # groups that are replayed in a second or three
+    "dense": {"backend": "sglang", "model": "qwen3-32b", "concurrency": 16},
+    "experts": {
+        "backend": "vllm",
+        "model": "gpt-oss-120b",
+        "version": "0.18.0",
+        "output_len": 1024,
+        "concurrency": 8,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SHORT_RUNS)
+def test_two_runs_of_ones_own_do_what_the_readme_says(
+    benchmark: object, shared_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """One group a class, by few of its rows: not further off than most of all groups, and known more narrowly."""
+    module, data = benchmark("calibration"), benchmark("served_data")  # type: ignore[operator]
+    monkeypatch.setattr(module, "LEARNT", (0, 2))
+    alike = SHORT_RUNS[kind]
+    rows = [
+        row
+        for row in data.read_rows(shared_dir, dense=kind == "dense", moe=kind != "dense")
+        if all(getattr(row, key) == wanted for key, wanted in alike.items() if key != "concurrency")
+        and row.concurrency <= alike["concurrency"]
+        and (kind != "dense" or row.tensor_parallel > 1)
+    ]
+    found, groups = module.judged_groups(rows, draws=1, most=6)
+    assert len(groups) == 1
+    for metric in ("tpot", "ttft"):
+        before, after = (
+            [each for each in found if each.metric == metric and each.learnt == learnt] for learnt in (0, 2)
+        )
+        _, p90, _, _ = own_runs_claimed("2")[kind, metric]
+        assert 100 * np.median([abs(each.error_beyond) for each in after]) < p90
+        assert np.mean([each.held for each in after]) >= 0.5
+        widths = [np.median([each.half_width for each in group]) for group in (before, after)]
+        assert widths[1] < widths[0]
+
+
+@pytest.mark.slow
+def test_runs_of_ones_own_teach_what_the_readme_says(benchmark: object, shared_dir: Path) -> None:
+    """All groups, five minutes: every figure of the table, to the digit that it has."""
+    module, data = benchmark("calibration"), benchmark("served_data")  # type: ignore[operator]
+    found, dense = module.judged_groups(data.read_rows(shared_dir), draws=2, most=10)
+    for learnt in ("none", "1", "2", "3"):
+        for (kind, metric), claimed in own_runs_claimed(learnt).items():
+            own = [
+                each
+                for each in found
+                if dense[each.group] == (kind == "dense")
+                and each.metric == metric
+                and each.learnt == (0 if learnt == "none" else int(learnt))
+            ]
+            errors = 100 * np.abs([each.error_beyond for each in own])
+            shown = (
+                np.median(errors),
+                np.percentile(errors, 90),
+                100 * np.mean([each.held for each in own]),
+                100 * np.expm1(np.median([each.half_width for each in own])),
+            )
+            assert shown == pytest.approx(claimed, abs=1.0), (learnt, kind, metric)
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.drafting import DraftedSteps, speculator_of
@@ -314,37 +313,6 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
         )
     speculation = speculative.Speculation(resolved, speculator_of(pool))
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
-
-
-def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What a reader must know of the pool's drafts: how many are accepted and by whose word; that a tree is one."""
-    pool = resolved.pool
-    if pool.speculator is None:
-        return ()
-    way = speculator_of(pool)
-    depth = way.depth(pool.num_speculative_tokens)
-    notes: tuple[str, ...] = (
-        f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
-        f"request on average, by an acceptance that is {way.provenance}",
-    )
-    if pool.acceptance_spread:
-        notes += (
-            f"acceptance differs between requests, by a spread of {pool.acceptance_spread:g} in log-odds",
-        )
-    if way.tree_tokens is None:
-        return notes
-    if not way.name.endswith(TREE):
-        return (
-            *notes,
-            f"{resolved.engine.label} drafts a tree by default, {depth} deep, of which it verifies "
-            f"{way.verified_tokens(depth)}: --num-speculative-tokens makes it a chain",
-        )
-    return (
-        *notes,
-        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "
-        f"chain, which is `--speculator {way.name.removesuffix(TREE)}`, unless its speculative config has a "
-        "speculative_token_tree",
-    )
 
 
 def with_drafts(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.engine_setup import drafting_notes
-from capacity.answers.fit import draft_memory_notes, fit_with
+from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.attribution import Response, responses, shares
-from capacity.answers.engine_setup import drafting_notes
 from capacity.answers.estimate import breakdown
 from capacity.answers.explained_intervals import explained_intervals
-from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import (
     RequestLengths,
     batch_over_ranks,

@@ -8,7 +8,7 @@ from typing import TypedDict
 from capacity.base.checked import checked
 from capacity.deployment.use_cases import use_cases as known_use_cases
 from capacity.hardware import load_profile, profile_names
-from capacity.model import load_model, model_names
+from capacity.model import kept_names, load_model, model_names
 
 
 class ModelListing(TypedDict):
@@ -33,7 +33,7 @@ class GpuListing(TypedDict):
 
 
 def models() -> list[ModelListing]:
-    """Every model preset: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
+    """Every model preset and those that were added: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
     return [
         {
             "name": spec.name,
@@ -42,7 +42,7 @@ def models() -> list[ModelListing]:
             "active_params": spec.active_params,
             "kv_bytes_per_token": int(spec.kv_bytes_per_token("bf16")),
         }
-        for spec in map(load_model, model_names())
+        for spec in map(load_model, (*model_names(), *kept_names()))
     ]
 
 

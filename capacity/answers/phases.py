@@ -17,19 +17,21 @@ from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, clo
 if TYPE_CHECKING:
     from capacity.answers.served import Served
 
-LOAD_FIELDS = tuple(
-    name
-    for name in ESTIMATE_TRAFFIC
-    if name not in ("input_len", "output_len", "max_tokens", "batch_size", "client_latency_s")
-)
+OF_A_REQUEST = (
+    "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "batch_size",
+    "client_latency_s",
+)  # fmt: skip
+LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request."""
+    """Tokens of a typical request; of its input, `images` of `image_tokens` each stand at its start."""
 
     input_len: int
     output_len: int
+    images: int = 0
+    image_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -75,7 +77,14 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
             "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
         )
     _check_load(traffic)
-    lengths = RequestLengths(input_len=traffic.input_len, output_len=traffic.output_len)
+    check_task(resolved, traffic.output_len)
+    images, size = traffic.images_per_prompt, traffic.image_tokens or 0
+    lengths = RequestLengths(
+        input_len=traffic.input_len + images * size,
+        output_len=traffic.output_len,
+        images=images,
+        image_tokens=size,
+    )
     check_length(resolved, lengths.tokens)
     return lengths
 
@@ -96,6 +105,15 @@ def _check_load(traffic: Traffic) -> None:
         )
 
 
+def check_task(resolved: ResolvedPool, output_len: int | None) -> None:
+    """Raises InvalidInput for tokens out of a model that ends with its prompt."""
+    if resolved.model.task == "embed" and output_len not in (None, 1):
+        raise InvalidInput(
+            f"{resolved.model.name} makes no tokens: it embeds or scores its prompt; use --output-len 1, which stands "
+            "for its one answer"
+        )
+
+
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
     """Raises InvalidInput for a request that is longer than the engine takes, or of no token."""
     if tokens < 1:
@@ -109,7 +127,7 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
-    slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
+    slots, limits = _slots(resolved, traffic, lengths), _limits(resolved, traffic, lengths)
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
         notes = (*filled_notes(traffic), *resolved.split_notes(lengths.input_len, traffic.batch_size))
@@ -130,13 +148,19 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     )
 
 
+def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
+    """What bounds the steps, and the images that every prompt brings to them."""
+    limits = resolved.limits_from(traffic.client_latency_s)
+    return replace(limits, images_per_prompt=lengths.images, image_tokens=lengths.image_tokens)
+
+
 def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> PhaseTimes:
     """The times of a load alone, as its clients see them. Raises as `phases_of`."""
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots, regimes=False)
-    limits = resolved.limits_from(traffic.client_latency_s)
+    limits = _limits(resolved, traffic, lengths)
     return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load)
 
 

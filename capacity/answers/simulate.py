@@ -11,15 +11,14 @@ from capacity.answers.attribution import bound_times
 from capacity.answers.costs import cost_of
 from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
-    drafting_notes,
     engine_frontend,
     make_workload,
     requests_of,
     unheeded_notes,
 )
-from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
-from capacity.answers.phases import check_length
+from capacity.answers.phases import check_length, check_task
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -43,7 +42,7 @@ from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
-from capacity.workload import Workload, parse_slos, write_timed_trace
+from capacity.workload import Workload, parse_slos, write_for_client
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
@@ -55,6 +54,7 @@ def simulate(
     goodput: Sequence[str] | None = None,
     slo: Sequence[str] | None = None,
     save_trace: str | Path | None = None,
+    save_trace_for: str = "vllm",
     other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
     replications: int = 1,
@@ -70,7 +70,8 @@ def simulate(
 
     `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
     `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
-    `save_trace` writes the requests as a file that `vllm bench serve` replays, and notes how;
+    `save_trace` writes the requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm
+    (`vllm bench serve`), aiperf, sglang or guidellm;
     `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
     with its interval (the rest of the answer is the first run's);
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
@@ -99,7 +100,7 @@ def simulate(
     price = deployment_price(pools, service, deployment.cost)
     levels = parse_slos(levels_of(slo or (), traffic))
     requests = requests_of(traffic, workload)
-    saved = _saved(requests, save_trace)
+    saved = _saved(requests, save_trace, save_trace_for)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
         pools,
@@ -172,13 +173,14 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
             check_length(pool, traffic.input_len + images + traffic.output_len)
+            check_task(pool, traffic.output_len)
 
 
-def _saved(requests: Workload, path: str | Path | None) -> tuple[str, ...]:
+def _saved(requests: Workload, path: str | Path | None, client: str) -> tuple[str, ...]:
     """Writes the requests where a path is given; how to replay them."""
     if path is None:
         return ()
-    return (f"replay with: vllm bench serve {write_timed_trace(requests, path)}",)
+    return (f"replay with: {write_for_client(requests, path, client)}",)
 
 
 def _replicated(

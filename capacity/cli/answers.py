@@ -161,7 +161,11 @@ def simulate(
     engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
-        typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
+        typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
+    ] = None,
+    save_trace_for: Annotated[
+        str | None,
+        typer.Option("--save-trace-for", help="Whose file: vllm (default), aiperf, sglang, guidellm."),
     ] = None,
     records: Annotated[
         str | None, typer.Option("--records", help="Write every request to this CSV file.")
@@ -184,6 +188,8 @@ def simulate(
 
     if sample_interval is not None:
         refuse_alone("--sample-interval", ("--series", series))
+    if save_trace_for is not None:
+        refuse_alone("--save-trace-for", ("--save-trace", save_trace))
     observer = Timeline() if timeline else None
     request = request_of(question)
     with progress_bar() as progress:
@@ -193,6 +199,7 @@ def simulate(
             slo=slo,
             replications=replications,
             save_trace=save_trace,
+            save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
             profiles=question.profiles,
@@ -244,11 +251,34 @@ def schedule(
             show(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
 
 
-def models(format: ListFormatOption = "table") -> None:
-    """The model presets, with parameters and KV bytes per token."""
+def models(
+    add: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[add ORG/NAME|PATH]",
+            help="Keep a model of one's own: a config.json, its folder, or an id of the Hugging Face hub.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="With add: the name that it is found by; default: its own.")
+    ] = None,
+    format: ListFormatOption = "table",
+) -> None:
+    """The model presets, with parameters and KV bytes per token; `models add` keeps one of your own."""
     from capacity.report import tables as report
 
-    show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
+    if not add:
+        if name is not None:
+            raise InvalidInput("--name says what `models add` calls a model: add one, or leave it out")
+        show(report.listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
+        return
+    if add[0] != "add" or len(add) != 2:
+        raise InvalidInput(f"`capacity models add ORG/NAME` or PATH keeps a model, not {' '.join(add)!r}")
+    kept = capacity.add_model(add[1], name=name)
+    read = f"{kept.model.total_params / 1e9:,.4g} B parameters, {kept.model.attention_kind}"
+    print(f"{kept.name}: {read}, kept in {kept.path}")
+    for note in kept.model.notes:
+        print(f"note: {note}")
 
 
 def gpus(

@@ -195,7 +195,7 @@ PAGES = {
         ),
     ),
     "dashboard": Page("", ("dashboard", "dashboard --port 8600")),
-    "models": Page("", ("models",)),
+    "models": Page("", ("models", "models add Qwen/Qwen3-Reranker-4B", "models add ./my-model --name mine")),
     "gpus": Page("", ("gpus",)),
     "use-cases": Page("", ("use-cases", "use-cases --format json")),
     "schema": Page("", ("schema", "schema estimate")),

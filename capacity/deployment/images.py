@@ -11,7 +11,7 @@ from capacity.deployment.traffic import Traffic
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
-    from capacity.model.vision import VisionEncoder
+    from capacity.model.vision_towers import VisionEncoder
 
 _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
@@ -25,7 +25,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula (Gemma 3, Llama 4, Qwen3-VL, Qwen3.5 have): "
+            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2.5-VL to 3.5, Pixtral, Kimi K2.5 have): "
             "leave out --images-per-prompt"
         )
     tokens = traffic.image_tokens

@@ -73,7 +73,7 @@ class Traffic(Spec):
         "Images of a prompt, at its start, on top of --input-len, which counts text.",
         ge=0,
         le=1 << 16,
-        read_by="schedule",
+        read_by="steps",
     )
     image_tokens: int | None = flag(
         None,

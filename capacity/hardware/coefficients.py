@@ -350,7 +350,7 @@ class Lookup:
                     constants = self._by_marlin(constants, key)
                 if transferred and self._on_this_card is not None:
                     constants = self._on_this_card(constants)
-                if self._in_steps is not None and family is not UNIVERSAL_FAMILY:
+                if self._in_steps is not None:
                     constants = self._in_steps(constants)
                 return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))

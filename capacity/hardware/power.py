@@ -35,6 +35,9 @@ on Ampere (aiconfigurator-core 0.12.0). B200: 1,965 MHz fall to 1,580 after 5 ms
 to 1,237 TFLOP/s (flashinfer PR 2899, 2026-03): 0.85. Hopper: 0.92, of 0.85, 0.92 and 1 chosen on half of the groups
 of served rows, every other by name; 1,980 MHz fall to 1,575 under work and messages at once (DeepGEMM issue 120,
 2025-06)."""
+SHORT_RUNS = "aiconfigurator"
+"""What the source of constants from such tables begins with. What the validation harness measured on a card is that
+card's own, under its own limits, and its clocks are in it: nothing is taken off."""
 NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
 
 
@@ -100,9 +103,12 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
 
 
 def sustained(constants: Found, card: HardwareProfile) -> Found:
-    """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did."""
+    """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did.
+
+    Constants of another source stay as they are.
+    """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = SUSTAINED_SHARES.get(card.architecture, 1.0)
-    if fraction is None or share == 1.0:
+    if fraction is None or share == 1.0 or not constants.fit.source.startswith(SHORT_RUNS):
         return constants
     return constants.model_copy(update={"compute_fraction": fraction * share})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -23,6 +22,7 @@ from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
+from capacity.base.user_folders import user_folder
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import StepCoefficients
 
@@ -281,11 +281,7 @@ def user_profiles_directory() -> Path:
     for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
         if part:
             return outside_path(part)
-    if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / "profiles"
-    if sys.platform == "darwin":
-        return Path("~/Library/Application Support/capacity/profiles").expanduser()
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "capacity" / "profiles"
+    return user_folder("profiles")
 
 
 def bundled_directory() -> Path:

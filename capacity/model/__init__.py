@@ -9,6 +9,7 @@ knows a GPU or an engine. Start reading at `spec`, then `layers`.
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config, supported_model_types
+from capacity.model.kept import KeptModel, kept_names
 from capacity.model.layers import (
     Attention,
     KvCacheGroup,
@@ -19,13 +20,14 @@ from capacity.model.layers import (
     SparseIndexer,
 )
 from capacity.model.parts import ParameterPart, Sharding
-from capacity.model.presets import load_model, model_names
+from capacity.model.presets import add_model, load_model, model_names
 from capacity.model.spec import ModelSpec
 
 __all__ = [
     "Attention",
     "DenseFeedForward",
     "FeedForward",
+    "KeptModel",
     "KvCacheGroup",
     "LatentAttention",
     "LayerGroup",
@@ -36,7 +38,9 @@ __all__ = [
     "ParameterPart",
     "Sharding",
     "SparseIndexer",
+    "add_model",
     "from_hf_config",
+    "kept_names",
     "load_model",
     "model_names",
     "supported_model_types",

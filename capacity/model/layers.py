@@ -7,8 +7,8 @@ them to the parameter. Buffers are not parameters: DeepSeek's and GLM's expert s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
@@ -20,6 +20,9 @@ from capacity.model.recurrent import LinearAttention
 __all__ = [
     "Attention", "KvCacheGroup", "LatentAttention", "LayerGroup", "LinearAttention", "Mixer", "SparseIndexer",
 ]  # fmt: skip
+
+
+Phase: TypeAlias = Literal["all", "prompt", "output"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,8 @@ class Attention:
     value_width: int | None = None  # of a value head where it differs from a key's (MiMo-V2)
     shares_kv: bool = False  # reads the cache of an earlier layer: no keys or values of its own (Gemma 3n)
     keys_are_values: bool = False  # no v_proj: values are the keys before their norm (Gemma 4)
+    causal: bool = True  # else every token sees all of its prompt, and nothing is kept (encoders)
+    crossed: bool = False  # has a second attention like itself, over the prompt of an encoder (T5's decoder)
     cross: bool = False  # keys and values are of an image's or encoder's tokens (Llama 3.2 Vision)
 
     softmax: ClassVar[bool] = True
@@ -73,7 +78,7 @@ class Attention:
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
         """Keys and values, of the whole context or of the window; none where an earlier layer keeps them."""
-        if self.shares_kv:
+        if self.shares_kv or not self.causal:
             return ()
         group = KvCacheGroup(
             kind="window" if self.window_tokens else "full",
@@ -110,6 +115,8 @@ class Attention:
             parts.append(vector("self_attn.qk_norm", "norm", (q + k) * d, layers, sharding="tensor"))
         if self.sinks:
             parts.append(vector("self_attn.sinks", "bias", q, layers, sharding="tensor"))
+        if self.crossed:
+            parts += [replace(part, name=part.name.replace("self_attn", "cross_attn", 1)) for part in parts]
         return tuple(parts)
 
 
@@ -118,7 +125,8 @@ class LayerGroup:
     """Layers that are equal: `layers` are their indices in the model, ascending, so that pipelines can split them.
 
     `norms`: over the hidden size, where they are not the model's usual number. `products` and `vector_values`:
-    what these layers have beside mixer and feed-forward (per-layer embeddings, hyper-connections).
+    what these layers have beside mixer and feed-forward (per-layer embeddings, hyper-connections). `phase`: whose
+    tokens go through them, the prompt's (an encoder), the output's (its decoder), or all.
     """
 
     layers: tuple[int, ...]
@@ -127,6 +135,7 @@ class LayerGroup:
     norms: int | None = None
     products: tuple[Product, ...] = ()
     vector_values: int = 0  # of each layer
+    phase: Phase = "all"
 
     @property
     def num_layers(self) -> int:

@@ -13,6 +13,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.fields import read_json_object
 from capacity.base.outside import outside_path
 from capacity.model.hf_config import from_hf_config
+from capacity.model.kept import KeptModel, keep, kept_model
 from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
 from capacity.model.variants import checkpoint_method, read_variant
@@ -30,9 +31,9 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
 
     An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
-    that preset in that format; `notes` of the model say so. With `download`, an `org/name` that is no preset is
-    fetched through huggingface_hub: its `config.json` only, which is parsed as JSON, never run. Raises
-    UnknownName, MalformedFile, UnsupportedModel.
+    that preset in that format; `notes` of the model say so. A model that was added is found by its name. With
+    `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which is
+    parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -40,6 +41,8 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         return _as_asked(_load_preset(preset), name)
     if not name.strip():
         raise UnknownName("model", name, model_names())
+    if (kept := kept_model(name)) is not None:
+        return kept
     path = outside_path(name)
     if path.is_dir() or path.suffix == ".json" or path.is_file():
         return _load_path(path)
@@ -53,16 +56,55 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     return _load_path(_downloaded(name), hf_id=name)
 
 
+def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
+    """Keep a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
+
+    It is found by its name afterwards; `name` says which, None: that of the folder or of the id. Raises InvalidInput
+    for a preset's name and where the hub is out of reach, and as `load_model`.
+    """
+    given = str(name_or_path)
+    path = outside_path(given)
+    hf_id = None
+    if not path.exists():
+        if given.count("/") != 1 or given.startswith((".", "/", "~")) or not all(given.split("/")):
+            raise InvalidInput(
+                f"{given!r} is no file or folder here, and no ORG/NAME of the Hugging Face hub"
+            )
+        hf_id, path = given.strip(), _downloaded(given.strip())
+    found = _load_path(path, hf_id=hf_id)
+    chosen = name or found.name
+    if _normal(chosen) in _aliases():
+        raise InvalidInput(f"{chosen!r} is the name of a preset: give --name another")
+    file = path / "config.json" if path.is_dir() else path
+    beside = file.parent / "hf_quant_config.json"
+    return keep(
+        chosen,
+        read_json_object(file),
+        hf_id=hf_id,
+        hf_quant_config=read_json_object(beside) if beside.is_file() else None,
+        source=hf_id or str(file.resolve()),
+        notes=found.notes,
+    )
+
+
 @cache
 def _load_preset(name: str) -> ModelSpec:
     path = _PRESETS / f"{name}.json"
     preset = read_json_object(path)
-    return from_hf_config(
+    model = from_hf_config(
         preset["config"],
         name=name,
         hf_id=preset["hf_id"],
         source=f"{preset['source']}, {preset['date']}",
         origin=str(path),
+    )
+    if "task" in preset:
+        model = replace(model, task=preset["task"])
+    if preset.get("basis") != "assumed":
+        return model
+    note = f"the shapes of {name} are written from memory (assumed, {preset['date']}): no public copy of its config"
+    return replace(
+        model, notes=(*model.notes, f"{note} was at hand; a folder with its config.json says more")
     )
 
 
@@ -137,7 +179,7 @@ def _downloaded(hf_id: str) -> Path:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError:
-        raise InvalidInput("--download needs huggingface_hub: pip install 'llm-capacity[hub]'") from None
+        raise InvalidInput("the hub is read by huggingface_hub: pip install 'llm-capacity[hub]'") from None
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries are not the user's answer
     try:
         config = Path(hf_hub_download(hf_id, "config.json"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from capacity.model.layers import KvCacheGroup, LayerGroup
 from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
-from capacity.model.vision import VisionEncoder
+from capacity.model.vision_towers import VisionEncoder
+
+Task: TypeAlias = Literal["generate", "embed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class ModelSpec:
     norm_values: int = 1
     outside: tuple[ParameterPart, ...] = ()
     assumed: bool = False
-    task: Literal["generate", "embed"] = "generate"
+    task: Task = "generate"
 
     @property
     def num_layers(self) -> int:
@@ -68,7 +70,7 @@ class ModelSpec:
     @property
     def attention_kind(self) -> str:
         """`mha`, `gqa`, `mqa`, `mla` or `linear`; several joined by `+` in a hybrid."""
-        return "+".join(sorted({group.mixer.kind for group in self.layer_groups}))
+        return "+".join(sorted({group.mixer.kind for group in self.layer_groups} - {""}))
 
     @property
     def caches_latents(self) -> bool:

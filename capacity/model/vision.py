@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from capacity.base.fields import Fields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VisionEncoder:
-    """What a vision tower computes for one image: patches through its layers, then tokens through its projector.
-
-    `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or to
-    those of the whole image where `tile_patches` is None. `projections` are (inputs, outputs) of the products that
-    every token passes. `image_tokens` are those of every image, None where they depend on its size; then
-    `cell_pixels` is the side of a token in pixels, None where they depend on more. `largest_image_tokens`: of
-    the largest image that the model's own preprocessor passes on, by its published defaults.
-    """
-
-    num_layers: int
-    hidden_size: int
-    num_heads: int
-    intermediate_size: int
-    patch_inputs: int
-    patches_per_token: int
-    projections: tuple[tuple[int, int], ...]
-    largest_image_tokens: int
-    tile_patches: int | None = None
-    image_tokens: int | None = None
-    cell_pixels: int | None = None
+from capacity.model import vision_towers
+from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
 
 
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     """Parameters of the vision tower with its projector, and what of the config is not counted.
 
-    Known: SigLIP in Gemma 3, Llama 4's, Qwen3-VL's and 3.5's. Another is named, not guessed.
+    Known: SigLIP in Gemma 3, Llama 4's, Qwen2.5-VL's, Qwen3-VL's and 3.5's, Gemma 4's, Pixtral, Kimi's. Another is
+    named, not guessed.
     """
     tower = config.section("vision_config")
     uncounted = [key for key in ("audio_config", "speech_config") if config.has(key)]
@@ -46,43 +24,32 @@ def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
         tower.count("hidden_size")
     text = config.section("text_config")
     formula = _FORMULAS.get(config.text("model_type"))
-    if formula is None or text is None or not tower.has("hidden_size"):
+    if formula is None or text is None or not tower.has("hidden_size", "vt_hidden_size"):
         return 0, (*uncounted, "vision_config")
-    return formula(tower, text.count("hidden_size")), tuple(uncounted)
+    return formula(config, tower, text.count("hidden_size")), tuple(uncounted)
 
 
-def _linear(inputs: int, outputs: int) -> int:
-    """With a bias."""
-    return inputs * outputs + outputs
-
-
-def _vit_layer(width: int, intermediate: int) -> int:
-    """Four projections, two-matrix MLP, two layer norms, all with biases."""
-    mlp = _linear(width, intermediate) + _linear(intermediate, width)
-    return 4 * _linear(width, width) + mlp + 4 * width
-
-
-def _gemma3(tower: Fields, hidden_size: int) -> int:
+def _gemma3(_config: Fields, tower: Fields, hidden_size: int) -> int:
     """SigLIP and the multimodal projector: 423,060,336 in gemma-3-27b, as published."""
     width, patch = tower.count("hidden_size"), tower.count("patch_size")
     positions = (tower.count("image_size") // patch) ** 2
-    layers = tower.count("num_hidden_layers") * _vit_layer(width, tower.count("intermediate_size"))
-    embeddings = _linear(3 * patch**2, width) + positions * width
+    layers = tower.count("num_hidden_layers") * vit_layer(width, tower.count("intermediate_size"))
+    embeddings = linear(3 * patch**2, width) + positions * width
     return layers + embeddings + 2 * width + width * hidden_size + width
 
 
-def _llama4(tower: Fields, hidden_size: int) -> int:
+def _llama4(_config: Fields, tower: Fields, hidden_size: int) -> int:
     """ViT with a class token, pixel-shuffle adapter and projector: 871,932,416 in Llama 4, as published."""
     width, patch, intermediate = (tower.count(k) for k in ("hidden_size", "patch_size", "intermediate_size"))
     projected_in, projected = tower.count("projector_input_dim"), tower.count("projector_output_dim")
     positions = (tower.count("image_size") // patch) ** 2 + 1
-    layers = tower.count("num_hidden_layers") * _vit_layer(width, intermediate)
+    layers = tower.count("num_hidden_layers") * vit_layer(width, intermediate)
     embeddings = 3 * patch**2 * width + width + positions * width + 4 * width
     adapter = intermediate * projected_in + projected_in * projected
     return layers + embeddings + adapter + projected * hidden_size
 
 
-def _qwen3_vl(tower: Fields, _hidden_size: int) -> int:
+def _qwen3_vl(_config: Fields, tower: Fields, _hidden_size: int) -> int:
     """3-D patches, learned positions, merger and one more merger for each deepstack layer."""
     width, patch = tower.count("hidden_size"), tower.count("patch_size")
     merged = width * tower.count("spatial_merge_size") ** 2
@@ -90,20 +57,21 @@ def _qwen3_vl(tower: Fields, _hidden_size: int) -> int:
         tower.count("in_channels", default=3) * tower.count("temporal_patch_size", default=2) * patch**2
     )
     out = tower.count("out_hidden_size")
-    mlp = _linear(merged, merged) + _linear(merged, out)
-    layers = tower.count("depth") * _vit_layer(width, tower.count("intermediate_size"))
-    embeddings = _linear(patch_inputs, width) + tower.count("num_position_embeddings") * width
+    mlp = linear(merged, merged) + linear(merged, out)
+    layers = tower.count("depth") * vit_layer(width, tower.count("intermediate_size"))
+    embeddings = linear(patch_inputs, width) + tower.count("num_position_embeddings") * width
     deepstack = len(tower.items("deepstack_visual_indexes") or []) * (mlp + 2 * merged)
     return layers + embeddings + mlp + 2 * width + deepstack
 
 
-_FORMULAS: dict[str, Callable[[Fields, int], int]] = {
+_FORMULAS: dict[str, vision_towers.Formula] = {
     "gemma3": _gemma3,
     "llama4": _llama4,
     "qwen3_vl": _qwen3_vl,
     "qwen3_vl_moe": _qwen3_vl,
     "qwen3_5": _qwen3_vl,
     "qwen3_5_moe": _qwen3_vl,
+    **vision_towers.PARAMETERS,
 }
 
 
@@ -111,7 +79,7 @@ def vision_encoder(config: Fields) -> VisionEncoder | None:
     """What the tower computes for an image; None where the model has none, or its formula is not known."""
     tower, text = config.section("vision_config"), config.section("text_config")
     formula = _ENCODERS.get(config.text("model_type"))
-    if tower is None or text is None or formula is None or not tower.has("hidden_size"):
+    if tower is None or text is None or formula is None or not tower.has("hidden_size", "vt_hidden_size"):
         return None
     return formula(config, tower, text.count("hidden_size"))
 
@@ -143,7 +111,7 @@ def _gemma3_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEn
 
 # of preprocessor_config.json, quoted from memory: assumed
 LLAMA4_TILES = 17  # 16 and the whole image once more: max_patches
-QWEN3_VL_PIXELS = (65_536, 16_777_216)  # shortest_edge, longest_edge
+QWEN3_VL_PIXELS = (65_536, 16_777_216)  # shortest_edge, longest_edge; the default of `pixels`
 
 
 def _llama4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
@@ -199,6 +167,7 @@ _ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
     "qwen3_vl_moe": _qwen3_vl_encoder,
     "qwen3_5": _qwen3_vl_encoder,
     "qwen3_5_moe": _qwen3_vl_encoder,
+    **vision_towers.ENCODERS,
 }
 
 
@@ -210,7 +179,9 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
     """
     if encoder.image_tokens is not None or encoder.cell_pixels is None:
         return encoder.image_tokens
-    cell, (least, most) = encoder.cell_pixels, QWEN3_VL_PIXELS
+    if encoder.longest_side is not None:
+        return _within_side(encoder, encoder.cell_pixels, width, height)
+    cell, (least, most) = encoder.cell_pixels, encoder.pixels
     across, down = max(round(width / cell), 1), max(round(height / cell), 1)
     area = across * down * cell**2
     if area > most:
@@ -220,3 +191,11 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
         scale = math.sqrt(least / (width * height))
         across, down = (math.ceil(side * scale / cell) for side in (width, height))
     return across * down
+
+
+def _within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
+    """Pixtral's: scaled down until the longer side fits, then cut into whole tokens, with one more for each row."""
+    assert encoder.longest_side is not None
+    scale = max(1.0, max(width, height) / encoder.longest_side)
+    across, down = (math.ceil(int(side / scale) / cell) for side in (width, height))
+    return across * down + down * encoder.row_tokens

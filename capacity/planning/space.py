@@ -230,9 +230,11 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of p
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     """Every engine of the space on one GPU type, those without drafts and without tuning first.
 
-    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both.
+    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both,
+    unless the ways to draft were asked for by name.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
+    asked = bool(search.speculators)
     formats = _formats(search, model)
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
@@ -248,7 +250,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
         )
         for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
             several = parallelism["data_parallel_size"] > 1
-            if several and (drafts or (budget, chunked, prefix) != first):
+            if several and ((drafts and not asked) or (budget, chunked, prefix) != first):
                 continue
             yield Pool(
                 gpu=gpu,

@@ -6,7 +6,7 @@ from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.quantization import ComputeDtype, QuantizationScheme
 from capacity.model.spec import ModelSpec
-from capacity.model.vision import VisionEncoder
+from capacity.model.vision_towers import VisionEncoder
 
 HALF_BYTES = 2  # of an activation, 16 bit
 SHARE_OF_HALF: dict[ComputeDtype, float] = {"fp8": 0.5, "int8": 0.5, "fp4": 0.28}  # quantized activations

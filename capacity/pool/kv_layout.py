@@ -83,6 +83,12 @@ def kv_layout(
     held = set(range(model.num_layers)) if layers is None else set(layers)
     groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
     kinds = [kind for kind in groups if kind.num_layers]
+    if not kinds:  # nothing is kept of a prompt: its tokens' ids alone
+        kinds = [
+            _Kind(
+                kind="full", num_layers=1, token_bytes=4.0, state_bytes=0.0, window_tokens=None, chunked=False
+            )
+        ]
     if not engine.window_aware_kv:
         kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
     block_tokens = block_size or default_block_size(model, engine)

@@ -42,6 +42,8 @@ class EngineLimits:
     mixes_prefill_with_decode: bool
     window_tokens: int | None
     request_latency_s: float  # client to engine and back: HTTP, tokenizer
+    images_per_prompt: int = 0  # of every prompt, at its start, encoded in the step that begins it
+    image_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,16 @@ def prefill_steps(
             computed += chunk
             if computed == input_len:
                 waiting, computed = waiting - 1, 0
-        yield _with_prefill(decode, rows, input_len, limits.window_tokens)
+        shape = _with_prefill(decode, rows, input_len, limits.window_tokens)
+        yield _with_images(shape, sum(not before for _, before in rows) * limits.images_per_prompt, limits)
+
+
+def _with_images(shape: StepShape, images: int, limits: EngineLimits) -> StepShape:
+    """The step with so many images before it."""
+    if not images:
+        return shape
+    tokens = limits.image_tokens
+    return shape._replace(encoder_tokens=images * tokens, encoder_pairs=images * tokens**2)
 
 
 def _with_prefill(

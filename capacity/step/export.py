@@ -41,12 +41,13 @@ class OperatorKind(IntEnum):
     LATENT_DECODE = 3
     SPARSE_INDEXER = 4
     RECURRENCE = 5
-    EXPANSION = 6
-    PRODUCT = 7
-    TRAFFIC = 8
-    ALL_REDUCE = 9
-    COLLECTIVE = 10
-    EXPERTS = 11
+    SPARSE_PREFILL = 6
+    EXPANSION = 7
+    PRODUCT = 8
+    TRAFFIC = 9
+    ALL_REDUCE = 10
+    COLLECTIVE = 11
+    EXPERTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +263,13 @@ def _work(work: object) -> tuple[OperatorKind, dict[str, float]] | None:
         }
         prefill = type(work) is latent.PrefillWork
         return (OperatorKind.LATENT_PREFILL if prefill else OperatorKind.LATENT_DECODE), own
+    if type(work) is latent.SparsePrefillWork:
+        return OperatorKind.SPARSE_PREFILL, {
+            "top_k": work.top_k,
+            "flops_per_pair": work.flops_per_pair,
+            "context_bytes": work.context_bytes,
+            "row_bytes": work.row_bytes,
+        }
     if type(work) is latent.IndexerWork:
         return OperatorKind.SPARSE_INDEXER, {
             "flops_per_pair": work.flops_per_pair,

@@ -217,6 +217,11 @@ def sampled_tokens(shape: StepShape) -> float:
     return shape[6] + shape[7] + shape[8]
 
 
+def prompt_tokens(shape: StepShape) -> float:
+    """Rows of an encoder: the new tokens of prompts."""
+    return shape[1]
+
+
 def decoded_tokens(shape: StepShape) -> float:
     """Rows of decode, drafts included."""
     return shape[7] + shape[8]

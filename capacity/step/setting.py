@@ -135,8 +135,10 @@ class StepSetting:
         execution = stored.execution(self.profile.dense_flops_per_s)
         if execution.compute_dtype == "bf16" and self.profile.sixteen_bit == "fp16":
             execution = replace(execution, compute_dtype="fp16")
-        own = None if self.engine is None else self.engine.weight_kernels.get(execution.kernel)
-        return execution if own is None else replace(execution, kernel=own)
+        if self.engine is None:
+            return execution
+        own = self.engine.kernel_in_place_of(execution.kernel, self.profile.architecture)
+        return execution if own == execution.kernel else replace(execution, kernel=own)
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from capacity.workload.arrivals import (
 )
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.content import BlockRuns, PromptContent
-from capacity.workload.export import write_csv, write_timed_trace
+from capacity.workload.export import write_csv, write_for_client, write_timed_trace
 from capacity.workload.lengths import (
     FixedLengths,
     GammaLengths,
@@ -61,5 +61,6 @@ __all__ = [
     "trace_titles",
     "user_loop",
     "write_csv",
+    "write_for_client",
     "write_timed_trace",
 ]

@@ -1,4 +1,4 @@
-"""Workloads as files that others read: a plain CSV, and the trace that `vllm bench serve` replays."""
+"""Workloads as files that others read: a plain CSV, and what benchmark clients replay."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import gzip
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.workload.content import PromptContent
 from capacity.workload.workload import Workload
+
+CLIENTS = ("vllm", "aiperf", "sglang", "guidellm")
 
 
 def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
@@ -47,18 +50,71 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
         writer.writerows(zip(*columns.values()))
 
 
+def write_for_client(workload: Workload, path: str | os.PathLike[str], client: str = "vllm") -> str:
+    """The workload as a file for a benchmark client (`CLIENTS`); returns the command that sends it.
+
+    vLLM, AIPerf and SGLang replay every request at its time; the last two have whole milliseconds and prompts that
+    share blocks of 512 tokens. GuideLLM replays none: its file is a command with the same rate and the same means and
+    spreads of lengths, which it draws itself. Raises UnknownName, and MalformedFile where it cannot be written.
+    """
+    if client not in CLIENTS:
+        raise UnknownName("benchmark client", client, CLIENTS, aliases=("genai-perf",))
+    name = shlex.quote(os.fspath(path))
+    if client == "vllm":
+        return f"vllm bench serve {write_timed_trace(workload, path)}"
+    if client == "guidellm":
+        command = _guidellm_command(workload)
+        with _written(path) as stream:
+            stream.write(command + "\n")
+        return f"sh {name}"
+    write_timed_trace(workload, path, block_tokens=512, seconds_per_unit=0.001, whole=True)
+    if client == "aiperf":
+        return (
+            f"aiperf profile --model MODEL --url localhost:8000 --endpoint-type completions --streaming "
+            f"--input-file {name} --custom-dataset-type mooncake_trace --fixed-schedule"
+        )
+    return (
+        f"python -m sglang.bench_serving --backend sglang --dataset-name mooncake --dataset-path {name} "
+        f"--num-prompts {len(workload)} --use-trace-timestamps"
+    )
+
+
+def _guidellm_command(workload: Workload) -> str:
+    """A benchmark of the same rate and lengths, drawn anew."""
+    data = []
+    for word, tokens in (("prompt", workload.prompt_tokens), ("output", workload.output_tokens)):
+        data += [f"{word}_tokens={tokens.mean():.0f}", f"{word}_tokens_stdev={tokens.std():.0f}"]
+        data += [f"{word}_tokens_min={tokens.min()}", f"{word}_tokens_max={tokens.max()}"]
+    at_once = workload.concurrency is not None or workload.span_s == 0
+    pace = (
+        f"--rate-type concurrent --rate {workload.concurrency or len(workload)}"
+        if at_once
+        else f"--rate-type poisson --rate {workload.request_rate_per_s:.4g}"
+    )
+    return (
+        f"guidellm benchmark --target http://localhost:8000 {pace} --max-requests {len(workload)} "
+        f"--data {','.join(data)}"
+    )
+
+
 def write_timed_trace(
-    workload: Workload, path: str | os.PathLike[str], *, block_tokens: int = 16, seconds_per_unit: float = 1.0
+    workload: Workload,
+    path: str | os.PathLike[str],
+    *,
+    block_tokens: int = 16,
+    seconds_per_unit: float = 1.0,
+    whole: bool = False,
 ) -> str:
     """A trace for `vllm bench serve --dataset-name timed_trace`; returns the arguments that replay it.
 
     `hash_ids` name the chained blocks of `block_tokens` tokens, so prompts share what ours share in whole blocks of
-    that size; without content no two prompts share anything. A session's later turns are sent at their nominal
-    times: the client knows no think time.
+    that size; without content no two prompts share anything. `whole`: timestamps are rounded to units. A session's
+    later turns are sent at their nominal times: the client knows no think time.
     """
     if not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
     timestamps = [_unscaled(arrival_s, seconds_per_unit) for arrival_s in workload.arrival_s.tolist()]
+    timestamps = list(map(round, timestamps)) if whole else timestamps
     lengths = zip(workload.prompt_tokens.tolist(), workload.output_tokens.tolist())
     with _written(path) as stream:
         for timestamp, (prompt_tokens, output_tokens), hash_ids in zip(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from capacity.answers.estimate import estimate
 from capacity.answers.phases import check_length, phases_of, request_lengths
+from capacity.answers.simulate import simulate
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -73,3 +77,31 @@ def test_a_load_that_is_none_or_two_is_refused() -> None:
     check_length(pool(), 8192)
     with pytest.raises(InvalidInput, match="8193 tokens exceeds max_model_len 8192"):
         check_length(pool(), 8193)
+
+
+def test_images_are_tokens_of_the_prompt_and_work_of_the_tower() -> None:
+    load: dict[str, Any] = {
+        "gpu": "h100",
+        "tensor_parallel_size": 2,
+        "input_len": 200,
+        "output_len": 50,
+        "batch_size": 4,
+    }
+    plain = estimate("qwen3-vl-30b-a3b", **load)
+    text = estimate("qwen3-vl-30b-a3b", **(load | {"input_len": 200 + 2 * 880}))
+    seen = estimate("qwen3-vl-30b-a3b", images_per_prompt=2, image_size="1280x720", **load)
+    assert seen.input_len == 200 + 2 * 880
+    (tower,) = (row for row in seen.breakdown.prefill if row.name == "vision encoder")
+    assert not any(row.name == "vision encoder" for row in plain.breakdown.prefill)
+    # what the text of as many tokens costs, and the tower: its eight images go through it in the prompts' steps
+    assert seen.ttft_s.value == pytest.approx(text.ttft_s.value + tower.seconds, rel=1e-6)
+    assert plain.ttft_s.value < text.ttft_s.value
+
+
+def test_a_model_that_embeds_makes_one_answer() -> None:
+    load: dict[str, Any] = {"gpu": "l4", "input_len": 500, "batch_size": 8}
+    assert estimate("bge-m3", output_len=1, **load).tpot_s is None
+    with pytest.raises(InvalidInput, match="--output-len 1"):
+        estimate("bge-m3", output_len=2, **load)
+    with pytest.raises(InvalidInput, match="--output-len 1"):
+        simulate("bge-m3", gpu="l4", input_len=500, output_len=20, request_rate=2, num_prompts=10)

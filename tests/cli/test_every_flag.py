@@ -12,7 +12,8 @@ WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", 
 NOT_WALKED = {
     **dict.fromkeys(WHERE, "where the question, its GPUs or its answer stand: tests of their own"),
     **dict.fromkeys(
-        ("records", "series", "timeline", "save-trace", "chart", "output"), "files beside the answer"
+        ("records", "series", "timeline", "save-trace", "save-trace-for", "chart", "output"),
+        "files beside the answer",
     ),
     **dict.fromkeys(
         ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"

@@ -54,7 +54,7 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
     ("model", "words", "why"),
     [
         ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
-        ("kimi-k2.5", {"image_tokens": 300}, "kimi-k2.5 has no vision encoder of a known formula"),
+        ("kimi-k3", {"image_tokens": 300}, "kimi-k3 has no vision encoder of a known formula"),
         ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
         ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),

@@ -7,10 +7,12 @@ import pytest
 from capacity.hardware import load_profile
 from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
 from capacity.hardware.power import SATURATED, same_chip, sustained, sustained_share, under_limit
+from capacity.model import load_model
+from capacity.step.setting import StepSetting
 
 A100, A100_PCIE = load_profile("a100-sxm-80gb"), load_profile("a100-pcie-80gb")
 H100, H100_PCIE = load_profile("h100-sxm-80gb"), load_profile("h100-pcie-80gb")
-FIT = Fit(basis="fitted", source="a table", date="2026-11-21")
+FIT = Fit(basis="fitted", source="aiconfigurator-core 0.12.0, gemm: a table", date="2026-11-21")
 
 
 def gemm(compute_fraction: float) -> GemmCoefficients:
@@ -70,3 +72,26 @@ def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_fal
     assert (hopper.bandwidth_fraction, hopper.fixed_s) == (0.8, 5e-6)
     kernels = ElementwiseCoefficients(bandwidth_fraction=0.7, fixed_s=2e-6, fit=FIT)
     assert sustained(kernels, H100) == kernels
+
+
+def test_what_a_card_measured_of_itself_is_taken_as_it_is() -> None:
+    measured = gemm(0.8).model_copy(
+        update={"fit": FIT.model_copy(update={"source": "capacity validate, 2 h"})}
+    )
+    assert sustained(measured, H100) is measured
+    assert sustained(gemm(0.8), H100).compute_fraction < 0.8
+
+
+def test_a_profile_of_the_harness_keeps_its_rates_in_steps() -> None:
+    """The way of a step: its lookup, by the engine's family or by the harness's."""
+    own = H100.step_time
+    assert own is not None
+    shipped = StepSetting(model=load_model("llama-3.1-8b"), profile=H100).lookup().kernel("gemm", "bf16")
+    table = own.families["vllm"].gemm["bf16"]
+    assert shipped.compute_fraction < table.compute_fraction
+    fit = table.fit.model_copy(update={"source": "capacity validate on this card"})
+    measured = table.model_copy(update={"fit": fit})
+    families = {"vllm": own.families["vllm"].model_copy(update={"gemm": {"bf16": measured}})}
+    card = H100.model_copy(update={"step_time": own.model_copy(update={"families": families})})
+    found = StepSetting(model=load_model("llama-3.1-8b"), profile=card).lookup().kernel("gemm", "bf16")
+    assert found.compute_fraction == table.compute_fraction

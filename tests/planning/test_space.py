@@ -36,3 +36,14 @@ def test_a_limit_on_time_is_the_default_and_can_be_lifted() -> None:
     assert Search(gpus="h100").time_limit_s == 120
     for lifted in ("inf", 0, "0", None, float("inf")):
         assert Search(gpus="h100", time_limit_s=lifted).time_limit_s == 0
+
+
+def test_ranks_draft_where_ways_to_draft_are_asked_for() -> None:
+    def both(**asked: str) -> bool:
+        search = Search(gpus="h200", quantizations="default", **asked)
+        found = list(pools(search, "h200", load_model("deepseek-v3")))
+        assert any(pool.speculator is not None for pool in found)
+        return any(pool.speculator is not None and pool.data_parallel_size > 1 for pool in found)
+
+    assert both(speculators="none,mtp")
+    assert not both()

@@ -83,3 +83,20 @@ def test_only_a_mixture_shares_experts_among_ranks(model: str, joint: bool) -> N
     )
     assert (setting.joint, setting.expert_parallel) == (joint, joint)
     assert setting.weights is setting.model.checkpoint
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "kernel"),
+    [
+        ("vllm@0.11", "h100-sxm-80gb", "w4a16"),  # Marlin
+        ("vllm@0.15", "h100-sxm-80gb", "mxfp4"),  # OpenAI's Triton kernels: vLLM PR 27523
+        ("vllm@0.11", "b200-sxm-180gb", "mxfp4"),
+        ("vllm@0.15", "a100-sxm-80gb", "w4a16"),
+        ("tensorrt-llm@1.1", "h100-sxm-80gb", "mxfp4"),
+    ],
+)
+def test_mxfp4_experts_run_by_the_kernels_that_the_release_takes(engine: str, gpu: str, kernel: str) -> None:
+    model = load_model("gpt-oss-120b")
+    setting = StepSetting(model=model, profile=load_profile(gpu), engine=find_engine(engine))
+    execution = setting.execution(model.checkpoint.format_of("experts"))
+    assert (execution.kernel, execution.compute_dtype) == (kernel, "bf16")

@@ -37,10 +37,7 @@ def predicted(operator: str, *, variant: str = "", kernel: str = "fp32", **sizes
     case = make_case(operator, kernel, variant=variant, **sizes)
     constants, function = constants_of(case, lookup_of(H200), on_gpu=True), formula(case, H200)
     assert function is not None
-    engines = (constants.fit.source or "").startswith(
-        "aiconfigurator"
-    )  # of short runs: steps hold lower clocks
-    return function(sustained(constants, H200) if engines else constants)
+    return function(sustained(constants, H200))  # as steps take them
 
 
 def test_attention_of_a_case_is_that_of_a_step() -> None:

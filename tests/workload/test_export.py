@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_texts import PLAIN, fuzzed, mooncake, read
 
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.workload import (
     FixedLengths,
     PromptContent,
@@ -24,6 +24,7 @@ from capacity.workload import (
     random_requests,
     read_trace,
     write_csv,
+    write_for_client,
     write_timed_trace,
 )
 
@@ -148,3 +149,51 @@ def test_export_problems_are_one_line(tmp_path: Path) -> None:
 def test_export_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     write_csv(random_requests(num_requests=1, input_len=7, output_len=3), "-")
     assert capsys.readouterr().out == PLAIN + "0.0,7,3\n"
+
+
+@pytest.mark.parametrize("client", ["vllm", "aiperf", "sglang"])
+def test_what_a_client_replays_is_the_workload(tmp_path: Path, client: str) -> None:
+    workload = conversations(
+        num_sessions=5,
+        arrivals=SteadyArrivals(2.0),
+        turns=FixedLengths(2),
+        user_tokens=FixedLengths(700),
+        output=FixedLengths(30),
+        think_time=ThinkTime(1.0),
+        system_prompt_tokens=512,
+    )
+    path = tmp_path / "trace.jsonl"
+    command = write_for_client(workload, path, client)
+    read = read_trace(path)
+    assert str(path) in command
+    assert read.prompt_tokens.tolist() == workload.prompt_tokens.tolist()
+    assert read.output_tokens.tolist() == workload.output_tokens.tolist()
+    apart_s = 0.0 if client == "vllm" else 0.0005 + 1e-9  # whole milliseconds
+    assert np.abs(read.arrival_s - workload.arrival_s).max() <= apart_s
+    first, *_ = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    assert len(first["hash_ids"]) == -(-1212 // (16 if client == "vllm" else 512))
+
+
+def test_guidellm_gets_the_same_rate_and_lengths(tmp_path: Path) -> None:
+    path = tmp_path / "bench.sh"
+    workload = random_requests(num_requests=400, input_len=300, output_len=40, request_rate_per_s=5.0)
+    assert write_for_client(workload, path, "guidellm") == f"sh {path}"
+    command = path.read_text(encoding="utf-8")
+    assert f"--rate-type poisson --rate {workload.request_rate_per_s:.4g} " in command
+    assert "--max-requests 400" in command
+    assert "prompt_tokens=300,prompt_tokens_stdev=0,prompt_tokens_min=300" in command
+
+
+def test_a_closed_loop_stays_one_for_guidellm(tmp_path: Path) -> None:
+    path = tmp_path / "bench.sh"
+    write_for_client(
+        random_requests(num_requests=40, input_len=30, output_len=4, concurrency=8), path, "guidellm"
+    )
+    assert "--rate-type concurrent --rate 8 " in path.read_text(encoding="utf-8")
+
+
+def test_an_unknown_client_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="no benchmark client 'locust'"):
+        write_for_client(
+            random_requests(num_requests=4, input_len=30, output_len=4), tmp_path / "x", "locust"
+        )

@@ -89,7 +89,8 @@ class EngineSpec(Spec):
 
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
-    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
+    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
+    `weight_kernels_on`: beside them, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
     architecture; any other: 16 bit.
@@ -139,6 +140,7 @@ class EngineSpec(Spec):
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
+    weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule
@@ -205,6 +207,12 @@ class EngineSpec(Spec):
     def caches_in(self, kv_cache_format: str) -> bool:
         """Whether it keeps KV in this format."""
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+
+    def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
+        """What it runs where a format's own kernel is this one."""
+        return self.weight_kernels_on.get(architecture, {}).get(kernel) or self.weight_kernels.get(
+            kernel, kernel
+        )
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
         """The default limits on a GPU: the first rule, from large memory to small, that it meets."""

@@ -18,10 +18,10 @@ from capacity.model.hf_config.families import FAMILIES
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
-from capacity.model.layers import LayerGroup, Mixer
+from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.spec import ModelSpec
+from capacity.model.spec import ModelSpec, Task
 from capacity.model.vision import vision_encoder, vision_tower
 
 _MAX_LENGTHS = (
@@ -90,6 +90,7 @@ def from_hf_config(
         norm_values=_number(family.norm_values, text),
         outside=family.outside(text),
         assumed=known is None,
+        task=_task(outer, family),
         notes=family.notes,
         max_position_embeddings=_max_length(text),
         dtype=dtype,
@@ -100,6 +101,11 @@ def from_hf_config(
         uncounted=uncounted,
         source=source,
     )
+    if uncounted:
+        note = (
+            f"the weights and the work of {' and '.join(uncounted)} are not counted: no formula for them here"
+        )
+        spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
         spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
     if quantization is not None:
@@ -111,6 +117,13 @@ def from_hf_config(
 def _with_expert_dtype(stored: QuantizationScheme, text: Fields) -> QuantizationScheme:
     """DeepSeek-V4 states the format of its experts apart: 4-bit floats with a scale for each 32."""
     return replace(stored, experts=find_format("mxfp4")) if text.text("expert_dtype") == "fp4" else stored
+
+
+def _task(outer: Fields, family: Family) -> Task:
+    """By the type, or by what stands on the layers: a classifier's head, or none."""
+    named = str((outer.items("architectures") or [""])[0])
+    scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))
+    return "embed" if scores else family.task
 
 
 def _number(rule: int | Callable[[Fields], int], text: Fields) -> int:
@@ -174,9 +187,14 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    grouped: dict[tuple[Mixer, FeedForward, Beside], list[int]] = {}
+    grouped: dict[tuple[Mixer, FeedForward, Beside, Phase], list[int]] = {}
     for layer in range(num_layers):
-        key = family.mixer(text, family, layer), family.feed_forward(text, layer), family.beside(text, layer)
+        key = (
+            family.mixer(text, family, layer),
+            family.feed_forward(text, layer),
+            family.beside(text, layer),
+            family.phase(text, layer),
+        )
         grouped.setdefault(key, []).append(layer)
     return tuple(
         LayerGroup(
@@ -186,8 +204,9 @@ def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerG
             norms=beside.norms,
             products=beside.products,
             vector_values=beside.vector_values,
+            phase=phase,
         )
-        for (mixer, feed_forward, beside), layers in grouped.items()
+        for (mixer, feed_forward, beside, phase), layers in grouped.items()
     )
 
 

@@ -41,6 +41,11 @@ _READ = {
     "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
     "linear_attn_config", "linear_num_heads", "linear_head_dim", "conv_L_cache", "expert_ffn_hidden_size",
     "expert_hidden_size",
+    "hybrid_override_pattern", "intermediate_size_mlp", "interleave_moe_layer_step", "moe_layers",
+    "expert_layer_period", "expert_layer_offset", "attn_layer_period", "attn_layer_offset", "mamba_d_state",
+    "state_size", "mamba_d_conv", "mamba_expand", "mamba_dt_rank", "mamba_n_heads", "mamba_num_heads",
+    "n_mamba_heads", "mamba_d_head", "mamba_head_dim", "ssm_state_size", "conv_kernel", "mamba_n_groups",
+    "mamba_chunk_size", "layers_block_type", "no_rope_layers", "no_rope_layer_interval",
 }  # fmt: skip
 # sizes that say nothing of the layers' parameters or work
 _HARMLESS = (
@@ -53,6 +58,8 @@ _HARMLESS = (
 
 def assumed_family(text: Fields) -> Family:
     """The family that the fields' names describe."""
+    if text.has("hybrid_override_pattern"):
+        return hybrids.FAMILIES["nemotron_h"]
     family = Family(
         mixer=grouped_query,
         feed_forward=_feed_forward(text),
@@ -75,6 +82,8 @@ def assumed_family(text: Fields) -> Family:
         return replace(family, mixer=hybrids.convolution_hybrid)
     if text.has(*MAMBA2_FIELDS):
         return replace(family, mixer=hybrids.mamba2_hybrid)
+    if text.has("mamba_d_state", "state_size"):
+        return replace(family, mixer=hybrids.mamba1_hybrid)
     return family
 
 
@@ -115,6 +124,10 @@ def _feed_forward(text: Fields) -> FeedForwardRule:
         "hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act"
     )
     gated = activation not in NOT_GATED
+    if text.has("intermediate_size_mlp"):
+        return feed_forwards.llama4
+    if text.has("expert_layer_period"):
+        return hybrids.jamba_feed_forward
     if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
         return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
 
@@ -176,7 +189,7 @@ def unread_fields(text: Fields) -> list[str]:
         key
         for key, value in text.values.items()
         if key not in _READ
-        and not isinstance(value, bool | str | float)
+        and (not isinstance(value, bool | str | float) or "pattern" in key)
         and value not in (None, 0, [], {})
         and not any(part in key.lower() for part in _HARMLESS)
     ]

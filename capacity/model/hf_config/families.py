@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capacity.base.fields import Fields
-from capacity.model.hf_config import feed_forwards, hybrids, others, windows
+from capacity.model.hf_config import encoders, feed_forwards, hybrids, others, windows
 from capacity.model.hf_config.family import Family
 from capacity.model.hf_config.mixers import delta_hybrid, grouped_query, latent, multi_query
 
@@ -346,4 +346,5 @@ FAMILIES: dict[str, Family] = {
     ),
     "stablelm": _STABLELM,
     **hybrids.FAMILIES,
+    **encoders.FAMILIES,
 }

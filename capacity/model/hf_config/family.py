@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias
 from capacity.base.fields import Fields
 from capacity.model.hf_config.feed_forwards import FeedForwardRule
 from capacity.model.hf_config.windows import WindowRule
-from capacity.model.layers import Mixer
+from capacity.model.layers import Mixer, Phase
 from capacity.model.parts import ParameterPart, Product
+from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
 """Fixed by the code, or a field of the config: false where it is absent, or what stands beside its name."""
@@ -52,6 +53,8 @@ class Family:
     outside: Callable[[Fields], tuple[ParameterPart, ...]] = lambda _fields: ()
     num_layers: Callable[[Fields], int] | None = None  # where the config counts otherwise
     notes: tuple[str, ...] = ()
+    task: Task = "generate"
+    phase: Callable[[Fields, int], Phase] = lambda _fields, _layer: "all"
 
 
 def holds(text: Fields, rule: Flag) -> bool:

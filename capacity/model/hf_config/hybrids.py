@@ -313,7 +313,7 @@ def mamba2_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba2(text)
 
 
-def _mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+def mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba1(text, normed=True)
 
 
@@ -337,7 +337,7 @@ def _falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
     return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
 
-def _jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
+def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Routed in every `expert_layer_period`-th layer."""
     period, offset = (
         text.count("expert_layer_period", default=2),
@@ -421,7 +421,7 @@ FAMILIES: dict[str, Family] = {
         qkv_bias="attention_bias",
         output_bias="attention_bias",
     ),
-    "jamba": Family(mixer=_mamba1_hybrid, feed_forward=_jamba_feed_forward),
+    "jamba": Family(mixer=mamba1_hybrid, feed_forward=jamba_feed_forward),
     "minimax": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
     "minimax_text_01": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
     "kimi_linear": Family(

@@ -27,7 +27,7 @@ def positions(*keys: str, added: int = 0) -> Outside:
 
     def parts(text: Fields) -> tuple[ParameterPart, ...]:
         rows = text.count(*keys) + added
-        return (matrix("embed_positions", "embedding", rows, text.count(*HIDDEN), (), sharding="replicated"),)
+        return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
 
     return parts
 
@@ -164,7 +164,7 @@ def _per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     rows, columns = text.count("vocab_size_per_layer_input"), text.count("num_hidden_layers") * width
     return (
         matrix("embed_tokens_per_layer", "embedding", rows, columns, (), sharding="vocabulary"),
-        matrix("per_layer_model_projection", "embedding", columns, hidden, (), sharding="replicated"),
+        matrix("per_layer_model_projection", "dense_ffn", columns, hidden, (), sharding="replicated"),
         vector("per_layer_projection_norm", "norm", width, ()),
     )
 
@@ -187,7 +187,7 @@ def _gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     projections = tuple(
         matrix(
-            f"altup_{name}projections", "embedding", (inputs - 1) * hidden, hidden, (), sharding="replicated"
+            f"altup_{name}projections", "dense_ffn", (inputs - 1) * hidden, hidden, (), sharding="replicated"
         )
         for name in ("", "unembed_")
     )
@@ -407,7 +407,7 @@ def _mllama_beside(text: Fields, layer: int) -> Beside:
 
 def _mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Eight tokens of images, which the LM head does not have."""
-    return (matrix("embed_tokens.images", "embedding", 8, text.count(*HIDDEN), (), sharding="replicated"),)
+    return (matrix("embed_tokens.images", "norm", 8, text.count(*HIDDEN), (), sharding="replicated"),)
 
 
 MLLAMA = Family(

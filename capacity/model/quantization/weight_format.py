@@ -62,6 +62,7 @@ class WeightFormat:
     name: str
     value_bits: float
     compute_dtype: ComputeDtype  # what the tensor cores multiply, where the hardware has it
+    needs_dtype: ComputeDtype | None = None  # tensor cores that `kernel` is written for, if it is not that
     kernel: Kernel
     scale_bits: int = 0
     zero_point_bits: int = 0
@@ -105,9 +106,10 @@ class WeightFormat:
 
     def execution(self, hardware_dtypes: Collection[str]) -> Execution:
         """The kernel that runs where the tensor cores have `hardware_dtypes` (keys of a profile's FLOP/s table)."""
-        if self.compute_dtype in hardware_dtypes or self.fallback_kernel is None:
+        needed = self.needs_dtype or self.compute_dtype
+        if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)
-        note = f"{self.name}: no {self.compute_dtype} tensor cores here; weights are dequantized to 16 bit"
+        note = f"{self.name}: no {needed} tensor cores here; weights are dequantized to 16 bit"
         return Execution(kernel=self.fallback_kernel, compute_dtype="bf16", note=note)
 
 

@@ -144,16 +144,28 @@ static work grouped_decode(const step_operator *o, const shape *s)
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
+/* Sparse attention takes prompts longer than its top-k another way. */
+static int gathers(const step_operator *o, const shape *s)
+{
+    return (double)s->prefill_context_tokens > (double)s->prefill_sequences * (double)o->top_k;
+}
+
 static work latent_prefill(const step_operator *o, const shape *s)
 {
-    double pairs = (double)s->prefill_pairs;
-    if (o->top_k >= 0 && s->prefill_tokens) {
-        double most = (double)s->prefill_tokens * (double)o->top_k;
-        if (most < pairs) pairs = most;
-    }
-    double context = (double)s->prefill_context_tokens;
+    if (o->top_k >= 0 && gathers(o, s)) return (work){0.0, 0.0, 0.0, 0.0};
+    double pairs = (double)s->prefill_pairs, context = (double)s->prefill_context_tokens;
     double moved = context * o->context_bytes + (double)s->prefill_tokens * o->row_bytes;
     return (work){pairs * o->flops_per_pair, moved, (double)s->prefill_sequences, 0.0};
+}
+
+static work sparse_prefill(const step_operator *o, const shape *s)
+{
+    if (!gathers(o, s)) return (work){0.0, 0.0, 0.0, 0.0};
+    double tokens = (double)s->prefill_tokens, pairs = (double)s->prefill_pairs;
+    double most = tokens * (double)o->top_k;
+    if (most < pairs) pairs = most;
+    double moved = pairs * o->context_bytes + tokens * o->row_bytes;
+    return (work){pairs * o->flops_per_pair, moved, tokens, pairs / tokens};
 }
 
 static work latent_decode(const step_operator *o, const shape *s)
@@ -304,6 +316,7 @@ static double operator_seconds(const step_operator *o, const exponent *p, const 
     case LATENT_PREFILL: return attention_seconds(o, p, latent_prefill(o, s));
     case LATENT_DECODE: return attention_seconds(o, p, latent_decode(o, s));
     case SPARSE_INDEXER: return attention_seconds(o, p, sparse_indexer(o, s));
+    case SPARSE_PREFILL: return attention_seconds(o, p, sparse_prefill(o, s));
     case RECURRENCE: return attention_seconds(o, p, recurrence(o, s));
     case EXPANSION: return gemm_seconds(o, p, expanded_tokens(s));
     default: return NAN;

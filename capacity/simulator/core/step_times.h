@@ -28,7 +28,8 @@ int step_line(step_times *t, const shape *s, decode_line *out);
 
 /* One operator of a step: capacity.step.export.OperatorData. The last kinds depend on one number of rows. */
 enum {
-    GROUPED_PREFILL, GROUPED_DECODE, LATENT_PREFILL, LATENT_DECODE, SPARSE_INDEXER, RECURRENCE, EXPANSION,
+    GROUPED_PREFILL, GROUPED_DECODE, LATENT_PREFILL, LATENT_DECODE, SPARSE_INDEXER, RECURRENCE,
+    SPARSE_PREFILL, EXPANSION,
     PRODUCT, TRAFFIC, ALL_REDUCE, COLLECTIVE, EXPERTS
 };
 typedef struct {

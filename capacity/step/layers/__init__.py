@@ -28,7 +28,7 @@ from capacity.step.layers import (
     recurrent,
 )
 from capacity.step.layers.builder import Builder, MixerOperators
-from capacity.step.operators import Operator
+from capacity.step.operators import Operator, RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,21 @@ def build_operators(build: Builder) -> Operators:
     per_token += ends.communication(build)
     per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
+    sampled = [*_head(build), *(op for op in per_token if _rows(op) is sampled_tokens)]
+    per_context += [op for op in per_token if _rows(op) is prompt_tokens]
+    per_token = [op for op in per_token if _rows(op) not in (sampled_tokens, prompt_tokens)]
     return Operators(
         per_token=merged(op for op in per_token if op.name not in shared),
         shared=merged(op for op in per_token if op.name in shared),
-        per_sample=merged(_head(build)),
+        per_sample=merged(sampled),
         per_context=merged(per_context),
         notes=tuple(dict.fromkeys(build.notes)),
     )
+
+
+def _rows(operator: Operator) -> RowCount:
+    """Which rows an operator is computed over."""
+    return getattr(operator, "rows", all_tokens)
 
 
 def _layers(build: Builder) -> Iterator[MixerOperators]:

@@ -26,6 +26,8 @@ from capacity.step.operators import (
     Traffic,
     all_tokens,
     decoded_tokens,
+    prompt_tokens,
+    sampled_tokens,
 )
 from capacity.step.setting import StepSetting
 
@@ -147,8 +149,9 @@ class Builder:
     ) -> list[Gemm]:
         """Products of [rows, k] with [k, n] weights of `parts`, `repeats` in each layer of a group (None: once).
 
-        Several where layers or numbers of rows take different kernels.
+        Several where layers or numbers of rows take different kernels. Of layers of one phase, its rows alone.
         """
+        rows = self.rows_of(group, rows)
         return [
             gemm
             for stored in self.formats(kind, parts, group)
@@ -164,6 +167,12 @@ class Builder:
                 host_share=0.0 if group is None else self.setting.host_weight_share,
             )
         ]
+
+    def rows_of(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
+        """The rows that go through these layers: all of them, but for those of an encoder or its decoder."""
+        if group is None or rows is not all_tokens:
+            return rows
+        return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
 
     def products(
         self, name: str, products: Sequence[Product], group: LayerGroup, *, rows: RowCount = all_tokens
@@ -340,6 +349,7 @@ class Builder:
             kernels=group.num_layers * max(KERNELS_PER_LAYER + norms - 2 + kernels + routing, 1.0),
             bytes_per_row=group.num_layers * (per_layer + cache_bytes),
             flops_per_row=group.num_layers * 6.0 * norms * hidden,
+            rows=self.rows_of(group),
         )
 
 

@@ -82,11 +82,13 @@ def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, he
     ]
     if not rate:
         return found
-    prefill, decode = beyond(latent.PrefillWork), beyond(latent.DecodeWork)
+    entries = beyond(latent.DecodeWork)
     found += [
-        build.attention("attention prefill", "mla_prefill", prefill, count=count),
-        build.attention("attention decode", "mla_decode", decode, count=count),
+        build.attention("attention prefill", "mla_prefill", beyond(latent.PrefillWork), count=count),
+        build.attention("attention decode", "mla_decode", entries, count=count),
     ]
     if mixer.indexer is not None:
+        assert isinstance(entries, latent.DecodeWork)
+        found.append(latent.sparse_prefill(entries, heads, group, build))
         found.append(latent.indexer_operator(mixer.indexer, group, build, rate=rate))
     return found

@@ -16,15 +16,20 @@ SAMPLING_BYTES_PER_LOGIT = (
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
-    """One look-up for each row."""
+    """One look-up for each row, and what its model multiplies every row with outside of the layers."""
     yield build.traffic(
         "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
     )
+    for part in build.model.outside:  # whole on every GPU
+        if part.kind == "dense_ffn":
+            yield from build.gemm("projections of inputs", part.kind, k=part.columns, n=part.rows)
 
 
 def head(build: Builder) -> Iterator[Operator]:
-    """LM head and sampling: rows are the sampled ones alone."""
+    """LM head and sampling: rows are the sampled ones alone; a model that ends with its prompt has neither."""
     model, ranks = build.model, build.setting.tensor_parallel_size
+    if model.task == "embed":
+        return
     vocabulary = math.ceil(model.vocab_size / ranks)
     yield from build.gemm(
         "lm_head",

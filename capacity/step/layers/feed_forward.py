@@ -145,6 +145,7 @@ def _products(
             kernels=float(layers),
             bytes_per_row=layers * (wide + 1) * width * ACTIVATION_BYTES,
             flops_per_row=layers * 4.0 * width,
+            rows=build.rows_of(group),
         ),
     ]
 

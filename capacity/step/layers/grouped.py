@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
-from capacity.step.operators import ACTIVATION_BYTES, Operator
+from capacity.step.operators import ACTIVATION_BYTES, Operator, prompt_tokens
 
 KERNELS_OF_QK_NORM = {
     "none": 0.0,
@@ -36,14 +36,33 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     windowed = mixer.window_tokens is not None
     work = {
         "kv_heads": kv_heads,
-        "flops_per_pair": 2.0 * (width + value_width),
+        "flops_per_pair": 2.0 * (width + value_width) * (1.0 if mixer.causal else 2.0),
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
         "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
     shared = build.setting.decode_context_parallel_size
     of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
+    prefill = build.attention(
+        "attention prefill" + suffix,
+        "prefill_attention",
+        PrefillWork(windowed=windowed, **work),
+        count=layers,
+    )
+    decode = build.attention(
+        "attention decode" + suffix,
+        "decode_attention",
+        DecodeWork(windowed=windowed, **of_decode),
+        count=layers,
+    )
+    exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
+    phases: dict[str, list[Operator]] = {
+        "all": [prefill, decode, *exchange],
+        "prompt": [prefill],
+        "output": [decode],
+    }
     return MixerOperators(
         products=[
+            *(_cross_products(mixer, group, build) if mixer.crossed else ()),
             *build.gemm("qkv", "attention", k=hidden, n=query_width + kv_width, parts=into, group=group),
             *build.gemm("attention output", "attention", k=value_width, n=hidden, parts=OUTPUT, group=group),
             build.elementwise(
@@ -54,21 +73,29 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
             ),
             *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
         ],
-        attention=[
-            build.attention(
-                "attention prefill" + suffix,
-                "prefill_attention",
-                PrefillWork(windowed=windowed, **work),
-                count=layers,
-            ),
-            build.attention(
-                "attention decode" + suffix,
-                "decode_attention",
-                DecodeWork(windowed=windowed, **of_decode),
-                count=layers,
-            ),
-            *build.context_exchange(layers, query_values=width, output_values=width),
-        ],
+        attention=phases[group.phase if mixer.causal else "prompt"],
+    )
+
+
+def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
+    """Of a decoder's look at its prompt: queries and output of its own rows, keys and values of the prompt's."""
+    hidden, width = (
+        build.model.hidden_size,
+        shard(mixer.num_heads, build.setting.tensor_parallel_size) * mixer.head_dim,
+    )
+    query = ("cross_attn.q_proj",)
+    yield from build.gemm("cross query", "attention", k=hidden, n=width, parts=query, group=group)
+    output = ("cross_attn.o_proj",)
+    yield from build.gemm("cross output", "attention", k=width, n=hidden, parts=output, group=group)
+    kept = ("cross_attn.k_proj", "cross_attn.v_proj")
+    yield from build.gemm(
+        "cross keys and values",
+        "attention",
+        k=hidden,
+        n=2 * width,
+        parts=kept,
+        group=group,
+        rows=prompt_tokens,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.hardware.coefficients import AttentionCoefficients
 from capacity.hardware.fits import Fit
@@ -26,6 +26,14 @@ _INDEXER = AttentionCoefficients(
         basis="assumed", source="index logits and top-k, two kernels; no table at hand", date="2026-11-21"
     ),
 )
+
+
+# Sparse prefill gathers the latents of its own top-k for every query, so it runs absorbed, on the kernels of decode: a
+# new token is a query of its own (SGLang 0.5.9 nsa_backend.py `_forward_trtllm`, FlashMLA's sparse prefill). Prompts no
+# longer than top-k run dense and expanded (`use_mha` there). FlashMLA pads the heads of a rank to 64 on Hopper and
+# reaches 640 of 989 TFLOP/s (its README, 2025-09); TensorRT-LLM's kernels on Blackwell take the heads as they are.
+PADDED_HEADS = {"hopper": 64}
+SPARSE_COMPUTE_FRACTION = 0.65
 
 
 def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
@@ -97,9 +105,25 @@ def _attention(
         build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
         *exchange,
     ]
-    if mixer.indexer is None or mixer.indexer.shared:
+    if mixer.indexer is None:
         return attention
-    return [*attention, indexer_operator(mixer.indexer, group, build)]
+    attention.append(sparse_prefill(decode, heads, group, build))
+    return attention if mixer.indexer.shared else [*attention, indexer_operator(mixer.indexer, group, build)]
+
+
+def sparse_prefill(decode: DecodeWork, heads: float, group: LayerGroup, build: Builder) -> Attention:
+    """Of prompts longer than decode's top-k: the same work, row by row."""
+    assert decode.top_k is not None
+    least = PADDED_HEADS.get(build.setting.profile.architecture, 0)
+    work = SparsePrefillWork(
+        flops_per_pair=decode.flops_per_pair * max(1.0, least / heads),
+        context_bytes=decode.context_bytes,
+        row_bytes=decode.row_bytes,
+        top_k=decode.top_k,
+    )
+    operator = build.attention("attention prefill (sparse)", "mla_decode", work, count=group.num_layers)
+    fraction = min(operator.constants.compute_fraction, SPARSE_COMPUTE_FRACTION)
+    return replace(operator, constants=operator.constants.model_copy(update={"compute_fraction": fraction}))
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
@@ -151,7 +175,7 @@ def _indexer_products(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork:
-    """Of prefill over expanded heads; sparse attention attends to at most `top_k` tokens a row."""
+    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens."""
 
     flops_per_pair: float
     context_bytes: float
@@ -159,11 +183,27 @@ class PrefillWork:
     top_k: int | None
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
-        pairs: float = shape[2]
-        if self.top_k is not None and shape[1]:
-            pairs = min(pairs, float(shape[1]) * self.top_k)
+        if self.top_k is not None and shape[3] > shape[0] * self.top_k:
+            return NO_WORK
         moved = shape[3] * self.context_bytes + shape[1] * self.row_bytes
-        return pairs * self.flops_per_pair, moved, shape[0], 0.0
+        return shape[2] * self.flops_per_pair, moved, shape[0], 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparsePrefillWork:
+    """Absorbed prefill of prompts longer than `top_k` (of the mean context): each row reads latents of its own."""
+
+    flops_per_pair: float
+    context_bytes: float
+    row_bytes: float
+    top_k: int
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
+        if shape[3] <= shape[0] * self.top_k:
+            return NO_WORK
+        pairs = min(float(shape[2]), float(shape[1]) * self.top_k)
+        moved = pairs * self.context_bytes + shape[1] * self.row_bytes
+        return pairs * self.flops_per_pair, moved, shape[1], pairs / shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

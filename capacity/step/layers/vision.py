@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.model.vision import VisionEncoder
+from capacity.model.vision_towers import VisionEncoder
 from capacity.step import OpCost, StepShape
 from capacity.step.collectives import AllReduce
 from capacity.step.layers.builder import Builder
@@ -22,6 +22,7 @@ class EncoderOperator:
     name: str
     patches_per_token: int
     tile_patches: int | None
+    window_patches: int
     of_patches: tuple[Operator, ...]
     of_tokens: tuple[Operator, ...]
 
@@ -49,6 +50,8 @@ class EncoderOperator:
             prefill_tokens=patches,
             prefill_pairs=attended,
             prefill_context_tokens=patches,
+            prefill_window_pairs=patches * self.window_patches,
+            prefill_window_context_tokens=patches,
         )
         projected = StepShape(prefill_tokens=tokens)
         return [(operator, through) for operator in self.of_patches] + [
@@ -64,30 +67,36 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
     ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
     heads = shard(encoder.num_heads, ranks)
     inner, wide = width * heads / encoder.num_heads, encoder.intermediate_size / ranks
-    attention = PrefillWork(
-        windowed=False,
-        kv_heads=heads,
-        flops_per_pair=4.0 * inner,
-        kv_bytes=2 * inner * ACTIVATION_BYTES,
-        row_bytes=2 * inner * ACTIVATION_BYTES,
-    )
+    attending = {False: layers - encoder.windowed_layers, True: encoder.windowed_layers}
+    attention = [
+        build.attention_with(
+            "encoder attention",
+            PrefillWork(
+                windowed=windowed,
+                kv_heads=heads,
+                flops_per_pair=4.0 * inner,
+                kv_bytes=2 * inner * ACTIVATION_BYTES,
+                row_bytes=2 * inner * ACTIVATION_BYTES,
+            ),
+            count=count,
+            flops_per_s=build.peak("bf16"),
+            constants=build.lookup.kernel("prefill_attention", "16bit"),
+        )
+        for windowed, count in attending.items()
+        if count
+    ]
+    up = 2 if encoder.gated else 1
     of_patches: list[Operator] = [
         _product(build, encoder.patch_inputs, width),
         _product(build, width, 3 * inner, layers),
         _product(build, inner, width, layers),
-        _product(build, width, wide, layers),
+        _product(build, width, up * wide, layers),
         _product(build, wide, width, layers),
-        build.attention_with(
-            "encoder attention",
-            attention,
-            count=layers,
-            flops_per_s=build.peak("bf16"),
-            constants=build.lookup.kernel("prefill_attention", "16bit"),
-        ),
+        *attention,
         build.traffic(
             "encoder norms, activation",
             kernels=KERNELS_PER_LAYER * layers,
-            bytes_per_row=layers * (8 * width + 2 * wide) * ACTIVATION_BYTES,
+            bytes_per_row=layers * (8 * width + (1 + up) * wide) * ACTIVATION_BYTES,
         ),
     ]
     if ranks > 1:
@@ -106,6 +115,7 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
         name="vision encoder",
         patches_per_token=encoder.patches_per_token,
         tile_patches=encoder.tile_patches,
+        window_patches=encoder.window_patches,
         of_patches=tuple(of_patches),
         of_tokens=tuple(_product(build, inputs, outputs) for inputs, outputs in encoder.projections),
     )

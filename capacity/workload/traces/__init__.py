@@ -9,7 +9,7 @@ from typing import NoReturn
 from capacity.base.errors import InvalidInput
 from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOptions
 from capacity.workload.traces.formats import TRACE_FORMATS
-from capacity.workload.traces.json_lines import json_record
+from capacity.workload.traces.json_lines import json_document, json_record
 from capacity.workload.traces.lines import TraceLines, open_trace, shown
 from capacity.workload.traces.table import refuse_table, table_of
 from capacity.workload.workload import Workload
@@ -47,6 +47,8 @@ def read_trace(
         known = next((entry for entry in TRACE_FORMATS if entry.recognises(first)), None)
         if known is None:
             _refuse(lines, first)
+        if isinstance(first, JsonLines) and first.rest and not known.arrays:
+            lines.refuse(f"is a JSON array: {known.title} have one object a line")
         if spread_ticks and not known.spreads_ticks:
             raise InvalidInput(
                 f"--trace-spread-ticks changes nothing without a trace of a coarse clock, and {known.title} is none: "
@@ -66,7 +68,10 @@ def _first_line(lines: TraceLines) -> FirstLine:
     text = next((line for line in lines if line.strip()), None)
     if text is None:
         lines.refuse("the file is empty")
-    if text.lstrip().startswith(("{", "[")):
+    begins, ends = text.lstrip()[:1], text.rstrip()[-1:]
+    if begins == "[" or (begins == "{" and ends in ("{", "[", ",")):  # an array, or an object over many lines
+        return json_document(lines, text)
+    if begins == "{":
         return JsonLines(json_record(lines, text))
     return table_of(lines, text)
 

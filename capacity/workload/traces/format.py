@@ -35,9 +35,10 @@ class Table(NamedTuple):
 
 
 class JsonLines(NamedTuple):
-    """The first line of a file of JSON objects."""
+    """The first object of a JSON file: of a line, or of the one document that it is; `rest`: the others of an array."""
 
     record: Mapping[str, object]
+    rest: tuple[Mapping[str, object], ...] = ()
 
 
 FirstLine = Table | JsonLines
@@ -53,4 +54,5 @@ class TraceFormat:
     read: Callable[[TraceLines, FirstLine, TraceOptions], Workload]
     needed: tuple[str, ...] = ()  # columns or keys that a refusal of an unknown file names
     tabular: bool = False
+    arrays: bool = False  # its objects may also stand in one JSON array
     spreads_ticks: bool = False  # it has a coarse clock in some files, whose ticks it can spread

@@ -5,20 +5,44 @@ from __future__ import annotations
 import json
 from typing import NoReturn
 
+from capacity.workload.traces.format import JsonLines
 from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, check_tokens, shown
+
+MAX_DOCUMENT_CHARACTERS = 1 << 28
 
 
 def json_record(lines: TraceLines, line: str) -> dict[str, object]:
     """One line as a JSON object; raises MalformedFile."""
-    try:
-        record = _DECODER.decode(line)
-    except RecursionError:
-        lines.refuse("is nested too deep")
-    except ValueError as error:
-        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {shown(line.strip())}")
+    record = _decoded(lines, line)
     if not isinstance(record, dict):
         lines.refuse(f"is no JSON object: {shown(line.strip())}; a trace has one object a line")
     return record
+
+
+def _decoded(lines: TraceLines, text: str) -> object:
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        lines.refuse("is nested too deep")
+    except ValueError as error:
+        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {shown(text.strip())}")
+
+
+def json_document(lines: TraceLines, first: str) -> JsonLines:
+    """The whole file as one object, or as an array of them; raises MalformedFile."""
+    texts, characters = [first], len(first)
+    for line in lines:
+        texts.append(line)
+        characters += len(line)
+        if characters > MAX_DOCUMENT_CHARACTERS:
+            lines.refuse(
+                f"the document has more than {MAX_DOCUMENT_CHARACTERS:,} characters; write one object a line"
+            )
+    read = _decoded(lines, "".join(texts))
+    objects = [entry for entry in (read if isinstance(read, list) else [read]) if isinstance(entry, dict)]
+    if not objects or (isinstance(read, list) and len(objects) < len(read)):
+        lines.refuse(f"is no JSON object: {shown(first.strip())}; nor a list of them")
+    return JsonLines(objects[0], tuple(objects[1:]))
 
 
 def json_number(lines: TraceLines, field: str, value: object) -> float:

@@ -33,7 +33,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     }
     described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
     constants = set(type(engine).model_fields) - described
-    optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels"}
+    optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
     assert constants - optional <= set(engine.origins) <= constants

@@ -7,6 +7,7 @@ from step_models import flops_by_name, steps_of
 
 from capacity.model import ModelSpec
 from capacity.step import StepCost, decode_shape
+from capacity.step.shape import prefill_shape
 
 FIELDS = {
     "head_dim": 32, "q_lora_rank": 16, "o_groups": 2, "o_lora_rank": 8, "sliding_window": 128, "index_n_heads": 2,
@@ -63,3 +64,16 @@ def test_its_time_is_assumed() -> None:
     step = steps_of(of(4, 128, 0, 0))
     assert step.basis == "assumed"
     assert any("compressed attention" in note for note in step.notes)
+
+
+def test_a_long_prompt_reads_the_chosen_entries_of_every_token() -> None:
+    """16 chosen entries of 4 tokens: 64 tokens back, whatever comes before."""
+    model = of(4, 4, 4, 4)
+    short, long, longer = (
+        flops_by_name(steps_of(model).step_cost(prefill_shape(1, tokens, window_tokens=128)))
+        for tokens in (64, 12_800, 25_600)
+    )
+    assert "attention prefill" in short
+    assert "attention prefill (sparse)" not in short
+    assert "attention prefill" not in long
+    assert longer["attention prefill (sparse)"] == 2 * long["attention prefill (sparse)"]

@@ -1,11 +1,14 @@
-"""Latent attention: what a decode reads of it, sparse or dense."""
+"""Latent attention: what a decode and a prefill read of it, sparse or dense."""
 
 from __future__ import annotations
 
 import pytest
 from step_models import steps
 
+from capacity.model import load_model
 from capacity.step import decode_shape
+from capacity.step.layers.latent import PADDED_HEADS
+from capacity.step.shape import prefill_shape
 
 
 def test_sparse_attention_reads_no_more_than_its_top_k() -> None:
@@ -31,3 +34,53 @@ def test_an_indexer_has_products_of_its_own_whole_on_every_rank() -> None:
     assert set(added) == {"indexer q", "indexer k", "indexer norms, rope, quantization", "sparse indexer"}
     assert added["indexer q"].flops == 61 * 2 * 8 * 1536 * 64 * 128  # of all heads, whatever the ranks
     assert added["indexer k"].flops == 61 * 2 * 8 * 7168 * (128 + 64)
+
+
+def test_sparse_prefill_is_dense_up_to_its_top_k_and_gathers_beyond() -> None:
+    top_k, model = 2048, steps("deepseek-v3.2", tp=8)
+    short, long = (
+        {op.name: op for op in model.step_cost(prefill_shape(1, tokens)).operators}
+        for tokens in (top_k, 4 * top_k)
+    )
+    assert "attention prefill" in short
+    assert "attention prefill (sparse)" not in short
+    gathered = long["attention prefill (sparse)"]
+    assert "attention prefill" not in long
+    spec = load_model("deepseek-v3.2")
+    mixer = spec.layer_groups[0].mixer
+    per_token = mixer.kv_bytes_per_token(model._build.kv_cache)  # type: ignore[union-attr]
+    pairs = 4 * top_k * top_k  # every new token reads top-k latents of its own
+    assert gathered.bytes > spec.num_layers * pairs * per_token
+    assert gathered.bytes == pytest.approx(spec.num_layers * pairs * per_token, rel=0.05)
+
+
+def test_sparse_prefill_grows_with_its_prompt_alone_and_not_with_its_square() -> None:
+    dense, sparse = (
+        [
+            sum(
+                op.seconds
+                for op in steps(model, tp=8).step_cost(prefill_shape(1, tokens)).operators
+                if op.name.startswith("attention prefill")
+            )
+            for tokens in (16_000, 64_000)
+        ]
+        for model in ("deepseek-v3", "deepseek-v3.2")
+    )
+    assert dense[1] / dense[0] == pytest.approx(16, rel=0.15)
+    assert sparse[1] / sparse[0] == pytest.approx(4, rel=0.05)
+
+
+def test_heads_of_a_rank_are_padded_where_its_kernels_do() -> None:
+    """On Hopper to 64: of eight ranks each has 16 of 128 heads, and multiplies as many as one of two."""
+    flops = [
+        next(
+            op.flops
+            for op in steps("deepseek-v3.2", gpu=gpu, tp=tp).step_cost(prefill_shape(1, 8192)).operators
+            if op.name == "attention prefill (sparse)"
+        )
+        for gpu in ("h200-sxm-141gb", "b200-sxm-180gb")
+        for tp in (2, 8)
+    ]
+    assert PADDED_HEADS == {"hopper": 64}
+    assert flops[1] == flops[0]
+    assert flops[3] == pytest.approx(flops[2] / 4)

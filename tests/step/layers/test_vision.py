@@ -8,6 +8,8 @@ from capacity.base.errors import UnsupportedModel
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.step import StepShape, prefill_shape
+from capacity.step.layers.builder import Builder
+from capacity.step.layers.vision import encoder_operator
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
 
@@ -74,3 +76,21 @@ def test_data_parallel_ranks_wait_for_the_one_that_encodes() -> None:
 def test_a_model_without_an_encoder_refuses_images() -> None:
     with pytest.raises(UnsupportedModel, match="vision encoder"):
         steps("llama-3.1-8b").step_seconds(with_images(1))
+
+
+def test_windows_of_patches_do_not_grow_with_the_image() -> None:
+    """28 of Qwen2.5-VL's 32 layers attend within 64 patches: of an image twice as large they take twice the time."""
+    model = load_model("qwen2.5-vl-7b")
+    assert model.vision is not None
+    setting = StepSetting(model=model, profile=load_profile("h100-sxm-80gb"))
+    operator = encoder_operator(Builder(setting), model.vision)
+    attention = [op for op in operator.of_patches if op.name == "encoder attention"]
+
+    def flops(tokens: int) -> list[float]:
+        shape = StepShape(encoder_tokens=tokens, encoder_pairs=tokens**2)
+        return [op.cost(own).flops for op, own in operator._parts(shape) if op in attention]
+
+    small, large = flops(1000), flops(2000)
+    assert small[0] == 4 * 4 * 1280 * 4000**2
+    assert small[1] == 28 * 4 * 1280 * 4000 * 64
+    assert [after / before for before, after in zip(small, large, strict=True)] == [4, 2]

@@ -1,0 +1,110 @@
+"""Models that a user keeps: a `config.json` under a name of its own, asked for by that name afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import InvalidInput
+from capacity.base.fields import read_json_object
+from capacity.base.user_folders import user_folder
+from capacity.model.hf_config import from_hf_config
+from capacity.model.spec import ModelSpec
+
+MODELS_VARIABLE = "CAPACITY_MODELS"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,120}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptModel:
+    """What `models add` kept: its name, where the file is, and the model as it is read."""
+
+    name: str
+    path: Path
+    model: ModelSpec
+
+
+def kept_folder() -> Path:
+    """`CAPACITY_MODELS`, else the user's configuration."""
+    named = os.environ.get(MODELS_VARIABLE)
+    return Path(named).expanduser() if named else user_folder("models")
+
+
+def kept_names() -> tuple[str, ...]:
+    """Names of the models in the user's folder, sorted."""
+    folder = kept_folder()
+    return tuple(sorted(path.stem for path in folder.glob("*.json"))) if folder.is_dir() else ()
+
+
+def kept_model(name: str) -> ModelSpec | None:
+    """The kept model of this name, or of the Hugging Face id that it was fetched under; None where there is none."""
+    bare = name.strip().lower().replace("_", "-").split("/")[-1]
+    if not _NAME.fullmatch(bare):
+        return None
+    path = kept_folder() / f"{bare}.json"
+    if not path.is_file():
+        return None
+    kept = read_json_object(path)
+    hf_id = kept.get("hf_id")
+    if "/" in name and str(hf_id).lower() != name.strip().lower():
+        return None
+    return _read(kept, bare, path)
+
+
+def keep(
+    name: str,
+    config: Mapping[str, Any],
+    *,
+    hf_id: str | None,
+    hf_quant_config: Mapping[str, Any] | None,
+    source: str,
+    notes: tuple[str, ...] = (),
+) -> KeptModel:
+    """Write a configuration into the user's folder. `notes`: what was said of it where it was found.
+
+    Raises InvalidInput for a name that no file can have, or a folder that cannot be written; MalformedFile for a
+    configuration that is none.
+    """
+    bare = name.strip().lower().replace("_", "-")
+    if not _NAME.fullmatch(bare):
+        raise InvalidInput(f"{name!r} is no name of a model: letters, digits, dots and dashes; give --name")
+    kept = {
+        "hf_id": hf_id,
+        "source": source,
+        "date": date.today().isoformat(),
+        "notes": list(notes),
+        "config": dict(config),
+        "hf_quant_config": None if hf_quant_config is None else dict(hf_quant_config),
+    }
+    path = kept_folder() / f"{bare}.json"
+    model = _read(kept, bare, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {str(path)!r}: {error.strerror}; {MODELS_VARIABLE} names another folder"
+        ) from None
+    return KeptModel(name=bare, path=path, model=model)
+
+
+def _read(kept: Mapping[str, Any], name: str, path: Path) -> ModelSpec:
+    quantization = kept.get("hf_quant_config")
+    model = from_hf_config(
+        kept.get("config"),  # type: ignore[arg-type]
+        name=name,
+        hf_id=kept.get("hf_id"),
+        hf_quant_config=quantization,
+        source=f"{kept.get('source')}, {kept.get('date')}",
+        origin=str(path),
+    )
+    said = tuple(str(note) for note in kept.get("notes") or () if note not in model.notes)
+    return replace(model, notes=(*model.notes, *said))

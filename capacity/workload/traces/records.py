@@ -1,0 +1,135 @@
+"""Requests from JSON records that name their times and token counts in one of many ways."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from capacity.workload.traces.format import JsonLines
+from capacity.workload.traces.json_lines import json_record, json_tokens
+from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, shown
+from capacity.workload.traces.table import CalendarClock, as_ints
+from capacity.workload.workload import Workload
+
+Record = Mapping[str, object]
+_PER_NS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0.0, 1_000_000_000))  # ns, us, ms and s since 1970
+_DEEPEST = 4  # of objects in objects that dotted names reach
+
+
+def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
+    """Every record of a file: of the lines, or of the one array that it is."""
+    yield first.record
+    yield from first.rest
+    for line in lines:
+        if not line.isspace():
+            yield json_record(lines, line)
+
+
+def flat(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
+    """Nested objects by dotted names; OpenTelemetry's `attributes` under the names that they have there."""
+    found: dict[str, object] = {}
+    for name, value in record.items():
+        if name == "attributes":
+            found |= _attributes(value)
+        elif isinstance(value, Mapping) and depth < _DEEPEST:
+            found |= flat(value, f"{prefix}{name}.", depth + 1)
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _attributes(value: object) -> dict[str, object]:
+    """Attributes as an object, or as OTLP writes them: a list of keys with typed values."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    found: dict[str, object] = {}
+    for entry in value if isinstance(value, list) else ():
+        typed = entry.get("value") if isinstance(entry, Mapping) else None
+        if isinstance(typed, Mapping) and len(typed) == 1:
+            (kind, held) = next(iter(typed.items()))
+            found[str(entry.get("key", ""))] = _whole(held) if kind == "intValue" else held
+    return found
+
+
+def _whole(value: object) -> object:
+    """OTLP's 64-bit numbers are text."""
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+        else value
+    )
+
+
+def one_of(record: Record, names: Sequence[str]) -> str | None:
+    """The first of `names` that the record has."""
+    return next((name for name in names if record.get(name) is not None), None)
+
+
+class Requests:
+    """Requests while they are read: instants since 1970 or any other beginning, and tokens."""
+
+    def __init__(self, lines: TraceLines) -> None:
+        self.lines = lines
+        self.clock = CalendarClock()
+        self.sent_ns = array("q")
+        self.prompt_tokens = array("q")
+        self.output_tokens = array("q")
+        self.session_of = array("q")
+        self.sessions: dict[object, int] = {}
+        self.empty = 0
+
+    def __len__(self) -> int:
+        return len(self.sent_ns)
+
+    def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
+        """One request by the names of its fields; one without an answer is counted only."""
+        lines = self.lines
+        output_tokens = json_tokens(lines, output, _whole(record[output]))
+        prompt_tokens = json_tokens(lines, prompt, _whole(record[prompt]))
+        if output_tokens == 0 or prompt_tokens == 0:
+            self.empty += 1
+            return
+        self.sent_ns.append(self._nanoseconds(time, record[time]))
+        self.prompt_tokens.append(prompt_tokens)
+        self.output_tokens.append(output_tokens)
+        whose: object = len(self.sessions) if session is None else str(record[session])
+        self.session_of.append(self.sessions.setdefault(whose, len(self.sessions)))
+        lines.count_row(len(self))
+
+    def _nanoseconds(self, field: str, value: object) -> int:
+        """A date with a time of day, or seconds, ms, us or ns since 1970, told apart by how many they are."""
+        value = _whole(value)
+        if isinstance(value, str):
+            return self.clock.nanoseconds(self.lines, field, value)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value < 1e9 * MAX_CLOCK_S
+        ):
+            self.lines.refuse(f"{field} {shown(value)} is no time")
+        scale = next(ns for least, ns in _PER_NS if value >= least)
+        ns = value * scale if isinstance(value, int) else round(value * scale)
+        if ns >= 1 << 63:
+            self.lines.refuse(f"{field} {shown(value)} is too far from our time")
+        return ns
+
+    def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
+        """What was read, from the first request on. Raises MalformedFile for none."""
+        if not len(self):
+            self.lines.refuse("has no request with a time, prompt and output tokens")
+        if self.empty:
+            notices = (*notices, f"{self.empty:,} requests without an answer (0 tokens) left out")
+        sent_ns = as_ints(self.sent_ns)
+        shared = len(self.sessions) < len(self)
+        return Workload.sorted(
+            arrival_s=(sent_ns - sent_ns.min()) / 1e9,
+            prompt_tokens=as_ints(self.prompt_tokens),
+            output_tokens=as_ints(self.output_tokens),
+            session=np.asarray(as_ints(self.session_of)) if shared else None,
+            name=name,
+            source=self.lines.path,
+            notices=tuple(notices),
+            remark=False,  # logs are written as answers end
+        )
