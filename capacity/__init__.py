@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity_validate.comparing import compare as compare
     from capacity_validate.suggesting import suggest_runs as suggest_runs
 
+    from capacity.answers.engine_comparison import compare_engines as compare_engines
     from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
     from capacity.answers.fit import fit as fit
@@ -56,6 +57,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.estimate": ("estimate",),
     "capacity.answers.explain": ("explain",),
     "capacity.answers.fit": ("fit",),
+    "capacity.answers.engine_comparison": ("compare_engines",),
     "capacity.answers.fit_comparison": ("compare_fits",),
     "capacity.answers.frontier": ("frontier",),
     "capacity.answers.gpu_comparison": ("compare_gpus",),

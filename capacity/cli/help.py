@@ -157,7 +157,13 @@ PAGES = {
     ),
     "kv": Page("", ("kv llama-3.1-70b", "kv llama-3.1-70b deepseek-v3 gpt-oss-120b --contexts 8K,128K")),
     "cache-curve": Page("", ("cache-curve requests.jsonl", "cache-curve requests.jsonl --replicas 8")),
-    "engines": Page("", ("engines", "engines --gpu b200")),
+    "engines": Page(
+        f"compare gpu engines tensor-parallel-size quantization {LENGTHS} concurrency request-rate claims format",
+        (
+            "engines --gpu b200",
+            "engines --compare llama-3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 32",
+        ),
+    ),
     "diff": Page(
         "",
         (

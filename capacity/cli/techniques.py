@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
             _register(app, technique)
     verb(app, POOL)(charts)
     for technique in TECHNIQUES:
-        if not technique.of_a_pool:
+        if not technique.of_a_pool and not technique.own_verb:
             _register(app, technique)
 
 

@@ -74,6 +74,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "estimate": _of("capacity.answers.records", "Estimate"),
     "explain": _of("capacity.answers.records", "Attribution"),
     "fit-comparison": _of("capacity.answers.fit_comparison", "FitComparison"),
+    "engine-comparison": _of("capacity.answers.engine_comparison", "EngineComparison"),
     "gpu-support": _of("capacity.answers.support", "SupportMatrix"),
     "gpu-comparison": _of("capacity.answers.gpu_comparison", "GpuComparison"),
     "frontier": _of("capacity.answers.frontier", "Frontier"),

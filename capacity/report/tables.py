@@ -20,6 +20,7 @@ TABLES = {
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
     "fit-comparison": "capacity.report.fit_comparison:fit_comparison_tables",
+    "engine-comparison": "capacity.report.engine_comparison:engine_comparison_tables",
     "gpu-support": "capacity.report.gpu_support:gpu_support_tables",
     "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
     "frontier": "capacity.report.frontier:frontier_tables",

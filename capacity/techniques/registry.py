@@ -40,7 +40,7 @@ class Technique(NamedTuple):
 
     `of_a_pool`: the verb takes a pool's flags. `first`: keywords that the help lists first. `without`: fields of the
     question's specs that are no flags here. `by_flags`: the function whose keywords are the flags, where the question
-    takes objects.
+    takes objects. `own_verb`: the verb asks more than this, and is written out in `capacity.cli`.
     """
 
     verb: str
@@ -52,6 +52,7 @@ class Technique(NamedTuple):
     without: tuple[str, ...] = ()
     by_flags: str = ""
     instead: tuple[Instead, ...] = ()
+    own_verb: bool = False
 
 
 TECHNIQUES = (
@@ -115,6 +116,7 @@ TECHNIQUES = (
         question="engine_table",
         help="The serving engines, with the defaults, limits and overheads that the simulator takes.",
         of_a_pool=False,
+        own_verb=True,
     ),
     Technique(
         "scale",

@@ -42,6 +42,7 @@ def _diff() -> Any:
 ANSWERS: dict[str, Callable[[], Any]] = {
     "fit": lambda: capacity.fit(MODEL, gpu="h100"),
     "fit-comparison": lambda: capacity.compare_fits(MODEL, gpus=["h100", "t4", "l40"], max_model_len=4096),
+    "engine-comparison": lambda: capacity.compare_engines(MODEL, **POOL, concurrency=4, engines=["vllm", "tgi"]),
     "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "tpu-v5e"]),
     "estimate": lambda: capacity.estimate(MODEL, **POOL, concurrency=4, price="2.5"),
     "explain": lambda: capacity.explain(MODEL, **POOL, batch_size=4),

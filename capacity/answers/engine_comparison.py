@@ -1,0 +1,145 @@
+"""Which engine serves this load best on one GPU: `estimate` under every engine, and what each lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.load_point import LoadField, LoadPoint, Profiles, in_order, load_of, smallest_pool
+from capacity.answers.phases import estimate_fields
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment.engines import find_engine
+from capacity.deployment.engines.spec import EngineSpec
+from capacity.model import ModelSpec, load_model
+from capacity.pool.resolve import ResolvedPool
+
+SIDE_BY_SIDE = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
+LACKS: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine does not do by default
+    "paged KV": lambda engine: not engine.paged,
+    "chunked prefill": lambda engine: not engine.chunked_prefill,
+    "prefill beside decode": lambda engine: not engine.mixes_prefill_with_decode,
+    "prefix caching": lambda engine: not engine.prefix_caching,
+    "CUDA graphs": lambda engine: not engine.cuda_graphs,
+    "asynchronous scheduling": lambda engine: not engine.async_scheduling,
+    "FP8 weights": lambda engine: "fp8" not in engine.weight_formats,
+    "FP8 KV cache": lambda engine: "fp8" not in engine.kv_cache_formats,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOnLoad:
+    """One engine at the load: its figures, the memory of the fullest GPU, and what it does not do by default.
+
+    Memory is None where the engine does not run the pool at all (`point.reason`). `sourced_fraction`: share of the
+    engine's constants that are stated, measured or fitted, not assumed. `notes`: what stands in for what is not known.
+    """
+
+    engine: str
+    point: LoadPoint
+    weights_bytes: int | None = None
+    kv_capacity_tokens: int | None = None
+    max_num_seqs: int | None = None
+    lacks: tuple[str, ...]
+    sourced_fraction: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineComparison(AnswerRecord):
+    """`estimate` under several engines, each at its newest release unless one is named, the most tokens/s first.
+
+    Engines differ in host time, kernels, memory rule and limits; a row whose interval overlaps another's is not told
+    apart from it.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/engine-comparison/v1"
+
+    model: str
+    gpu: str
+    load_field: LoadField
+    load: float
+    input_len: int
+    output_len: int
+    rows: tuple[EngineOnLoad, ...]
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def compare_engines(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    engines: Sequence[str] = SIDE_BY_SIDE,
+    profiles: str | Path | None = None,
+    **options: Any,
+) -> EngineComparison:
+    """`estimate` of one load on one GPU under each of `engines`; `engine` in `options` does not count.
+
+    Each at the least tensor-parallel size that takes the load (or at that of the question). An engine that cannot run
+    it is a row with its reason. Raises InvalidInput for a load that cannot be, and what no engine can be asked.
+    """
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(
+        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
+    )
+    asked, first = deployment.traffic, deployment.pools[0]
+    load_field, load = load_of(asked)
+    if asked.input_len is None or asked.output_len is None:
+        raise InvalidInput("no lengths: give --input-len and --output-len, the tokens of a typical request")
+    if not engines:
+        raise InvalidInput("no engines to compare: leave --engines out, or name one")
+    named = deployment.model
+    spec = named if isinstance(named, ModelSpec) else load_model(named)
+    folder = None if profiles is None else str(profiles)
+    tried = [
+        _row(spec, first.model_copy(update={"engine": name}), asked, deployment.cost, profiles=folder)
+        for name in engines
+    ]
+    refusals = {str(refused) for _, refused in tried}
+    if tried[0][1] is not None and len(refusals) == 1:
+        raise tried[0][1]  # of the question, not of an engine
+    places = {
+        id(point): place for place, point in enumerate(in_order((r.point for r, _ in tried), "throughput"))
+    }
+    rows = tuple(sorted((row for row, _ in tried), key=lambda row: places[id(row.point)]))
+    return EngineComparison(
+        model=spec.name,
+        gpu=rows[0].point.gpu,
+        load_field=load_field,
+        load=float(load),
+        input_len=asked.input_len,
+        output_len=asked.output_len,
+        rows=rows,
+    )
+
+
+def _row(
+    model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles
+) -> tuple[EngineOnLoad, InvalidInput | None]:
+    """One engine's row; and why the question cannot be put to it, where it cannot."""
+    engine = find_engine(pool.engine)
+    sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
+    origins = engine.origins.values()
+    row: dict[str, Any] = {
+        "engine": engine.label,
+        "point": sized.point,
+        "lacks": tuple(what for what, absent in LACKS.items() if absent(engine)),
+        "sourced_fraction": sum(each.basis != "assumed" for each in origins) / max(1, len(origins)),
+    }
+    return EngineOnLoad(**row, **_of_pool(sized.pool)), sized.refused
+
+
+def _of_pool(pool: ResolvedPool | None) -> dict[str, Any]:
+    if pool is None:
+        return {}
+    return {
+        "weights_bytes": pool.memory_in_short.weights_bytes,
+        "kv_capacity_tokens": pool.memory_in_short.kv_capacity_tokens,
+        "max_num_seqs": pool.max_num_seqs,
+        "notes": (*pool.notes, *pool.step_model.notes),
+    }

@@ -1,0 +1,58 @@
+"""`capacity engines`: what each does by default, or all of them side by side on one load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+import capacity
+from capacity.base.errors import InvalidInput
+from capacity.cli.options import dashed, show_answer
+from capacity.cli.planning import listed
+from capacity.cli.question import Question, request_of
+from capacity.cli.verbs import COST, ESTIMATED, POOL, TRAFFIC, verb
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the `capacity` command."""
+    verb(
+        app, POOL, TRAFFIC, COST, shared=("format", "profiles"), traffic_fields=ESTIMATED, without=("engine",)
+    )(engines)
+
+
+def engines(
+    question: Question,
+    *,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="MODEL", help="Serve it under each engine, at one load on one GPU."
+        ),
+    ] = None,
+    engines: Annotated[
+        str | None, typer.Option("--engines", help="With --compare: these, by commas, as vllm@0.15,sglang.")
+    ] = None,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
+    ] = False,
+) -> None:
+    """The serving engines, with the defaults, limits and overheads that the simulator takes.
+
+    --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.
+    """
+    if compare is None:
+        idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
+        if idle:
+            raise InvalidInput(
+                f"--{dashed(idle[0])} changes nothing without --compare MODEL: add it, or leave --{dashed(idle[0])} out"
+            )
+        table = capacity.engine_table(question.flags.get("gpu", "h100"), claims=claims)
+        show_answer(table, question.format)
+        return
+    if claims:
+        raise InvalidInput("--claims and --compare are two questions: ask one at a time")
+    request = request_of(replace(question, model=compare, verb="estimate"))
+    which = {} if engines is None else {"engines": listed(engines)}
+    show_answer(capacity.compare_engines(request, profiles=question.profiles, **which), question.format)
