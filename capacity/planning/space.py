@@ -269,7 +269,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
             )
 
 
-def _offload(search: Search) -> dict[str, Any]:
+def _offload(search: Search) -> Mapping[str, Any]:
     """What of the model stands in host memory, as it was asked for."""
     return search.model_dump(include={"cpu_offload_gb", "n_gpu_layers", "host_cpu"}, exclude_none=True)
 

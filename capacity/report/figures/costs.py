@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units
@@ -27,7 +27,7 @@ Offers = (
 )  # $ per GPU-hour: the cheapest and the dearest that a price is the median of
 
 
-def _whiskers(values: Sequence[float], bill: Bill, offers: Offers) -> dict[str, Any] | None:
+def _whiskers(values: Sequence[float], bill: Bill, offers: Offers) -> Mapping[str, object] | None:
     """From the cheapest to the dearest offer, around what is paid at the price."""
     if offers is None:
         return None
