@@ -116,7 +116,8 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     ),
 }  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question
-    "cache-salts": "--random-prefix-len 512", "priority-shares": "--scheduling-policy priority --max-num-seqs 1",
+    "cache-salts": "--random-prefix-len 512",
+    "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,15 @@ SHARED = '{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": 
 LENGTHS = {"input_len": 40, "output_len": 4}
 LOAD = {**LENGTHS, "request_rate": 2, "num_prompts": 4}
 POOL = {"gpu": "h100"}
+PRESET = json.loads((Path(capacity.__file__).parent / "model/presets/llama-3.2-1b.json").read_text())
 SMALL, SLO = "llama-3.2-1b", "ttft:p95:900ms"
 BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each function that is answered
+    "add_model": (("config.json",), {"name": "mine"}),
     "advise": ((SMALL,), {**POOL, **LOAD}),
+    "compare_engines": ((SMALL,), {**LENGTHS, "concurrency": 2, "gpu": "h100", "engines": ("vllm",)}),
+    "compare_fits": ((SMALL,), {"gpus": ("h100",)}),
+    "gpu_support": ((), {"gpus": ("h100",)}),
+    "sweep_results": (("results.csv",), {}),
     "attention_traffic": ((SMALL,), {**POOL, "contexts": (4096,)}),
     "cache_curve": (("trace.jsonl",), {"capacities_tokens": (1024,)}),
     "compare_gpus": ((SMALL,), {**LENGTHS, "batch_size": 2, "gpus": ("h100",)}),
@@ -72,6 +79,9 @@ def test_every_function_has_a_base() -> None:
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "kept"))
+    Path("config.json").write_text(json.dumps(PRESET["config"]))
+    Path("results.csv").write_text("batch_size,status\n1,done\n")
     deployment = f'schema = "capacity/deployment/v1"\nmodel = "{SMALL}"\n[[pools]]\ngpu = "h100"\n'
     traffic = "[traffic]\ninput_len = 40\noutput_len = 4\nrequest_rate = 2\nnum_prompts = 4\n"
     for name, more in (("one.toml", ""), ("two.toml", "max_num_seqs = 9\n")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -125,16 +125,17 @@ def _row(
     engine = find_engine(pool.engine)
     sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
     origins = engine.origins.values()
-    row: dict[str, Any] = {
-        "engine": engine.label,
-        "point": sized.point,
-        "lacks": tuple(what for what, absent in LACKS.items() if absent(engine)),
-        "sourced_fraction": sum(each.basis != "assumed" for each in origins) / max(1, len(origins)),
-    }
-    return EngineOnLoad(**row, **_of_pool(sized.pool)), sized.refused
+    row = EngineOnLoad(
+        engine=engine.label,
+        point=sized.point,
+        lacks=tuple(what for what, absent in LACKS.items() if absent(engine)),
+        sourced_fraction=sum(each.basis != "assumed" for each in origins) / max(1, len(origins)),
+        **_of_pool(sized.pool),
+    )
+    return row, sized.refused
 
 
-def _of_pool(pool: ResolvedPool | None) -> dict[str, Any]:
+def _of_pool(pool: ResolvedPool | None) -> Mapping[str, Any]:
     if pool is None:
         return {}
     return {

@@ -14,7 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, build, deployment_of
 from capacity.hardware import load_profile, profile_names
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
 from capacity.model import ModelSpec, load_model
@@ -82,7 +82,7 @@ def compare_fits(
     asked, named = deployment.pools[0], deployment.model
     spec = named if isinstance(named, ModelSpec) else load_model(named, download=download)
     folder = None if profiles is None else str(profiles)
-    cost = Cost.model_validate({"price_tier": price_tier})
+    cost = build(Cost, {"price_tier": price_tier})
     names = profile_names([folder] if folder else []) if gpus is None else gpus
     tried = [_point(spec, asked.model_copy(update={"gpu": gpu}), cost, profiles=folder) for gpu in names]
     refusals = {str(refused) for _, refused in tried}

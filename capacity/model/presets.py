@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.fields import read_json_object
 from capacity.base.outside import outside_path
@@ -56,6 +57,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     return _load_path(_downloaded(name), hf_id=name)
 
 
+@checked
 def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel:
     """Keep a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 

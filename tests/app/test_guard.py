@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,6 +21,12 @@ async def _inside(scope: Any, _receive: Any, send: Any) -> None:
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"inside"})
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """In a thread of its own: a browser's test in the same process leaves its loop running."""
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(asyncio.run, work).result()
 
 
 def guarded(*names: str, password: str | None = None) -> Guard:
@@ -40,7 +47,7 @@ def asked(
 
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
     raw = [(key.lower().encode(), value.encode("latin-1")) for key, value in pairs]
-    asyncio.run(who({"type": kind, "path": path, "headers": raw}, receive, send))
+    run(who({"type": kind, "path": path, "headers": raw}, receive, send))
     first = sent[0]
     given = {key.decode(): value.decode() for key, value in first.get("headers", ())}
     if kind == "websocket":
@@ -158,6 +165,6 @@ def test_guesses_wait_for_each_other_and_the_password_does_not(monkeypatch: pyte
     async def rush() -> None:
         await asyncio.gather(*(ask(f"guess {number}") for number in range(9)), ask(WORD))
 
-    asyncio.run(rush())
+    run(rush())
     assert statuses[:5] == [429] * 4 + [200]  # at once
     assert statuses[5:] == [401] * 5

@@ -40,7 +40,11 @@ def test_a_click_is_heard_within_100_ms(
 
     monkeypatch.setattr(ScriptRunner, "_enqueue_forward_msg", noted)
     stretches, reruns = [], []
-    key, values = next((key, values) for key, values in CHANGES if not opened.inputs()[key].disabled)
+    live = [(key, values) for key, values in CHANGES if not opened.inputs()[key].disabled]
+    if not live:
+        assert page in ("start", "cache", "sweeps")  # these read nothing of the sidebar, as they open
+        return
+    key, values = live[0]
     for value in values:
         heard_s.clear()
         opened.inputs()[key].set_value(value).run()

@@ -68,7 +68,7 @@ SPACES = {
         "llama-3.1-8b",
         "ttft:p95:1s itl:p99:20ms",
         {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
-         "max_num_batched_tokens": (None, 512), "serving": ("aggregated", "disaggregated"), "max_gpus": 9},
+         "max_num_batched_tokens": (None, 512), "serving": ("aggregated", "disaggregated"), "max_gpus": 10},
         {"request_rate": 8.0, "input_len": 2000},
     ),
     "disaggregated mixture of experts": (

@@ -28,7 +28,8 @@ def test_windows_stop_growing_and_states_never_do() -> None:
 def test_a_longer_context_never_takes_less(name: str, tokens: int) -> None:
     model = load_model(name)
     assert request_kv_bytes(model, tokens) <= request_kv_bytes(model, tokens + 1)
-    assert request_kv_bytes(model, tokens, "fp8") < request_kv_bytes(model, tokens)
+    if model.kv_bytes_per_token():  # an encoder keeps nothing, a recurrence the same state in any format
+        assert request_kv_bytes(model, tokens, "fp8") < request_kv_bytes(model, tokens)
 
 
 def test_kinds_of_attention_by_hand() -> None:

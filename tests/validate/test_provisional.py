@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.profile_match import match_profile
-from capacity_validate.provisional import is_provisional, provisional_profile
+from capacity_validate.provisional import is_provisional, provisional_profile, provisional_remark
 
 import capacity
 from capacity.base.errors import InvalidInput
@@ -42,9 +42,14 @@ def facts_of(
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card[0])
 def test_a_card_without_a_profile_gets_one_near_its_datasheet(card: tuple[object, ...]) -> None:
     *known, tflops, tbytes = card
-    profile, (remark,) = match_profile(facts_of(*known))  # type: ignore[arg-type]
-    assert "provisional" in remark
+    facts = facts_of(*known)  # type: ignore[arg-type]
+    profile = provisional_profile(facts)
+    assert "provisional" in provisional_remark(profile)
     assert is_provisional(profile)
+    assert match_profile(facts)[0].compute_capability in (
+        None,
+        profile.compute_capability,
+    )  # where one is bundled
     half = profile.dense_flops_per_s.get("bf16") or profile.dense_flops_per_s["fp16"]
     assert half / 1e12 == pytest.approx(tflops, rel=0.03)
     assert profile.hbm_bytes_per_s / 1e12 == pytest.approx(tbytes, rel=0.03)

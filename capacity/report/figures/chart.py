@@ -116,7 +116,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
-def log_axis(values: Sequence[float]) -> dict[str, Any]:
+def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
     """A logarithmic axis that can be read: what it spans, with ticks at 1, 2 and 5."""
     positive = [value for value in values if value > 0]
     if not positive:

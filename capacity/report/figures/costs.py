@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
