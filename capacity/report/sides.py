@@ -17,6 +17,7 @@ from capacity.report.display import (
     usd_text,
 )
 
+MANY_TIMES = 10.0
 TITLES = {
     "ttft_s": "TTFT",
     "tpot_s": "TPOT",
@@ -70,10 +71,13 @@ def shown(figure: str, quantity: Quantity | None, units: Units = STANDARD) -> st
 
 
 def change_text(change: Change, *, of: str = "") -> str:
-    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart."""
+    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart; tenfold and more is
+    told as times."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
+    if change.ratio >= MANY_TIMES - 1:
+        return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
     return f"{100 * change.ratio:+.0f} %{of and f' against {of}'}{words}"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import capacity
 from capacity.answers.records import Quantity
+from capacity.answers.sides import Change
 from capacity.report.display import Units
-from capacity.report.sides import settings_text, shown, side_rows
+from capacity.report.sides import change_text, settings_text, shown, side_rows
 
 ASKED = {"input_len": 1024, "output_len": 256, "batch_size": 8, "price_tier": "on-demand"}
 
@@ -33,3 +34,14 @@ def test_what_differs_and_what_has_no_figure() -> None:
     assert settings_text(first, first) == ""
     assert shown("ttft_s", None) == "-"
     assert shown("requests_per_s", Quantity(value=4.0)) == "4.00"
+
+
+def test_tenfold_and_more_is_told_as_times() -> None:
+    def text(second: float, **words: str) -> str:
+        sides = [Quantity(value=each, low=each, high=each) for each in (1.0, second)]
+        return change_text(Change(figure="ttft_s", first=sides[0], second=sides[1]), **words)
+
+    assert text(1.25) == "+25 %, outside"
+    assert text(0.5, of="A") == "-50 % against A, outside"
+    assert text(2040.6, of="A") == "2,041 times A, outside"
+    assert text(10.0) == "10 times, outside"

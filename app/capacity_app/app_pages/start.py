@@ -139,11 +139,13 @@ rate = traffic.request_rate or 0.0
 simulate = state.link_to(
     "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
 )
-with answered.container(horizontal=True, vertical_alignment="center"):
-    formula = filled_notes(traffic)[-1]
+beside, onwards = answered.columns([1, 2], vertical_alignment="center")
+formula = filled_notes(traffic)[-1]
+with beside:
     parts.kpis(
         [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
     )
+with onwards:
     st.html(
         f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
         f'<a style="color: inherit" href="{escape(simulate)}">or simulate one deployment under this load</a></p>'
