@@ -1,7 +1,7 @@
 """Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure::
 
     import capacity
-    capacity.estimate("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, input_len=1024, output_len=256, concurrency=32)
+    capacity.estimate("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, input_len=1024, output_len=256, batch_size=8)
 
 The same verbs as on the command line, with flags as keywords.
 """
