@@ -1,27 +1,15 @@
-"""Two estimates side by side: each figure of both, the difference, and whether the intervals leave it open."""
+"""One figure on two sides: the difference, and whether the intervals leave it open."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.answers.records import Estimate, Quantity
-
-FIGURES = (
-    "ttft_s",
-    "tpot_s",
-    "e2e_s",
-    "output_tokens_per_s",
-    "output_tokens_per_s_per_user",
-    "output_tokens_per_s_per_gpu",
-    "requests_per_s",
-    "usd_per_million_input_tokens",
-    "usd_per_million_output_tokens",
-)
+from capacity.answers.records import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure of two estimates, in the units of its field; None where an estimate has none.
+    """One figure of two answers, in the units of its field; None where an answer has none.
 
     `outside`: the two 90 % intervals have nothing in common, so that the difference is more than they leave open.
     It is careful: errors that both sides share are counted on each. None where there is no interval.
@@ -54,18 +42,3 @@ class Change:
             return None
         first_low, first_high, second_low, second_high = known
         return first_high < second_low or second_high < first_low
-
-
-def changes(first: Estimate, second: Estimate) -> tuple[Change, ...]:
-    """Every figure that either has, and the bill a month, which has no interval."""
-    pairs = [(name, getattr(first, name), getattr(second, name)) for name in FIGURES]
-    pairs.append(("usd_per_month", _month(first), _month(second)))
-    return tuple(
-        Change(figure=name, first=before, second=after)
-        for name, before, after in pairs
-        if before is not None or after is not None
-    )
-
-
-def _month(answer: Estimate) -> Quantity | None:
-    return None if answer.cost is None else Quantity(value=answer.cost.usd_per_month)

@@ -1,12 +1,9 @@
-"""Two estimates side by side: differences are plain, and `outside` means that the intervals are apart."""
+"""A figure on two sides: differences are plain, and `outside` means that the intervals are apart."""
 
 from __future__ import annotations
 
-import pytest
-
-import capacity
 from capacity.answers.records import Quantity
-from capacity.answers.sides import Change, changes
+from capacity.answers.sides import Change
 
 Q = Quantity
 
@@ -24,17 +21,3 @@ def test_outside_means_that_the_intervals_are_apart() -> None:
     change = Change(figure="x", first=first, second=Q(value=3.0, low=2.0, high=4.0))
     assert (change.difference, change.ratio) == (1.0, 0.5)
     assert Change(figure="x", first=None, second=first).ratio is None
-
-
-def test_every_figure_of_two_estimates() -> None:
-    asked = {"gpu": "h100-sxm-80gb", "input_len": 1024, "output_len": 256, "batch_size": 8}
-    first = capacity.estimate("llama-3.1-8b", price_tier="on-demand", **asked)
-    second = capacity.estimate("llama-3.1-8b", quantization="fp8", **asked)
-    found = {change.figure: change for change in changes(first, second)}
-    assert first.tpot_s is not None
-    assert second.tpot_s is not None
-    assert found["tpot_s"].difference == pytest.approx(second.tpot_s.value - first.tpot_s.value)
-    assert found["usd_per_month"].second is None
-    assert found["usd_per_month"].ratio is None
-    assert {change.ratio for change in changes(first, first)} == {0.0}
-    assert not any(change.outside for change in changes(first, first))
