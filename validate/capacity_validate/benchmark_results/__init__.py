@@ -64,6 +64,8 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
         for run in runs:
             _check_lengths(path, run)
             run.workload()
+    except MalformedFile:
+        raise
     except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
         reason = str(error)[:120] or type(error).__name__
         raise MalformedFile(
