@@ -48,6 +48,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "load_sweep": ((SMALL,), {**POOL, **LENGTHS, "loads": (1,)}),
     "models": ((), {}),
     "plan": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
+    "fleet": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
     "quantize": ((SMALL,), {**POOL, "methods": ("fp8-tensor",)}),
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
@@ -61,7 +62,7 @@ WRONG: tuple[Any, ...] = (
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
     Path("x\0y"),
 )  # fmt: skip
-SLOW = {"plan", "sweep", "tornado", "advise", "diff", "curve", "compare_batching"}
+SLOW = {"plan", "fleet", "sweep", "tornado", "advise", "diff", "curve", "compare_batching"}
 
 
 def calls() -> Iterator[tuple[str, str]]:

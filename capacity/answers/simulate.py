@@ -173,7 +173,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     if traffic is not None and traffic.input_len and traffic.output_len:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
-            check_length(pool, traffic.input_len + images + traffic.output_len)
+            if pool.pool.route_up_to_tokens is None:  # a pool for short requests gets no others
+                check_length(pool, traffic.input_len + images + traffic.output_len)
             check_task(pool, traffic.output_len)
 
 
