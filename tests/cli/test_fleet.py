@@ -15,11 +15,11 @@ ASKED = (
     "fleet llama-3.1-8b --gpus h100 --input-len 1500 --output-len 20 --num-prompts 60 --length-distribution lognormal "
     "--request-rate 12 --price 4 --split-at 800 --tensor-parallel-sizes 1 --quantizations none --kv-cache-dtypes auto "
     "--max-num-batched-tokens none --speculators none --replications 1 --workers 1"
-).split()
+)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, [*ASKED, *arguments])
+    done = CliRunner().invoke(app, [*ASKED.split(), *arguments])
     return done.exit_code, done.stdout, done.stderr or str(done.exception)
 
 
