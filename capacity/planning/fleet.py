@@ -1,9 +1,9 @@
 """`fleet`: pools of different GPUs behind one router that tells requests apart by length, the threshold found.
 
 A router by length thins the traffic: no pool acts on another, so each is planned by itself on the requests that would
-reach it, exactly, and the cheapest pair of every threshold is held against one pool for all. A level of service that
-each pool keeps, the fleet keeps too: the share beyond a limit is a mean over pools. The best one is then simulated
-once more, all pools behind their router.
+reach it, exactly, and the cheapest pair of every threshold is held against one pool for all. The share of requests
+beyond a limit is the mean over pools: what the fleet may miss is shared out between them, alike or with more for the
+long ones. The best one is then simulated once more, all pools behind their router.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from capacity.planning.arena import Arena
 from capacity.planning.bounds import Load
 from capacity.planning.draws import draws
 from capacity.planning.fleet_day import day_of_fleet
-from capacity.planning.fleet_records import FleetPlan, FleetPool, FleetProof, Layout, best_of
+from capacity.planning.fleet_records import FleetPlan, FleetPool, FleetProof, Layout, Outcome, best_of
 from capacity.planning.fleet_space import Split
 from capacity.planning.judging import Goal
 from capacity.planning.market import Market
@@ -48,6 +48,8 @@ ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
 WITHIN = "least-outstanding"  # a pool, as those routers do
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # of the lengths: thresholds to try
 ROUND_TOKENS = 64  # those are rounded up to this
+LONG_SHARES = (0.5, 0.9)  # of what the fleet may miss, given to long requests; besides alike
+MOST_MISSED = 90.0  # per cent of a pool's requests
 NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
 
 
@@ -135,6 +137,7 @@ class _Planner:
     progress: Progress | None
     started_s: float = field(default_factory=time.monotonic)
     layouts: list[Layout] = field(default_factory=list)
+    goals: dict[int | None, tuple[Goal, ...]] = field(default_factory=dict)  # of the pools, by threshold
     prices: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     ended: bool = False  # by hand
@@ -142,16 +145,18 @@ class _Planner:
 
     def planned(self) -> FleetPlan:
         thresholds = self.ways.split_at or usual_thresholds(self._lengths(self.workloads[0]))
-        self.runs_left = 1 + 2 * len(thresholds)
+        ways_each = 1 if self.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
+        self.runs_left = 1 + 2 * ways_each * len(thresholds)
         for threshold in (None, *thresholds):
             self.layouts.append(self._layout(threshold))
+        best, proof = self._proved(self._arena(self.workloads, self.goal))
         layouts = tuple(self.layouts)
-        best = best_of(layouts)
-        whole = self._arena(self.workloads)
         search, ways, goal, first = self.search, self.ways, self.goal, self.workloads[0]
         day = None
         if best is not None and ways.peak_to_mean is not None:
-            day = day_of_fleet(best, self._parts(best.threshold_tokens), self._arena, search, ways, self.cost)
+            sides = zip(self._parts(best.threshold_tokens), self.goals[best.threshold_tokens], strict=True)
+            arenas = [self._arena(part, goal_of_pool) for part, goal_of_pool in sides]
+            day = day_of_fleet(best, arenas, search, ways, self.cost)
         return FleetPlan(
             model=self.model.name,
             workload=first.name,
@@ -163,7 +168,7 @@ class _Planner:
             split_by=ways.split_by,
             router=WITHIN if best is None or len(best.pools) == 1 else ROUTERS[ways.split_by],
             layouts=layouts,
-            proof=None if best is None else self._proof(best, whole),
+            proof=proof,
             day=day,
             replica_availability=replica_availability(ways),
             proved=all(layout.proved for layout in layouts),
@@ -179,15 +184,41 @@ class _Planner:
         """The traffic of each pool, all draws of it."""
         return parts_of(self.workloads, threshold, self.ways.split_by)
 
-    def _arena(self, workloads: Sequence[Workload]) -> Arena:
-        return Arena(model=self.model, workloads=workloads, goal=self.goal, profiles=self.profiles)
+    def _arena(self, workloads: Sequence[Workload], goal: Goal) -> Arena:
+        return Arena(model=self.model, workloads=workloads, goal=goal, profiles=self.profiles)
 
     def _layout(self, threshold: int | None) -> Layout:
         """The cheapest pools with this threshold between them; less, where they cannot be the best."""
-        found, proved, parts = list[FleetPool](), True, self._parts(threshold)
-        leader = best_of(self.layouts)
+        parts = self._parts(threshold)
+        first: Layout | None = None
+        for goals in self._goals(parts):
+            layout = self._pools(threshold, parts, goals)
+            better = first is None or best_of([first, layout]) is layout
+            if better:
+                self.goals[threshold] = goals
+            first = layout if better else first
+            if layout.outcome == "not reached":
+                break
+        assert first is not None
+        return first
 
-        def layout(outcome: Any, reason: str | None = None) -> Layout:
+    def _goals(self, parts: Sequence[Sequence[Workload]]) -> list[tuple[Goal, ...]]:
+        """What each pool must keep so that the fleet keeps its levels, in every way that is tried."""
+        if len(parts) == 1:
+            return [(self.goal,)]
+        if self.ways.slo_of == "pool":
+            return [(self.goal, self.goal)]
+        short, long = (len(part[0]) for part in parts)
+        return goals_of_pools(self.goal, long / (short + long))
+
+    def _pools(
+        self, threshold: int | None, parts: Sequence[Sequence[Workload]], goals: Sequence[Goal]
+    ) -> Layout:
+        """The cheapest pools that keep these goals."""
+        found, proved = list[FleetPool](), True
+        leader = best_of([*self.layouts])
+
+        def layout(outcome: Outcome, reason: str | None = None) -> Layout:
             pools = tuple(found) if outcome == "planned" else ()
             return Layout(
                 threshold_tokens=threshold,
@@ -198,11 +229,11 @@ class _Planner:
                 proved=proved,
             )
 
-        for place, part in enumerate(parts):
+        for place, (part, goal) in enumerate(zip(parts, goals, strict=True)):
             last = place == len(parts) - 1
             name = "all" if len(parts) == 1 else ("long" if last else "short")
             try:
-                plan = self._plan(part, name, threshold)
+                plan = self._plan(part, goal, name, threshold)
             except DoesNotFit as error:
                 if threshold is None:
                     raise
@@ -222,7 +253,7 @@ class _Planner:
                 )
         return layout("planned")
 
-    def _plan(self, part: Sequence[Workload], name: str, threshold: int | None) -> Plan | None:
+    def _plan(self, part: Sequence[Workload], goal: Goal, name: str, threshold: int | None) -> Plan | None:
         """The plan of one pool; None where there is no time for it."""
         limit = self.search.time_limit_s or None
         search, runs = self._space(name), max(self.runs_left, 1)
@@ -242,7 +273,7 @@ class _Planner:
                 self.progress(replace(snapshot, stage=stage))
 
         plan = run_search(
-            self._arena(part), search, Load.of(part), market, workers=self.workers, progress=told
+            self._arena(part, goal), search, Load.of(part), market, workers=self.workers, progress=told
         )
         self.ended = plan.ended == "interrupted"
         self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
@@ -293,6 +324,18 @@ class _Planner:
     def _objective(self, pool: FleetPool) -> float:
         return float(pool.num_gpus) if self.search.objective == "gpus" else pool.usd_per_hour or 0.0
 
+    def _proved(self, whole: Arena) -> tuple[Layout | None, FleetProof | None]:
+        """The best layout whose pools meet the levels together; those before it are out."""
+        while (best := best_of(self.layouts)) is not None:
+            proof = self._proof(best, whole)
+            if proof.met:
+                return best, proof
+            missed = replace(
+                best, outcome="no answer", reason="all pools together miss the SLO", objective=None
+            )
+            self.layouts[self.layouts.index(best)] = missed
+        return None, None
+
     def _proof(self, best: Layout, whole: Arena) -> FleetProof:
         """All pools behind their router, on all requests, at the confidence that was asked for."""
         engines = [
@@ -308,6 +351,32 @@ class _Planner:
         router = ROUTERS[self.ways.split_by]
         trial = try_engines(engines, self.workloads, self.goal, router=router, give_up=False)
         return FleetProof(requests=trial.requests, met=trial.met, levels=trial.levels)
+
+
+def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, ...]]:
+    """Goals of the pool for short requests and of that for long, so that what either may miss adds up to what the
+    fleet may miss: alike, and with more of it for the long ones. `long_share`: of the requests."""
+    ways: list[tuple[Goal, ...]] = [(goal, goal)]
+    for of_long in LONG_SHARES:
+        if of_long > long_share:
+            factors = (1 - of_long) / (1 - long_share), of_long / long_share
+            ways.append(tuple(_allowing(goal, factor) for factor in factors))
+    return ways
+
+
+def _allowing(goal: Goal, factor: float) -> Goal:
+    """So many times the misses; levels of gaps between tokens, kept at few percentiles, stay as they are."""
+
+    def percentile(before: float) -> float:
+        return round(100 - min((100 - before) * factor, MOST_MISSED), 4)
+
+    slos = tuple(
+        slo
+        if slo.percentile is None or slo.metric == "itl"
+        else replace(slo, percentile=percentile(slo.percentile))
+        for slo in goal.slos
+    )
+    return Goal(slos=slos, goodput_target=percentile(100 * goal.goodput_target) / 100)
 
 
 def replica_availability(ways: Split) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
@@ -15,23 +16,24 @@ from capacity.planning.space import Candidate, Search
 if TYPE_CHECKING:
     from capacity.deployment import Cost
     from capacity.planning.fleet_space import Split
-    from capacity.workload import Workload
 
 
 def day_of_fleet(
     layout: Layout,
-    parts: Sequence[Sequence[Workload]],
-    arena_of: Callable[[Sequence[Workload]], Arena],
+    arenas: Sequence[Arena],
     search: Search,
     ways: Split,
     cost: Cost,
 ) -> FleetDay:
-    """The day whose peak the layout was planned for. Each hour is its own steady load; starting takes no time."""
+    """The day whose peak the layout was planned for; `arenas` are of its pools, each with its traffic and goal.
+
+    Each hour is its own steady load, and starting takes no time.
+    """
     assert ways.peak_to_mean is not None
     shape = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # of the peak
     needed = [
-        _by_share(pool, part, arena_of, search, sorted(set(shape)))
-        for pool, part in zip(layout.pools, parts, strict=True)
+        _by_share(pool, arena, search, sorted(set(shape)))
+        for pool, arena in zip(layout.pools, arenas, strict=True)
     ]
     peak_per_s = sum(pool.requests_per_s for pool in layout.pools)
     hours = []
@@ -58,8 +60,7 @@ def day_of_fleet(
 
 def _by_share(
     pool: FleetPool,
-    part: Sequence[Workload],
-    arena_of: Callable[[Sequence[Workload]], Arena],
+    arena: Arena,
     search: Search,
     shares: Sequence[float],
 ) -> dict[float, int]:
@@ -69,7 +70,8 @@ def _by_share(
     replicas = 1
     for share in shares:
         if share > 0 and share < 1:
-            slower = arena_of([workload.at_rate(workload.request_rate_per_s * share) for workload in part])
+            slowed = [each.at_rate(each.request_rate_per_s * share) for each in arena.workloads]
+            slower = replace(arena, workloads=slowed)
             while replicas < pool.replicas and not _met(slower, pool, replicas, search):
                 replicas += 1
         elif share >= 1:

@@ -30,6 +30,9 @@ class Split(Spec):
     split_at: Thresholds = flag(
         (), "Thresholds to try, in tokens, as 1024,4096; default: by the traffic's own lengths."
     )
+    slo_of: Literal["fleet", "pool"] = flag(
+        "fleet", "Who keeps the service levels: all requests together (fleet), or those of each pool (pool)."
+    )
     short_gpus: Names = flag((), "GPUs of the pool for short requests; default: --gpus.")
     long_gpus: Names = flag((), "GPUs of the pool for long requests; default: --gpus.")
     spare_replicas: int = flag(
