@@ -36,7 +36,7 @@ from capacity.planning.records import Plan, Ranked
 from capacity.planning.remarks import ROUTED
 from capacity.planning.reserve import availability_of, replicas_with_reserve
 from capacity.planning.search import Progress, Snapshot, run_search
-from capacity.planning.space import Search
+from capacity.planning.space import ROUND_ROBIN, Search
 from capacity.planning.trial import Engines, try_engines
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     """The space of each pool. Raises InvalidInput for what a fleet has no choice of."""
     if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
         raise InvalidInput(
-            f"--{wrong[0]} is no choice here: a fleet's router goes by length, its pools are aggregated, and within a "
-            "pool the fewest outstanding count; leave it out"
+            f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
+            "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
         )
     asked = dict(fields)
     if "gpus" not in asked:
@@ -118,7 +118,7 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     search: Search = build(Search, asked)
     if search.objective not in ("cost", "gpus"):
         raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
-    fixed = {"routers": (WITHIN,), "serving": ("aggregated",), "alternatives": False}
+    fixed = {"serving": ("aggregated",), "alternatives": False}
     return search.model_copy(update=fixed)
 
 
@@ -166,7 +166,7 @@ class _Planner:
             objective=search.objective,
             confidence=search.confidence,
             split_by=ways.split_by,
-            router=WITHIN if best is None or len(best.pools) == 1 else ROUTERS[ways.split_by],
+            router=ROUTERS[ways.split_by] if best is None else self._router(best),
             layouts=layouts,
             proof=proof,
             day=day,
@@ -283,7 +283,8 @@ class _Planner:
     def _space(self, name: str) -> Search:
         """What a pool is chosen from."""
         gpus = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name) or self.search.gpus
-        return self.search.model_copy(update={"gpus": gpus})
+        routers = (ROUND_ROBIN, WITHIN) if name == "all" else (WITHIN,)
+        return self.search.model_copy(update={"gpus": gpus, "routers": routers})
 
     def _pool(self, name: str, up_to: int | None, part: Sequence[Workload], answer: Ranked) -> FleetPool:
         """The answer for one pool, with its reserve."""
@@ -310,6 +311,7 @@ class _Planner:
             input_tokens=part[0].mean_prompt_tokens,
             output_tokens=float(part[0].output_tokens.mean()),
             pool=candidate.pool,
+            router=candidate.router,
             replicas=candidate.replicas,
             spare_replicas=replicas - candidate.replicas,
             num_gpus=gpus,
@@ -320,6 +322,10 @@ class _Planner:
             confidence=answer.confidence,
             launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
         )
+
+    def _router(self, layout: Layout) -> str:
+        """What stands before all pools: that of the only one, or one that goes by length."""
+        return ROUTERS[self.ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
     def _objective(self, pool: FleetPool) -> float:
         return float(pool.num_gpus) if self.search.objective == "gpus" else pool.usd_per_hour or 0.0
@@ -348,7 +354,7 @@ class _Planner:
             )
             for place, pool in enumerate(best.pools)
         ]
-        router = ROUTERS[self.ways.split_by]
+        router = self._router(best)
         trial = try_engines(engines, self.workloads, self.goal, router=router, give_up=False)
         return FleetProof(requests=trial.requests, met=trial.met, levels=trial.levels)
 
