@@ -32,11 +32,13 @@ def found() -> FleetPlan:
 
 
 def test_one_pool_is_the_plan(found: FleetPlan) -> None:
-    uniform = plan(
-        MODEL, **TRAFFIC | SPACE, slo=SLO, price=PRICES, routers="round-robin,least-outstanding", serving="aggregated",
-        alternatives=False,
-    ).best  # fmt: skip
-    assert uniform is not None
+    plans = [
+        plan(
+            MODEL, **TRAFFIC | SPACE, slo=SLO, price=PRICES, routers=router, serving="aggregated", alternatives=False
+        ).best
+        for router in ("least-outstanding", "round-robin")
+    ]  # fmt: skip
+    uniform = min((each for each in plans if each is not None), key=lambda each: each.objective)
     one = found.one_pool
     assert one is not None
     (pool,) = one.pools
@@ -163,7 +165,7 @@ def test_what_pools_may_miss_adds_up_to_what_the_fleet_may(long_share: float) ->
             together = may[0] * (1 - long_share) + may[1] * long_share
             allowed = goal.may_miss(goal.slos[slo])
             assert together <= allowed + 1e-6
-            assert together == pytest.approx(allowed, abs=2e-6) or may[1] == pytest.approx(0.9)
+            assert together == pytest.approx(allowed, abs=2e-6) or may[1] == pytest.approx(0.5)
         assert short.slos[2] == long.slos[2] == goal.slos[2], "gaps are kept at few percentiles"
 
 
