@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.drafts import TREE
@@ -60,7 +61,11 @@ def is_launched(engine: str) -> bool:
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
-    return MAKERS[engine_name(engine)](model_id, pool)
+    launch = MAKERS[engine_name(engine)](model_id, pool)
+    if pool.kv_eviction is None:
+        return launch
+    note = f"no flag of {engine_name(engine)} says --kv-eviction {pool.kv_eviction}: launched like this it keeps all KV"
+    return replace(launch, notes=(*launch.notes, note))
 
 
 def engine_name(engine: str) -> str:

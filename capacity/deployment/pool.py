@@ -39,6 +39,19 @@ class Pool(Spec):
     kv_cache_dtype: str = flag(
         "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
     )
+    kv_eviction: str | None = flag(
+        None,
+        "Keep part of a request's KV, as snapkv, h2o, pyramidkv, streaming-llm do (`kv --eviction all`); default: all.",
+        read_by="limits",
+    )
+    kv_budget: int | None = flag(
+        None,
+        "Tokens that every layer keeps of a request then.",
+        ge=1,
+        le=1 << 40,
+        read_by="limits",
+        needs=Need("kv_eviction"),
+    )
     engine: str = flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = flag(
         "auto", "Activations, KV and unquantized weights: half, bfloat16, ...; auto: as in the checkpoint."
