@@ -51,6 +51,7 @@ VALUES = {
     "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
+    "kv-eviction": "snapkv --kv-budget 128", "kv-budget": "256",
     "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",
     "kv-cache-memory-bytes": "1073741824", "kv-layout": "contiguous", "kv-offloading-backend": "lmcache",
     "kv-offloading-bytes-per-s": "1e8", "kv-offloading-disk-bytes-per-s": "1e8", "kv-offloading-disk-latency-s": "1",
@@ -119,6 +120,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "cache-salts": "--random-prefix-len 512",
     "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
+    "kv-budget": "--kv-eviction snapkv --kv-budget 64",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",
     "autoscale-target-requests": "--autoscale-max-replicas 3 --replica-startup-s 1 --autoscale-interval-s 1 "

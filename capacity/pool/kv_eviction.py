@@ -108,7 +108,9 @@ def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
     return replace(
         whole,
         layer_groups=tuple(
-            replace(group, mixer=replace(group.mixer, window_tokens=pool.kv_budget, eviction=method.kept_from))
+            replace(
+                group, mixer=replace(group.mixer, window_tokens=pool.kv_budget, eviction=method.kept_from)
+            )
             if isinstance(group.mixer, Attention)
             else group
             for group in whole.layer_groups
@@ -149,7 +151,9 @@ def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
             f"{method.name}` has its bytes and steps; a deployment takes a budget of tokens (snapkv, h2o, ...)"
         )
     if pool.kv_budget is None:
-        raise InvalidInput(f"{flag} needs a budget: add --kv-budget, tokens that every layer keeps of a request")
+        raise InvalidInput(
+            f"{flag} needs a budget: add --kv-budget, tokens that every layer keeps of a request"
+        )
     if pool.enable_prefix_caching:
         raise InvalidInput(
             f"{flag} with --enable-prefix-caching: another request's prefix would need the tokens that were dropped; "
@@ -184,7 +188,9 @@ def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
         if engine in method.engines
         else f"{engine} has no flag for it (code of research over HF transformers does): what if it had"
     )
-    on_top = "; generated tokens count in the budget here, and come on top of it there" if method.grows else ""
+    on_top = (
+        "; generated tokens count in the budget here, and come on top of it there" if method.grows else ""
+    )
     quality = method.published[0]
     return (
         f"KV eviction by {method.name}, {pool.kv_budget:,} tokens of a request kept in every layer: {has}{on_top}",

@@ -13,6 +13,13 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
 from capacity.model import ModelSpec, load_model
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.techniques.kv_bytes import (
+    KindComparison,
+    LimitedAttention,
+    compare_attention_kinds,
+    limited_attention,
+    request_kv_bytes,
+)
 from capacity.techniques.kv_eviction import (
     BUDGET_TOKENS,
     EvictionMethod,
@@ -20,13 +27,6 @@ from capacity.techniques.kv_eviction import (
     described,
     eviction_rows,
     methods_asked,
-)
-from capacity.techniques.kv_bytes import (
-    KindComparison,
-    LimitedAttention,
-    compare_attention_kinds,
-    limited_attention,
-    request_kv_bytes,
 )
 from capacity.techniques.long_context import CONTEXTS, LongContext, long_context, prefill_crossover_tokens
 from capacity.techniques.one_pool import Contexts, TensorParallel

@@ -1,4 +1,4 @@
-"""KV eviction and compression, method by method: bytes, decode time, requests held, what scoring costs, what is lost."""
+"""KV eviction and compression, method by method: bytes, decode time, requests held, what scoring costs and loses."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def _growing(model: ModelSpec, dtype: str) -> float:
 
 
 def _score_bytes(model: ModelSpec, kept: int) -> float:
-    heads = sum(group.num_kv_heads * group.num_layers for group in model.kv_cache_groups() if group.kind == "full")
+    heads = sum(
+        group.num_kv_heads * group.num_layers for group in model.kv_cache_groups() if group.kind == "full"
+    )
     return float(heads * kept * SCORE_BYTES)
 
 
@@ -171,9 +173,7 @@ def _tokens_per_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> fl
     return batch / _step_s(pool, batch, context, kept)
 
 
-def _prefill_s(
-    pool: ResolvedPool, method: KvEviction | None, context: int, kept: int
-) -> tuple[float, float]:
+def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
     """One prompt in one step, and what looking at scores adds: of attention's time, its scores' part of the pairs."""
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)

@@ -31,7 +31,9 @@ def seconds(resolved: ResolvedPool, *, decode: bool) -> float:
 def test_a_decode_step_reads_what_is_kept() -> None:
     """Of a context of 20,000 it is the step of a context of 1,024, through the same step model."""
     plain, kept = pool(), pool(kv_eviction="snapkv", kv_budget=BUDGET)
-    assert seconds(kept, decode=True) == pytest.approx(plain.step_model.step_seconds(decode_shape(16, BUDGET)))
+    assert seconds(kept, decode=True) == pytest.approx(
+        plain.step_model.step_seconds(decode_shape(16, BUDGET))
+    )
     assert seconds(kept, decode=True) < 0.5 * seconds(plain, decode=True)
 
 
@@ -75,13 +77,15 @@ def test_neither_chunks_nor_shared_prefixes() -> None:
 def test_an_engine_that_keeps_all_of_a_window_drops_it_all_the_same() -> None:
     """TGI's windows save no memory; what is evicted does, or it would not be eviction."""
     tgi = pool(engine="tgi", kv_eviction="streaming-llm", kv_budget=64)
-    assert tgi.memory.layout.window_groups and not tgi.memory.layout.full_groups
+    assert tgi.memory.layout.window_groups
+    assert not tgi.memory.layout.full_groups
 
 
 def test_taking_it_away_gives_the_whole_model_back() -> None:
     model = load_model("llama-3.1-8b")
     cut = evicting(model, Pool(gpu="h100", kv_eviction="snapkv", kv_budget=8))
-    assert cut.window_tokens == 8 and model.window_tokens is None
+    assert cut.window_tokens == 8
+    assert model.window_tokens is None
     assert evicting(cut, Pool(gpu="h100")) == model
     assert evicting(model, Pool(gpu="h100")) is model
 
@@ -92,8 +96,16 @@ def test_taking_it_away_gives_the_whole_model_back() -> None:
         ("llama-3.1-8b", {"kv_eviction": "snapkv"}, "add --kv-budget"),
         ("llama-3.1-8b", {"kv_eviction": "kivi-2", "kv_budget": 9}, "is a KV format"),
         ("llama-3.1-8b", {"kv_eviction": "dmc", "kv_budget": 9}, "keeps a share"),
-        ("llama-3.1-8b", {"kv_eviction": "h2o", "kv_budget": 9, "enable_prefix_caching": True}, "were dropped"),
-        ("llama-3.1-8b", {"kv_eviction": "h2o", "kv_budget": 9, "enable_chunked_prefill": True}, "in one step"),
+        (
+            "llama-3.1-8b",
+            {"kv_eviction": "h2o", "kv_budget": 9, "enable_prefix_caching": True},
+            "were dropped",
+        ),
+        (
+            "llama-3.1-8b",
+            {"kv_eviction": "h2o", "kv_budget": 9, "enable_chunked_prefill": True},
+            "in one step",
+        ),
         ("gemma-3-27b", {"kv_eviction": "h2o", "kv_budget": 9}, "windows, latents or states"),
         ("deepseek-v3", {"kv_eviction": "h2o", "kv_budget": 9, "tensor_parallel_size": 8}, "by KV heads"),
     ],
@@ -111,7 +123,8 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
 
 def test_every_method_has_a_published_figure_with_source_and_date() -> None:
     for method in kv_evictions().values():
-        assert method.published and all(each.source and each.date for each in method.published), method.name
+        assert method.published, method.name
+        assert all(each.source and each.date for each in method.published), method.name
 
 
 def test_scores_that_are_looked_at_again_are_pairs_of_the_prompt() -> None:

@@ -39,7 +39,8 @@ def test_steps_and_requests_are_those_of_a_pool_that_is_set_so() -> None:
     whole = resolve("llama-3.1-8b", Pool(gpu="h100"))
     most, kept = CONTEXT // 16, 2048 // 16
     assert row.held == 1 + (whole.memory.usable_blocks - most) // kept
-    assert row.speedup is not None and row.speedup > 1.5
+    assert row.speedup is not None
+    assert row.speedup > 1.5
 
 
 def test_only_what_grows_is_dropped() -> None:
@@ -57,11 +58,14 @@ def test_choosing_costs_the_prompt_and_nothing_is_saved_there() -> None:
     assert whole is not None
     assert found["h2o"].prefill_s == found["snapkv"].prefill_s == whole
     h2o_s, snapkv_s = found["h2o"].score_s, found["snapkv"].score_s
-    assert h2o_s is not None and snapkv_s is not None and found["streaming-llm"].score_s == 0
+    assert h2o_s is not None
+    assert snapkv_s is not None
+    assert found["streaming-llm"].score_s == 0
     last = sum(range(CONTEXT - 31, CONTEXT + 1)) / (CONTEXT * (CONTEXT + 1) / 2)
     assert snapkv_s == pytest.approx(h2o_s * last)
     sinks_s = found["streaming-llm"].prefill_s
-    assert sinks_s is not None and sinks_s < 0.7 * whole
+    assert sinks_s is not None
+    assert sinks_s < 0.7 * whole
 
 
 def test_without_a_gpu_there_are_bytes_alone() -> None:

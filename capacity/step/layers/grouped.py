@@ -42,7 +42,9 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     }
     shared = build.setting.decode_context_parallel_size
     of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0  # all scores once more
+    scored = (
+        width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
+    )  # all scores once more
     of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
     prefill = build.attention(
         "attention prefill" + suffix,
