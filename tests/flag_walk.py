@@ -46,7 +46,8 @@ VALUES = {
     "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
-    "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
+    "draft": "llama-3.2-1b",
+    "draft-layers": "16", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
     "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
@@ -120,7 +121,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "cache-salts": "--random-prefix-len 512",
     "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
-    "kv-budget": "--kv-eviction snapkv --kv-budget 64",
+    "kv-budget": "--kv-eviction snapkv --kv-budget 64", "draft-layers": "--speculator layer-skip",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",
     "autoscale-target-requests": "--autoscale-max-replicas 3 --replica-startup-s 1 --autoscale-interval-s 1 "

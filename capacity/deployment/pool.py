@@ -257,6 +257,14 @@ class Pool(Spec):
         read_by="drafts",
         needs=Need("draft"),
     )
+    draft_layers: int | None = flag(
+        None,
+        "Layers of the target that draft for it; default: the speculator's share.",
+        ge=1,
+        le=1 << 16,
+        read_by="drafts",
+        needs=(Need("speculator", ("layer-skip",)), Need("method", ("layer-skip",))),
+    )
     num_speculative_tokens: int | None = flag(
         None,
         "Drafts of a request in a step, a tree's in depth; default: the speculator's.",
@@ -266,7 +274,7 @@ class Pool(Spec):
     )
     acceptance: str | None = flag(
         None,
-        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published.",
+        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, length:2.3, or a task: code, chat; default: published.",
         read_by="rounds",
     )
     acceptance_spread: float = flag(

@@ -9,7 +9,7 @@ import numpy as np
 
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.deployment.drafts import DRAFT_FIELDS
+from capacity.deployment.drafts import DRAFT_FIELDS, has_way
 from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
 from capacity.model import Attention, ModelSpec
 from capacity.planning.outcome import Latencies
@@ -175,6 +175,8 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
         ways["mtp"] = "the model's own MTP layer"
+    if has_way(resolved.engine.name, "lookahead"):
+        ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         way, what = find_speculator(name), f"speculative decoding by {text}"
         try:

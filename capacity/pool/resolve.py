@@ -12,6 +12,7 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
+from capacity.deployment.drafts import drafting_notes
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
@@ -306,6 +307,7 @@ def with_defaults(
             *model.notes,
             *_converted(model, scheme),
             *eviction_notes(pool, engine.name),
+            *drafting_notes(engine.name, pool.speculator),
         ),
         host_cpu=host_cpu,
     )
