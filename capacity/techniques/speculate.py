@@ -234,10 +234,7 @@ def speculate(
             _speculation_row(speculation, batch, context_tokens, k, engine_loop if simulate else None)
             for batch in held
         ),
-        warnings=(
         warnings=(*dict.fromkeys(said), *left_out),
-            *left_out,
-        ),
     )
 
 
