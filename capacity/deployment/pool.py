@@ -39,6 +39,19 @@ class Pool(Spec):
     kv_cache_dtype: str = flag(
         "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
     )
+    kv_eviction: str | None = flag(
+        None,
+        "Keep part of a request's KV, as snapkv, h2o, pyramidkv, streaming-llm do (`kv --eviction all`); default: all.",
+        read_by="limits",
+    )
+    kv_budget: int | None = flag(
+        None,
+        "Tokens that every layer keeps of a request then.",
+        ge=1,
+        le=1 << 40,
+        read_by="limits",
+        needs=Need("kv_eviction"),
+    )
     engine: str = flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = flag(
         "auto", "Activations, KV and unquantized weights: half, bfloat16, ...; auto: as in the checkpoint."
@@ -244,6 +257,14 @@ class Pool(Spec):
         read_by="drafts",
         needs=Need("draft"),
     )
+    draft_layers: int | None = flag(
+        None,
+        "Layers of the target that draft for it; default: the speculator's share.",
+        ge=1,
+        le=1 << 16,
+        read_by="drafts",
+        needs=(Need("speculator", ("layer-skip",)), Need("method", ("layer-skip",))),
+    )
     num_speculative_tokens: int | None = flag(
         None,
         "Drafts of a request in a step, a tree's in depth; default: the speculator's.",
@@ -253,7 +274,7 @@ class Pool(Spec):
     )
     acceptance: str | None = flag(
         None,
-        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published.",
+        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, length:2.3, or a task: code, chat; default: published.",
         read_by="rounds",
     )
     acceptance_spread: float = flag(
