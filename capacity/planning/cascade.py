@@ -34,6 +34,7 @@ NO_RATE = (
     "burstiness",
 )  # a rate is thinned on its way, and Poisson's stays Poisson's
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
+OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 SHOWN_RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -143,6 +144,11 @@ def cascade(
     if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
         raise InvalidInput(
             f"{unread} is not read here: a cascade thins the arrivals of a rate; give --request-rate"
+        )
+    if unread := next((name for name in OF_PREFIXES if name in pool), None):
+        raise InvalidInput(
+            f"{unread} changes nothing here: no request shares a prefix with another; leave it out, or ask "
+            "`capacity simulate`"
         )
     traffic, cost = build(Traffic, traffic_fields), build(Cost, prices)
     if (large_price := _api_price(str(model), asked, "api")) is None:
