@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.model.presets import add_model as add_model
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
+    from capacity.planning.cascade import cascade as cascade
     from capacity.planning.cost import cost as cost
     from capacity.planning.curve import Curve as Curve
     from capacity.planning.curve import curve as curve
@@ -74,6 +75,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.model.presets": ("add_model",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
+    "capacity.planning.cascade": ("cascade",),
     "capacity.planning.cost": ("cost",),
     "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.diff": ("Diff", "diff"),

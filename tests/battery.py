@@ -38,6 +38,7 @@ VERBS = {  # a short question of each verb
     **{verb: base.replace("llama-3.1-8b", "llama-3.2-1b") for verb, base in QUESTIONS.items()},
     **dict.fromkeys(("simulate", "batching"), f"{SMALL} {LOAD}"),
     **dict.fromkeys(("cost", "tornado", "advise"), f"{SMALL} {LOAD} --price 2"),
+    "cascade": f"{SMALL} {LOAD} --price 2 --cache-hit-rate 0.2",
     "curve": f"{SMALL} --isl 60 --osl 6 --num-prompts 8 --slo ttft:p95:500ms --rates 4 --replications 1",
     "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
     "frontier": "llama-3.2-1b --gpus h100 --isl 60 --osl 6 --loads 1",

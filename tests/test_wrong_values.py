@@ -33,6 +33,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "cache_curve": (("trace.jsonl",), {"capacities_tokens": (1024,)}),
     "compare_gpus": ((SMALL,), {**LENGTHS, "batch_size": 2, "gpus": ("h100",)}),
     "compare_batching": ((SMALL,), {**POOL, **LOAD}),
+    "cascade": ((SMALL,), {**POOL, **LOAD, "price": "2", "small": SMALL, "escalation_rate": 0.5}),
     "cost": ((SMALL,), {**POOL, **LOAD, "price": "2"}),
     "curve": ((SMALL,), {**POOL, **LENGTHS, "num_prompts": 4, "slo": SLO, "rates": (1.0,)}),
     "diff": (("one.toml", "two.toml"), {}),

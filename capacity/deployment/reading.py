@@ -33,6 +33,7 @@ QUESTIONS: Mapping[str, Parts] = {
     "frontier": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (), "host_memory": ()},
     "simulate": DEPLOYED,
     "cost": SIMULATED,
+    "cascade": SIMULATED,
     "curve": {
         **SIMULATED,
         "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),),

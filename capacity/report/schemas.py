@@ -82,6 +82,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "simulation": _simulation,
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
+    "cascade": _of("capacity.planning.cascade", "CascadeAnswer"),
     "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
     "tornado": _infinite_as_null(_of("capacity.planning.tornado", "Tornado")),
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),

@@ -28,6 +28,7 @@ TABLES = {
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
     "cost": "capacity.report.cost:bill_tables",
+    "cascade": "capacity.report.cascade:cascade_tables",
     "curve": "capacity.report.curve:curve_tables",
     "diff": "capacity.report.comparisons:diff_tables",
     "tornado": "capacity.report.comparisons:tornado_tables",
