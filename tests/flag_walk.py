@@ -41,6 +41,8 @@ VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
+    "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
