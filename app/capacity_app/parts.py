@@ -252,6 +252,12 @@ def _leave(job: Job | None) -> None:
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
+    """The progress of a job, drawn again and again.
+
+    It has a container for itself: streamlit drops what a fragment's last run has drawn and not yet sent once the next
+    one begins, and a browser that was sent what follows on a page without what goes before cannot draw it.
+    """
+
     @st.fragment(run_every=REFRESH_S)
     def progress() -> None:
         with boundary():
@@ -265,7 +271,8 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
                     kept.update(job=None, stopped=job.key)
                     st.rerun()
 
-    progress()
+    with st.container():
+        progress()
 
 
 def _state(job: Job) -> str:
