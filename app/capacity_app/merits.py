@@ -34,8 +34,8 @@ MEANINGS = {
     "To rent": "What to rent: the best by what you asked for that keeps the service levels in simulation.",
     "GPUs": "How many GPUs it takes. Replicas x GPUs of each.",
     "Of the tightest limit": (
-        "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, with "
-        "step times as slow as the confidence asks for; the interval is of the traffic's chance."
+        "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, "
+        "with step times as slow as the confidence asks for; the interval is of the traffic's chance."
     ),
     "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
     "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
