@@ -128,20 +128,16 @@ def copies(
     are not the keywords.
     """
     name = function or verb or ""
+    command = None if verb is None else command_line(verb, model, options if typed is None else typed)
     with st.container(horizontal=True):
-        if verb is not None:
+        if command is not None:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-                st.code(command_line(verb, model, options if typed is None else typed), language="shell")
+                st.code(command, language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
             _record_files(name, answer)
-            _page(
-                name,
-                answer,
-                command_line(verb, model, options) if verb else None,
-                python_call(name, model, options),
-            )
+            _page(name, answer, command, python_call(name, model, options))
 
 
 def _page(name: str, answer: Any, command: str | None, python: str) -> None:
