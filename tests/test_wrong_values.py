@@ -61,7 +61,18 @@ WRONG: tuple[Any, ...] = (
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
     Path("x\0y"),
 )  # fmt: skip
-SLOW = {"plan", "sweep", "tornado", "advise", "diff", "curve", "compare_batching"}
+SLOW = {
+    "plan",
+    "sweep",
+    "tornado",
+    "advise",
+    "diff",
+    "curve",
+    "compare_batching",
+    "load_sweep",
+    "frontier",
+    "compare_engines",
+}
 
 
 def calls() -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from cluster_runs import (
     talks,
     workloads,
 )
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Work
 frontends = st.sampled_from((None, FrontendTimes(request_latency_s=0.01, response_latency_s=0.02)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(workloads, setups, frontends)
 def test_one_replica_is_an_engine_alone(
     workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None
@@ -43,7 +44,7 @@ def test_one_replica_is_an_engine_alone(
     assert_equal(simulate(workload, [setup], frontend=frontend), alone(workload, setup, frontend))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     workloads,
     setups,
@@ -278,7 +279,7 @@ def test_a_router_of_ones_own() -> None:
     assert found.router == "ToTheLast"
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(workloads, setups, frontends, st.integers(2, 4))
 def test_replicas_that_take_turns_may_be_given_all_their_requests_at_once(
     workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None, replicas: int
