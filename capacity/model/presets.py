@@ -158,15 +158,24 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
     quantization = read_json_object(beside) if beside.is_file() else None
     stated = config.get("_name_or_path")
     name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
-    model = from_hf_config(
-        config, name=name, hf_id=hf_id, hf_quant_config=quantization, source=str(file), origin=str(file)
-    )
+
+    def read(gated: bool | None = None) -> ModelSpec:
+        return from_hf_config(
+            config,
+            name=name,
+            hf_id=hf_id,
+            hf_quant_config=quantization,
+            source=str(file),
+            origin=str(file),
+            gated=gated,
+        )
+
     if file.name != "config.json":
-        return model
+        return read()
     from capacity.model.safetensors import with_stored_size
 
     dtype = config.get("dtype", config.get("torch_dtype"))
-    return with_stored_size(model, file.parent, at_32_bit=dtype == "float32")
+    return with_stored_size(read, file.parent, at_32_bit=dtype == "float32")
 
 
 def _file_name(file: Path, stated: object) -> str:

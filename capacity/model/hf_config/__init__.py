@@ -50,12 +50,13 @@ def from_hf_config(
     hf_quant_config: Mapping[str, Any] | None = None,
     source: str = "",
     origin: str | None = None,
+    gated: bool | None = None,
 ) -> ModelSpec:
     """The model that the object of a `config.json` describes.
 
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so. Raises MalformedFile
-    for a bad field, or one that is missing.
+    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so; `gated` says then
+    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing.
     """
     if not isinstance(config, Mapping):
         raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
@@ -63,7 +64,7 @@ def from_hf_config(
     text = _text_fields(outer)
     model_type = text.text("model_type") or outer.text("model_type")
     known = FAMILIES.get(model_type)
-    family = known or assumed_family(text)
+    family = known or assumed_family(text, gated)
     text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
     said = text
     if known is None:
