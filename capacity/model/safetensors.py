@@ -72,7 +72,7 @@ def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
 def _countings(model: ModelSpec) -> Iterator[float]:
     """The text model's bytes, without and with tower, MTP layers and their copies, and a tied head stored twice."""
     text = weight_bytes(model)
-    tower = 2.0 * model.vision_params
+    tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
     embedding = 2.0 * model.vocab_size * model.hidden_size
     for towers in {0.0, tower}:

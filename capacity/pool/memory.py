@@ -277,7 +277,7 @@ def tower_bytes(settings: PoolSettings) -> float:
     GPU of gemma-3-27b at TP 4 has 12.77 GiB of weights, 12.58 without; vLLM 0.8 printed 13.17, the rest of which is
     mostly its table of rotary angles (0.28 GiB). Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
     """
-    return TOWER_BYTES_PER_PARAMETER * settings.model.vision_params / settings.pool.tensor_parallel_size
+    return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
 
 def _adapters(settings: PoolSettings, stage: int) -> int:
