@@ -130,7 +130,7 @@ def fleet(
     """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
     check_format(format)
     _refuse_idle("fleet", options)
-    with search_progress() as progress:
+    with search_progress(every_better=False) as progress:
         answer = capacity.fleet(
             model,
             slo=slo or (),
