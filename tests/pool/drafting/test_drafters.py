@@ -68,6 +68,11 @@ def test_layers_that_leave_none_to_verify_are_refused() -> None:
         )
 
 
+def test_layers_that_draft_are_those_of_layer_skip() -> None:
+    with pytest.raises(InvalidInput, match="changes nothing with drafts by ngram"):
+        speculator_of(Pool(gpu="h100", speculator="ngram", draft_layers=4))
+
+
 def test_lookahead_is_as_fast_as_published_but_for_its_python() -> None:
     """Spec-Bench, A100, batch 1: 1.27, 1.22 and 1.24 times on 7B, 13B and 33B; its code's own overhead is not here."""
     speculation = Speculation(pool("llama-2-7b", "a100"), find_speculator("lookahead"))
