@@ -10,6 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, Need, flag, short_count
+from capacity.deployment.routers import BY_LENGTH
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
 
@@ -347,6 +348,22 @@ class Pool(Spec):
         "both",
         "What its engines do: both, or in a disaggregated deployment prefill or decode.",
         read_by="roles",
+    )
+    route_up_to_tokens: int | None = flag(
+        None,
+        "The routers by length send this pool requests of at most so many tokens; default: any.",
+        ge=1,
+        le=1 << 40,
+        read_by="routes",
+        needs=Need("router", BY_LENGTH),
+    )
+    route_up_to_requests: int | None = flag(
+        None,
+        "Requests of each of its replicas from which they send to the next pool that takes them; default: never.",
+        ge=1,
+        le=1 << 40,
+        read_by="routes",
+        needs=Need("router", BY_LENGTH),
     )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
