@@ -49,6 +49,8 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.planning.curve import curve as curve
     from capacity.planning.diff import Diff as Diff
     from capacity.planning.diff import diff as diff
+    from capacity.planning.fleet import fleet as fleet
+    from capacity.planning.fleet_records import FleetPlan as FleetPlan
     from capacity.planning.plan import plan as plan
     from capacity.planning.records import Plan as Plan
     from capacity.planning.sweeping.results import sweep_results as sweep_results
@@ -79,6 +81,8 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.cost": ("cost",),
     "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.diff": ("Diff", "diff"),
+    "capacity.planning.fleet": ("fleet",),
+    "capacity.planning.fleet_records": ("FleetPlan",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.records": ("Plan",),
     "capacity.planning.sweeping.results": ("sweep_results",),

@@ -49,6 +49,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "load_sweep": ((SMALL,), {**POOL, **LENGTHS, "loads": (1,)}),
     "models": ((), {}),
     "plan": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
+    "fleet": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
     "quantize": ((SMALL,), {**POOL, "methods": ("fp8-tensor",)}),
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
@@ -64,6 +65,7 @@ WRONG: tuple[Any, ...] = (
 )  # fmt: skip
 SLOW = {
     "plan",
+    "fleet",
     "sweep",
     "tornado",
     "advise",

@@ -81,6 +81,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),
     "simulation": _simulation,
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
+    "fleet": _infinite_as_null(_of("capacity.planning.fleet_records", "FleetPlan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
     "cascade": _of("capacity.planning.cascade", "CascadeAnswer"),
     "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),

@@ -27,6 +27,7 @@ TABLES = {
     "load-sweep": "capacity.report.load_sweep:load_sweep_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
+    "fleet": "capacity.report.fleet:fleet_tables",
     "cost": "capacity.report.cost:bill_tables",
     "cascade": "capacity.report.cascade:cascade_tables",
     "curve": "capacity.report.curve:curve_tables",
