@@ -28,7 +28,13 @@ from capacity.pool.parallelism import (
 )
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.supported import check_formats, check_runs, served_in
+from capacity.pool.supported import (
+    check_attention,
+    check_formats,
+    check_runs,
+    served_in,
+    what_ifs,
+)
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
@@ -142,6 +148,8 @@ class ResolvedPool(PoolSettings):
             decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
+            attn_implementation=self.pool.attn_implementation,
+            use_cache=self.pool.use_cache,
         )
 
     @cached_property
@@ -204,6 +212,7 @@ def resolve(
     check_runs(resolved)
     check_formats(resolved)
     check_offload(resolved)
+    check_attention(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -232,6 +241,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "cpu_offload_gb": 0.0,
         "n_gpu_layers": None,
         "max_loras": None,
+        "attn_implementation": "auto",
         "decode_context_parallel_size": 1,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
@@ -282,6 +292,7 @@ def with_defaults(
         longest_prefill=1 if chunked else max_model_len,
     )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    caching = caching and pool.use_cache
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -294,7 +305,7 @@ def with_defaults(
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
+        notes=(*engine.notes, *model.notes, *_converted(model, scheme), *what_ifs(pool, engine)),
         host_cpu=host_cpu,
     )
     learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)

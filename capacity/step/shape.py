@@ -81,6 +81,37 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
     )
 
 
+def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
+    """The same step where nothing is cached: each row computes its whole context again, as a prompt of that length.
+
+    Exact for rows of equal contexts, as a static batch pads them; others count by their mean, which leaves out some
+    pairs. Raises ValueError for drafts, whose tokens a row without a cache has no place for.
+    """
+    if shape.draft_tokens:
+        raise ValueError("drafts need a KV cache")
+    prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
+    outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
+    summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))
+    return summed._replace(
+        prompts_completed=shape.prompts_completed + shape.decode_sequences,
+        encoder_tokens=shape.encoder_tokens,
+        encoder_pairs=shape.encoder_pairs,
+    )
+
+
+def _whole(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
+    """Prompts of so many tokens in all, as equal as they can be."""
+    if not sequences:
+        return StepShape()
+    each, longer = divmod(context_tokens, sequences)
+    parts = [
+        prefill_shape(count, length, window_tokens=window_tokens)
+        for count, length in ((sequences - longer, each), (longer, each + 1))
+        if count
+    ]
+    return StepShape(*(sum(values) for values in zip(*parts, strict=True)))
+
+
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
     """Query x context pairs of one chunk whose queries see at most `window_tokens` tokens, themselves included."""
     if window_tokens is None or cached_tokens + new_tokens <= window_tokens:

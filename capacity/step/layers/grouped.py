@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
+from capacity.step.layers import eager
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Operator, prompt_tokens
 
@@ -42,17 +43,20 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     }
     shared = build.setting.decode_context_parallel_size
     of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    prefill = build.attention(
+    fitted_prefill = build.attention(
         "attention prefill" + suffix,
         "prefill_attention",
         PrefillWork(windowed=windowed, **work),
         count=layers,
     )
-    decode = build.attention(
+    fitted_decode = build.attention(
         "attention decode" + suffix,
         "decode_attention",
         DecodeWork(windowed=windowed, **of_decode),
         count=layers,
+    )
+    prefill, decode = eager.by_kernel(
+        fitted_prefill, fitted_decode, build, mixer=mixer, heads=heads, kv_heads=kv_heads
     )
     exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
     phases: dict[str, list[Operator]] = {
