@@ -52,6 +52,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
     "speculate": ((SMALL,), {**POOL, "batches": (1,)}),
+    "stack": ((SMALL,), {**POOL, **LOAD, "order": ("bf16",)}),
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
 }  # fmt: skip
@@ -61,7 +62,7 @@ WRONG: tuple[Any, ...] = (
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
     Path("x\0y"),
 )  # fmt: skip
-SLOW = {"plan", "sweep", "tornado", "advise", "diff", "curve", "compare_batching"}
+SLOW = {"plan", "sweep", "tornado", "advise", "stack", "diff", "curve", "compare_batching"}
 
 
 def calls() -> Iterator[tuple[str, str]]:
