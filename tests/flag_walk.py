@@ -39,7 +39,8 @@ MANY = "--random-prefix-len 256 --num-prefixes 12"
 PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-prompt 1"
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
-    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "attn-implementation": "eager", "autoscale-interval-s": "1",
+    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
+    "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
@@ -77,7 +78,8 @@ VALUES = {
     "step-noise": "0.1", "step-noise-seed": "3", "structured-output": "each", "swap-space": "0.001",
     "tensor-parallel-size": "2", "think-time-s": "3", "trace": "requests.csv", "trace-from-s": "2",
     "trace-rate-factor": "2", "trace-sessions": "closed", "trace-spread-ticks": "on", "trace-time-scale": "2",
-    "trace-until-s": "3", "turns": "3", "use-cache": "off", "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
+    "trace-until-s": "3", "turns": "3", "use-cache": "off",
+    "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
     "response-s": "9", "watermark": "0.5",
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
@@ -86,7 +88,7 @@ VALUES = {
     "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
     "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
-    "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "order": "bf16,kv-cache", "peak-rate": "20",
+    "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
     "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
     "tpot-s": "8",

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from capacity.base.errors import InvalidInput
+
 Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
 
@@ -85,10 +87,10 @@ def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepSha
     """The same step where nothing is cached: each row computes its whole context again, as a prompt of that length.
 
     Exact for rows of equal contexts, as a static batch pads them; others count by their mean, which leaves out some
-    pairs. Raises ValueError for drafts, whose tokens a row without a cache has no place for.
+    pairs. Raises InvalidInput for drafts, whose tokens a row without a cache has no place for.
     """
     if shape.draft_tokens:
-        raise ValueError("drafts need a KV cache")
+        raise InvalidInput("drafts need a KV cache: leave out --no-use-cache, or --speculator")
     prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
     outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
     summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))

@@ -61,7 +61,7 @@ def test_a_prompt_stays_a_prompt() -> None:
 
 
 def test_drafts_have_no_place() -> None:
-    with pytest.raises(ValueError, match="KV cache"):
+    with pytest.raises(InvalidInput, match="KV cache"):
         recomputed(decode_shape(1, 10)._replace(draft_tokens=2))
 
 
