@@ -76,6 +76,7 @@ def check_attention(settings: PoolSettings) -> None:
         "--speculator": pool.speculator,
         "--enable-prefix-caching": pool.enable_prefix_caching,
         "--kv-offloading-size": pool.kv_offloading_size,
+        "--kv-eviction": pool.kv_eviction,
         "--prefill-replicas": None if pool.role == "both" else pool.role,
     }
     if asked := [name for name, value in needing.items() if value]:

@@ -33,7 +33,7 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
     ("stack", "kv-cache-dtype"): "FP8 is what it takes for its step where nobody says",
     **{
         (verb, name): "the price is given by --price"
-        for verb in ("quantize", "scale", "cost", "tornado", "advise", "stack")
+        for verb in ("quantize", "scale", "cost", "cascade", "tornado", "advise", "stack")
         for name in ("price-tier", "price-provider", "price-instance")
     },
 }

@@ -65,13 +65,14 @@ class UnsplitDecode(Attention):
 class EagerAttention(Repeated):
     """`count` layers of attention as it is written down: products over the whole square, scores through HBM.
 
-    `decode`: of decode rows, else of prefill. Causal scores that are masked are computed and moved all the same, and so
-    are those outside of a window. Several prompts of a step count as equal ones. Never sooner than the `fitted` kernel:
-    the formula has no floor of its own.
+    `decode`: of decode rows, else of prefill. Causal scores that are masked are computed and moved all the same, and
+    so are a prompt's outside of its window. Several prompts of a step count as equal ones. Never sooner than the
+    `fitted` kernel: the formula has no floor of its own.
     """
 
     fitted: Attention
     decode: bool
+    windowed: bool  # of a decode: its cache holds a window
     heads: float
     flops_per_pair: float
     kv_bytes: float  # of a token, as it is cached
@@ -87,7 +88,8 @@ class EagerAttention(Repeated):
     def _work(self, shape: StepShape) -> tuple[float, float]:
         """FLOPs and bytes of one layer."""
         if self.decode:
-            sequences, queries, context = shape[7], shape[7] + shape[8], shape[9]
+            sequences, queries = shape[7], shape[7] + shape[8]
+            context = shape[10] if self.windowed else shape[9]
         else:
             sequences, queries, context = shape[0], shape[1], shape[3]
         if not sequences:
@@ -130,6 +132,7 @@ def _eager(
         count=fitted.count,
         fitted=fitted,
         decode=decode,
+        windowed=mixer.window_tokens is not None,
         heads=heads,
         flops_per_pair=2.0 * width,
         kv_bytes=mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
