@@ -1,0 +1,186 @@
+"""A Dask cluster as a crew: found, compared with this machine, watched, and left with nothing to do.
+
+The one place that knows Dask. A worker that dies is Dask's to replace: it does the task again elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.errors import InvalidInput
+from capacity.planning.crew import Crew, recallable
+from capacity.planning.likeness import Named, difference, likeness
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?:\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):\d{1,5}")
+CONNECT_S = 5.0
+LOOK_S = 2.0  # between two looks at who is there
+ALONE_S = 30.0  # without a worker: nobody comes back
+CLOSE_S = 5.0
+TALKATIVE = (
+    "distributed",
+    "distributed.client",
+    "distributed.core",
+    "distributed.comm",
+    "tornado",
+    "asyncio",
+)
+
+
+@contextmanager
+def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iterator[Crew]:
+    """The workers of the Dask cluster at `address`.
+
+    Raises InvalidInput without `distributed`, without a scheduler or workers there, and where a worker is not like
+    this machine.
+    """
+    if not ADDRESS.fullmatch(address):
+        raise InvalidInput(f"--cluster is {address!r}, no address as tcp://host:port")
+    try:
+        from distributed import KilledWorker
+    except ImportError:
+        raise InvalidInput("--cluster needs Dask: pip install 'llm-capacity[dask]'") from None
+    with _quiet(), _connected(address) as client:
+        own = likeness(named)
+        count = _require_alike(client, address, own, named)
+        with _Workers(client, own, named, common) as executor:
+            yield Crew(executor=executor, workers=count, address=address, deadly=(KilledWorker,))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong is said by us, in a line."""
+    loggers = [logging.getLogger(name) for name in TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other versions of its packages: we compare what counts
+            client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
+    except (ValueError, OSError) as error:
+        raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # of a scheduler that is gone
+            client.close(timeout=CLOSE_S)
+
+
+def _require_alike(client: Client, address: str, own: Mapping[str, str], named: Named) -> int:
+    """How many workers there are, all of them like this machine."""
+    found = client.run(likeness, named, on_error="return")
+    alike = 0
+    for worker, theirs in sorted(found.items()):
+        if isinstance(theirs, OSError):  # it has just gone
+            continue
+        if not isinstance(theirs, dict):
+            raise InvalidInput(f"worker {worker} cannot load llm-capacity {own['llm-capacity']}: {theirs!r}")
+        _refuse(worker, difference(own, theirs))
+        alike += 1
+    if not alike:
+        raise InvalidInput(
+            f"the Dask cluster at {address} has no workers: start some, as `dask worker {address}`"
+        )
+    return alike
+
+
+def _refuse(worker: str, differing: str | None) -> None:
+    if differing is not None:
+        raise InvalidInput(
+            f"worker {worker} of the cluster is not like this machine: {differing}; install the same"
+        )
+
+
+class _Workers(Executor):
+    """Tasks as Dask has them; where no worker is left for `ALONE_S`, they are cancelled and no more are taken."""
+
+    def __init__(
+        self, client: Client, own: Mapping[str, str], named: Named, common: tuple[object, ...]
+    ) -> None:
+        self._client = client
+        self._tasks = client.get_executor(pure=False)
+        self._expected = (dict(own), named)
+        self._common = [self._sent(each) for each in common]
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _sent(self, value: object) -> Any:
+        """As a task of its own: where the worker that holds it dies, Dask makes it again."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is large
+            return self._client.submit(_same, value, pure=False)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        try:
+            future: Future[Any] = self._tasks.submit(
+                _perform, self._expected, function, *self._common, *arguments
+            )
+        except Exception as error:  # Dask has many words for a client that is closed
+            raise BrokenExecutor(str(error)) from None
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """What nobody waits for any more is not begun; what has begun is recalled."""
+        self._ended.set()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        with suppress(Exception):  # of a scheduler that is gone
+            self._tasks.shutdown(wait=False)
+
+    def _watch(self) -> None:
+        alone_s = 0.0
+        while not self._ended.wait(LOOK_S):
+            try:
+                alone_s = 0.0 if self._client.nthreads() else alone_s + LOOK_S
+            except Exception:  # the client notices by itself that its scheduler is gone
+                continue
+            if alone_s >= ALONE_S:
+                self._give_up()
+                return
+
+
+# in a worker
+
+_one_at_a_time = threading.Lock()  # whatever the worker's threads
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _perform(expected: tuple[dict[str, str], Named], function: Callable[..., Any], *arguments: Any) -> Any:
+    from distributed import get_worker
+
+    own, named = expected
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def is_recalled() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    with _one_at_a_time, recallable(is_recalled):
+        _refuse(worker.address, difference(own, likeness(named)))
+        return function(*arguments)
