@@ -5,12 +5,14 @@ The one place that knows Dask. A worker that dies is Dask's to replace: it does 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,12 @@ from capacity.planning.likeness import Named, difference, likeness
 if TYPE_CHECKING:
     from distributed import Client
 
-ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?:\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):\d{1,5}")
+ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
+MOST_PORTS = 65535
 CONNECT_S = 5.0
 LOOK_S = 2.0  # between two looks at who is there
 ALONE_S = 30.0  # without a worker: nobody comes back
-CLOSE_S = 5.0
+CLOSE_S = 2.0
 TALKATIVE = (
     "distributed",
     "distributed.client",
@@ -43,8 +46,7 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
     Raises InvalidInput without `distributed`, without a scheduler or workers there, and where a worker is not like
     this machine.
     """
-    if not ADDRESS.fullmatch(address):
-        raise InvalidInput(f"--cluster is {address!r}, no address as tcp://host:port")
+    _require_listener(address)
     try:
         from distributed import KilledWorker
     except ImportError:
@@ -54,6 +56,24 @@ def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iter
         count = _require_alike(client, address, own, named)
         with _Workers(client, own, named, common) as executor:
             yield Crew(executor=executor, workers=count, address=address, deadly=(KilledWorker,))
+
+
+def _require_listener(address: str) -> None:
+    """Dask tries again and again, and leaves a client behind that did not come about."""
+    read = ADDRESS.fullmatch(address)
+    if read is None or int(read["port"]) > MOST_PORTS:
+        raise InvalidInput(f"--cluster is {address!r:.80}, no address as tcp://host:port")
+    try:
+        socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:  # a name that is none is a ValueError
+        raise _unanswered(address, error) from None
+
+
+def _unanswered(address: str, error: Exception) -> InvalidInput:
+    why = getattr(error, "strerror", None) or f"{error}" or f"not within {CONNECT_S:g} s"
+    if isinstance(error, MemoryError):  # its first bytes, taken for a length
+        why = "what is there speaks another language"
+    return InvalidInput(f"no Dask scheduler answers at {address:.80}: {why}")
 
 
 @contextmanager
@@ -70,16 +90,30 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+async def _kind_of(address: str) -> str:
+    """What answers there; a client waits for ever for what does not speak Dask. Raises TimeoutError and others."""
+    from distributed import Security, rpc
+
+    async with asyncio.timeout(CONNECT_S):
+        async with rpc(address, connection_args=Security().get_connection_args("client")) as there:
+            answer = await there.identity()
+            return str(answer["type"])
+
+
 @contextmanager
 def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
+        with ThreadPoolExecutor(1) as alone:  # a notebook's thread has a loop of its own
+            kind = alone.submit(asyncio.run, _kind_of(address)).result()
+        if kind != "Scheduler":
+            raise ConnectionError(f"there is a {kind}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other versions of its packages: we compare what counts
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
-    except (ValueError, OSError) as error:
-        raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
+    except Exception as error:  # whatever else answers there, Dask takes its words for lengths and the like
+        raise _unanswered(address, error) from None
     try:
         yield client
     finally:

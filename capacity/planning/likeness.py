@@ -47,8 +47,8 @@ def _likeness(named: Named) -> tuple[tuple[str, str], ...]:
 
     found = {
         "llm-capacity": _installed("llm-capacity"),
-        "the digest of its data": data_version().digest,
-        "the digest of its code and of the GPU profiles": package_version().rpartition("+")[2],
+        "the digest of llm-capacity's data": data_version().digest,
+        "the digest of llm-capacity's code and of the GPU profiles": package_version().rpartition("+")[2],
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "NumPy": _installed("numpy"),
         "the version of the compiled engines": _engines(),
