@@ -33,7 +33,7 @@ from capacity.cli.options import (
 )
 from capacity.cli.question import Question, note, note_command, request_of
 from capacity.cli.search_progress import search_progress
-from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
+from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, SPLIT, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
+NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
 
 PEAK_TO_MEAN = 1.6
 SloOption = Annotated[
@@ -56,6 +57,7 @@ WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that si
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
     verb(app, SEARCH, TRAFFIC, COST, without=NO_ARRIVALS)(plan)
+    verb(app, SEARCH, TRAFFIC, COST, SPLIT, without=(*NO_ARRIVALS, *NO_CHOICE))(fleet)
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
     for function in (curve, tornado, advise):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
@@ -83,7 +85,7 @@ def plan(
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
-    _refuse_idle(options)
+    _refuse_idle("plan", options)
     if output is not None:
         from capacity.deployment.launching import is_launched
 
@@ -116,16 +118,54 @@ def plan(
         raise typer.Exit(1)
 
 
-def _refuse_idle(options: Mapping[str, Any]) -> None:
+def fleet(
+    *,
+    model: ModelArgument,
+    options: Mapping[str, Any],
+    slo: SloOption = None,
+    workers: WorkersOption = 2,
+    output: Annotated[
+        str | None, typer.Option("--output", help="A deployment file of the best fleet, for `simulate`.")
+    ] = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
+    check_format(format)
+    _refuse_idle("fleet", options)
+    with search_progress() as progress:
+        answer = capacity.fleet(
+            model,
+            slo=slo or (),
+            workers=workers,
+            profiles=profiles,
+            download=download,
+            progress=progress,
+            **options,
+        )
+    show_answer(answer, format)
+    if answer.best is None:
+        raise typer.Exit(1)
+    if output is not None:
+        from capacity.deployment import to_toml
+        from capacity.planning.fleet_file import deployment_of_fleet
+
+        write(output, to_toml(deployment_of_fleet(answer, model, options)))
+        say(f"written: {output}")
+
+
+def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a flag of a search that changes nothing."""
     from capacity.base.keywords import split
     from capacity.deployment import Cost, Traffic, build
     from capacity.deployment.reading import refuse_idle
+    from capacity.planning.fleet_space import Split
     from capacity.planning.space import Search
 
-    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost)
+    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost, *((Split,) if verb == "fleet" else ()))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
-    refuse_idle("plan", made, options)
+    refuse_idle(verb, made, options)
 
 
 def _request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:

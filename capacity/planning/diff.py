@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from capacity.answers.against_datasheet import Timed, slower_though_better
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import checked
@@ -263,10 +264,22 @@ def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
                     *second.resolved.notes,
                     *first.resolved.split_notes(workload.mean_prompt_tokens),
                     *second.resolved.split_notes(workload.mean_prompt_tokens),
+                    *slower_though_better([_timed(first, outcomes[0]), _timed(second, outcomes[1])]),
                     *workload.notices,
                 )
             )
         ),
+    )
+
+
+def _timed(side: Side, outcome: Outcome) -> Timed:
+    p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
+    return Timed(
+        model=side.resolved.model.name,
+        profile=side.resolved.profile,
+        pool=side.resolved.pool,
+        replicas=side.replicas,
+        seconds={name: seconds for name, seconds in p95_s.items() if seconds},
     )
 
 

@@ -60,11 +60,11 @@ def plan(
     search: Search = build(Search, search_fields)
     traffic: Traffic = build(Traffic, traffic_fields)
     cost: Cost = build(Cost, cost_fields)
-    _check(search, cost)
+    check_search(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
     workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
-    _check_goal(goal.slos, workloads[0])
+    check_goal(goal.slos, workloads[0])
     for router in search.routers:
         make_router(router, has_sessions=workloads[0].session is not None)
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
@@ -89,7 +89,7 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     return slos
 
 
-def _check(search: Search, cost: Cost) -> None:
+def check_search(search: Search, cost: Cost) -> None:
     """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
     from capacity.pool.drafting import find_speculator
 
@@ -116,7 +116,8 @@ def _check(search: Search, cost: Cost) -> None:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 
 
-def _check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+    """Raise InvalidInput where no level limits how long a request waits."""
     waits = any(slo.metric in ("ttft", "e2el") for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput(

@@ -159,7 +159,9 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         max_context_tokens=min(
             stage.layout.longest_request(free, settings.max_model_len) for stage in stages
         ),
-        max_concurrency=blocks / needed,
+        max_concurrency=scarcest.layout.requests_held(blocks, settings.max_model_len)
+        if scarcest.layout.shrinks
+        else blocks / needed,
         layout=scarcest.layout,
         fits=fullest.kv_cache_bytes >= 0 and needed <= free,
         reason=None,

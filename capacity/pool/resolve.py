@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
+from capacity.deployment.drafts import drafting_notes
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
@@ -19,6 +21,7 @@ from capacity.model.quantization import (
     QuantizationScheme,
     scheme_for,
 )
+from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import (
@@ -93,7 +96,8 @@ class ResolvedPool(PoolSettings):
 
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
-        return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
+        plan = self.memory
+        return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
         """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
@@ -237,6 +241,8 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "n_gpu_layers": None,
         "max_loras": None,
         "decode_context_parallel_size": 1,
+        "kv_eviction": None,
+        "kv_budget": None,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
@@ -275,8 +281,9 @@ def with_defaults(
     other.
     """
     scheme = scheme or model.checkpoint
+    model = evicting(model, pool)
     max_model_len = _max_model_len(model, pool)
-    chunked = engine.chunked_prefill if pool.enable_chunked_prefill is None else pool.enable_chunked_prefill
+    chunked = _chunked(model, pool, engine)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     max_num_seqs, max_num_batched_tokens = _step_limits(
@@ -285,7 +292,8 @@ def with_defaults(
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
         longest_prefill=1 if chunked else max_model_len,
     )
-    caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    by_default = engine.prefix_caching and pool.kv_eviction is None
+    caching = by_default if pool.enable_prefix_caching is None else pool.enable_prefix_caching
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -298,12 +306,25 @@ def with_defaults(
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
+        notes=(
+            *engine.notes,
+            *model.notes,
+            *_converted(model, scheme),
+            *eviction_notes(pool, engine.name),
+            *drafting_notes(engine.name, pool.speculator),
+        ),
         host_cpu=host_cpu,
     )
     learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
     remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
     return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
+
+
+def _chunked(model: ModelSpec, pool: Pool, engine: EngineSpec) -> bool:
+    """Whether prompts go in chunks; tokens are dropped of whole ones only."""
+    if pool.enable_chunked_prefill is not None:
+        return pool.enable_chunked_prefill
+    return engine.chunked_prefill and not keeps_whole_prompts(model)
 
 
 def _step_limits(

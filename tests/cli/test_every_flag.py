@@ -32,7 +32,7 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
     ("batching", "max-loras"): "memory alone, of which there is enough",
     **{
         (verb, name): "the price is given by --price"
-        for verb in ("quantize", "scale", "cost", "tornado", "advise")
+        for verb in ("quantize", "scale", "cost", "cascade", "tornado", "advise")
         for name in ("price-tier", "price-provider", "price-instance")
     },
 }
