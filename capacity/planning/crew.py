@@ -64,12 +64,7 @@ class Crew:
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except (
-            CancelledError
-        ):  # taken back here; nobody but a cluster that ends cancels what is at work there
-            self.is_lost = self.is_lost or self.address is not None
-            raise NotDone from None
-        except self.deadly:
+        except (CancelledError, *self.deadly):  # taken back, or a death of its own
             raise NotDone from None
 
     @property

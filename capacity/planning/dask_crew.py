@@ -10,6 +10,7 @@ import logging
 import re
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -27,7 +28,8 @@ ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\
 MOST_PORTS = 65535
 CONNECT_S = 5.0
 LOOK_S = 2.0  # between two looks at who is there
-ALONE_S = 30.0  # without a worker: nobody comes back
+ALONE_S = 30.0  # without a worker, or a word: nobody comes back
+GONE_S = 6.0  # without a scheduler
 CLOSE_S = 2.0
 TALKATIVE = (
     "distributed",
@@ -117,8 +119,7 @@ def _connected(address: str) -> Iterator[Client]:
     try:
         yield client
     finally:
-        with suppress(Exception):  # of a scheduler that is gone
-            client.close(timeout=CLOSE_S)
+        _close(client)
 
 
 def _require_alike(client: Client, address: str, own: Mapping[str, str], named: Named) -> int:
@@ -147,7 +148,7 @@ def _refuse(worker: str, differing: str | None) -> None:
 
 
 class _Workers(Executor):
-    """Tasks as Dask has them; where no worker is left for `ALONE_S`, they are cancelled and no more are taken."""
+    """Tasks as Dask has them. Where the scheduler, or every worker, stays away, they break and no more are taken."""
 
     def __init__(
         self, client: Client, own: Mapping[str, str], named: Named, common: tuple[object, ...]
@@ -156,6 +157,9 @@ class _Workers(Executor):
         self._tasks = client.get_executor(pure=False)
         self._expected = (dict(own), named)
         self._common = [self._sent(each) for each in common]
+        self._handed_out: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._is_gone = False
         self._ended = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -166,33 +170,62 @@ class _Workers(Executor):
             return self._client.submit(_same, value, pure=False)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self._is_gone:
+                raise BrokenExecutor
+            self._handed_out.add(answer)
         try:
-            future: Future[Any] = self._tasks.submit(
-                _perform, self._expected, function, *self._common, *arguments
-            )
+            task = self._tasks.submit(_perform, self._expected, function, *self._common, *arguments)
         except Exception as error:  # Dask has many words for a client that is closed
             raise BrokenExecutor(str(error)) from None
-        return future
+        task.add_done_callback(lambda ended: self._answered(ended, answer))
+        return answer
+
+    def _answered(self, task: Future[Any], answer: Future[Any]) -> None:
+        with self._lock:
+            if answer not in self._handed_out:
+                return
+            self._handed_out.remove(answer)
+        if task.cancelled():  # the connection was lost, and with it what was under way
+            answer.set_exception(BrokenExecutor())
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """What nobody waits for any more is not begun; what has begun is recalled."""
+        """The client's end tells the cluster that nobody waits: what has not begun is not, what has is recalled."""
         self._ended.set()
-        self._give_up()
-
-    def _give_up(self) -> None:
-        with suppress(Exception):  # of a scheduler that is gone
-            self._tasks.shutdown(wait=False)
 
     def _watch(self) -> None:
-        alone_s = 0.0
+        seen_s = time.monotonic()
         while not self._ended.wait(LOOK_S):
+            patience_s = ALONE_S
             try:
-                alone_s = 0.0 if self._client.nthreads() else alone_s + LOOK_S
-            except Exception:  # the client notices by itself that its scheduler is gone
-                continue
-            if alone_s >= ALONE_S:
-                self._give_up()
+                if self._client.sync(self._client.scheduler.ncores, workers=None, callback_timeout=CONNECT_S):
+                    seen_s = time.monotonic()
+            except TimeoutError:
+                pass
+            except Exception:  # closed, or not to be reached
+                patience_s = GONE_S
+            if time.monotonic() - seen_s > patience_s:
+                self._break()
                 return
+
+    def _break(self) -> None:
+        with self._lock:
+            self._is_gone = True
+            broken = list(self._handed_out)
+            self._handed_out.clear()
+        for answer in broken:
+            answer.set_exception(BrokenExecutor())
+        _close(self._client)
+
+
+def _close(client: Client) -> None:
+    with suppress(Exception):  # of a scheduler that is gone
+        client.close(timeout=CLOSE_S)
 
 
 # in a worker
