@@ -64,7 +64,9 @@ class Crew:
         except BrokenExecutor:
             self.is_lost = True
             raise NotDone from None
-        except (CancelledError, *self.deadly):  # taken back, or a death of its own
+        except CancelledError:  # taken back
+            raise NotDone from None
+        except self.deadly:
             raise NotDone from None
 
     @property
