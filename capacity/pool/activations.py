@@ -53,9 +53,9 @@ def activation_bytes(
         for group in model.layer_groups
     )
     text = max(sampling, values * HALF_BYTES)
-    if model.vision is None or not engine.profiles_images:
+    if model.tower is None or not engine.profiles_images:
         return text
-    return with_images(text, model.vision, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+    return with_images(text, model.tower, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
 
 
 def with_images(

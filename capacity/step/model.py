@@ -88,10 +88,10 @@ class StepModel:
 
     @cached_property
     def _encoder(self) -> EncoderOperator:
-        """The vision encoder, whose time comes on top of the step's: it runs before. Made when a step has images."""
-        if self.model.vision is None:
-            raise UnsupportedModel(self.model.model_type, "a vision encoder of no known formula")
-        return encoder_operator(self._build, self.model.vision)
+        """The vision or audio encoder: its time comes on top of the step's: it runs before. Made when one is asked."""
+        if self.model.tower is None:
+            raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
+        return encoder_operator(self._build, self.model.tower)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""

@@ -367,6 +367,8 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
         mtp=None,
         vision_params=0,
         vision=None,
+        audio_params=0,
+        audio=None,
     )
 
 
