@@ -142,6 +142,15 @@ PAGES = {
             f"cost {LLAMA} {CHAT} --request-rate 4 --price-tier on-demand --api all",
         ),
     ),
+    "cascade": Page(
+        f"small escalation-rate cache-hit-rate small-gpu api gpu tensor-parallel-size {LENGTHS} request-rate "
+        "price-tier format",
+        (
+            f"cascade {LLAMA} --small llama-3.1-8b --escalation-rate 0.3 {CHAT} --request-rate 20 "
+            "--price-tier on-demand",
+            f"cascade {LLAMA} --cache-hit-rate 0.2 {CHAT} --request-rate 20 --price-tier on-demand",
+        ),
+    ),
     "curve": Page(
         f"gpu tensor-parallel-size quantization engine {LENGTHS} trace slo rates replicas output format",
         (
@@ -156,6 +165,13 @@ PAGES = {
     "advise": Page(
         f"{ENGINE} {LOAD} price-tier format",
         (f"advise llama-3.1-8b --gpu h100 {CHAT} --request-rate 10 --price-tier on-demand",),
+    ),
+    "stack": Page(
+        f"{ENGINE} {LOAD} price-tier order format",
+        (
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32",
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32 --order bf16,kv-cache,static-batching",
+        ),
     ),
     "compare": Page(
         f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "

@@ -34,8 +34,8 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
 }
 
 # specs and selections of their fields, imported when a verb's flags are made
-POOL, TRAFFIC, SERVICE, COST, BILLING = (
-    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing")
+POOL, TRAFFIC, SERVICE, COST, BILLING, CASCADE = (
+    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing", "Cascade")
 )
 SEARCH = "capacity.planning.space:Search"
 SPLIT = "capacity.planning.fleet_space:Split"
