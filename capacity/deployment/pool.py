@@ -273,11 +273,10 @@ class Pool(Spec):
     )
     draft_layers: int | None = flag(
         None,
-        "Layers of the target that draft for it; default: the speculator's share.",
+        "Layers of the target that draft for it (layer-skip); default: the speculator's share.",
         ge=1,
         le=1 << 16,
         read_by="drafts",
-        needs=(Need("speculator", ("layer-skip",)), Need("method", ("layer-skip",))),
     )
     num_speculative_tokens: int | None = flag(
         None,

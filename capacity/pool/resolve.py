@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -55,6 +55,10 @@ class ResolvedPool(PoolSettings):
     """
 
     draft: ResolvedPool | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """What follows is worked out anew by another process: step models do not travel."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def memory(self) -> MemoryPlan:

@@ -18,6 +18,7 @@ NOT_WALKED = {
     **dict.fromkeys(
         ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"
     ),
+    "cluster": "the same numbers by other machines, which is tested",
     "engine-loop": "the same numbers by another loop, which is tested",
     "list": "another question, which is tested",
     "order": "of the GPUs of `--gpu all`, which is tested",
