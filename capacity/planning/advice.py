@@ -56,7 +56,8 @@ class Effects:
 class Advice:
     """One change: its effects, and what it costs in quality; `refused` says why it cannot be, without any.
 
-    `thin_price`: its price is known of too few providers to be one of the market; such advice comes last.
+    `other_model`: it asks for another checkpoint; such advice comes after what can be done with this one. `thin_price`:
+    its price is known of too few providers to be one of the market; such advice comes last.
     """
 
     change: str
@@ -69,6 +70,7 @@ class Advice:
     quality: str
     refused: str | None = None
     thin_price: bool = False
+    other_model: bool = False
 
     @property
     def benefit(self) -> float:
@@ -82,7 +84,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceList(AnswerRecord):
-    """Advice for one deployment, the most beneficial first; `observations` are figures that need no change."""
+    """Advice for one deployment, the most beneficial first, other models after all else.
+
+    `observations` are figures that need no change.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/advice/v2"
     ROWS: ClassVar[str] = "advice"
@@ -133,7 +138,7 @@ def advise(
         advice=tuple(
             sorted(
                 (line for line in lines if line.refused is None),
-                key=lambda line: (line.thin_price, -line.benefit),
+                key=lambda line: (line.thin_price, line.other_model, -line.benefit),
             )
         ),
         refused=tuple(line for line in lines if line.refused is not None),
@@ -178,6 +183,7 @@ class _Trials:
             quality_known=known,
             quality=wanted.quality or loss.what,
             thin_price=wanted.price is not None and wanted.price.thin,
+            other_model=wanted.model is not None,
         )
 
     def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:
