@@ -128,7 +128,7 @@ def beam_search(
 def _check(
     resolved: ResolvedPool, widths: Sequence[int], input_len: int, output_len: int, batch_size: int
 ) -> None:
-    if not widths or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
+    if not len(widths) or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
         raise InvalidInput(
             f"beam widths {list(widths)}: give at least one, each from 1 to {resolved.model.vocab_size}"
         )
