@@ -162,7 +162,9 @@ class _Trials:
             changed, after = self._changed(wanted)
         except CapacityError as error:
             return _refused(wanted, str(error))
-        loss = quality_change(changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype)
+        loss = quality_change(
+            changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype, changed.pool.kv_eviction
+        )
         known = loss.worst_loss_fraction is not None and not (wanted.quality or "").startswith("unknown")
         return Advice(
             change=wanted.text,
