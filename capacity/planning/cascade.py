@@ -165,7 +165,7 @@ def cascade(
     sides = _Sides(asked, traffic, cost, profiles, download)
     large = sides.hosted(large_price, "api") if large_price else sides.own(model, build(Pool, pool))
     small = sides.small(large)
-    arrangement = _arranged(asked, traffic, large, small)
+    arrangement = _arranged(asked, traffic, large, small, sides.embedder(large, small))
     return _answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
 
 
@@ -173,6 +173,10 @@ def _check_asked(asked: Cascade) -> None:
     if asked.small is None and asked.cache_hit_rate is None:
         raise InvalidInput(
             "nothing is asked first: give --small MODEL with its --escalation-rate, or a --cache-hit-rate"
+        )
+    if asked.embedding_model is not None and "embedding_price" in asked.model_fields_set:
+        raise InvalidInput(
+            "--embedding-price is of embeddings that are bought: leave it, or --embedding-model, out"
         )
     if asked.small is not None and asked.escalation_rate is None:
         raise InvalidInput(
@@ -240,7 +244,9 @@ class _Sides:
         output = self._output_len(name != "api")
         return HostedSide(price, float(self.traffic.input_len or 1), float(output), ttft_s, tpot_s)
 
-    def own(self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False) -> OwnSide:
+    def own(
+        self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False, output_len: int | None = None
+    ) -> OwnSide:
         """Engines of a pool. Raises DoesNotFit; InvalidInput without a price, and for lengths that do not fit."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
@@ -252,7 +258,7 @@ class _Sides:
                 "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per "
                 "GPU-hour"
             )
-        output = self._output_len(small)
+        output = output_len or self._output_len(small)
         check_length(resolved, (self.traffic.input_len or 1) + output)
         traffic = build(Traffic, {**self.traffic.model_dump(exclude_unset=True), "output_len": output})
         return OwnSide(resolved, price, traffic, self.asked.target_utilization)
@@ -276,6 +282,17 @@ class _Sides:
         fields |= {name: value for name, value in given if value is not None}
         return self.own(asked.small, build(Pool, fields), small=True)
 
+    def embedder(self, large: Side, small: Side | None) -> OwnSide | None:
+        """The side that embeds prompts; None where embeddings are bought. Raises as `own`."""
+        asked = self.asked
+        if asked.embedding_model is None:
+            return None
+        known = [side.resolved.pool.gpu for side in (large, small) if isinstance(side, OwnSide)]
+        gpu = asked.embedding_gpu or next(iter(known), None)
+        if gpu is None:
+            raise InvalidInput(f"no GPU for {asked.embedding_model}: give --embedding-gpu")
+        return self.own(asked.embedding_model, build(Pool, {"gpu": gpu}), output_len=1)
+
     def _output_len(self, small: bool) -> int:
         return (small and self.asked.small_output_len) or self.traffic.output_len or 1
 
@@ -286,14 +303,19 @@ def _fewest(resolved: ResolvedPool) -> ResolvedPool:
     return resolved if size is None else resolved.changed({"tensor_parallel_size": size})
 
 
-def _arranged(asked: Cascade, traffic: Traffic, large: Side, small: Side | None) -> Arrangement:
+def _arranged(
+    asked: Cascade, traffic: Traffic, large: Side, small: Side | None, embedder: Side | None
+) -> Arrangement:
     cache = None
     if asked.cache_hit_rate is not None:
         cache = Cache(
             hit_rate=asked.cache_hit_rate,
             lookup_s=asked.cache_lookup_s,
-            lookup_usd=asked.embedding_price * (traffic.input_len or 1) / 1e6,
+            lookup_usd=0.0
+            if embedder is not None
+            else asked.embedding_price * (traffic.input_len or 1) / 1e6,
             store_usd_per_hour=asked.cache_store_usd_per_month / HOURS_PER_MONTH,
+            embedder=embedder,
         )
     return Arrangement(
         requests_per_s=traffic.request_rate or 1.0,
@@ -314,12 +336,18 @@ def _answer(model: str, asked: Cascade, traffic: Traffic, arranged: Arrangement)
     alone = arranged.alone
     alone_waits = large_waits if arranged.large_share == 1 else _waits(alone.large, rate)
     tiers = []
+    embedded = None if cache is None else _waits(cache.embedder, rate)
     if cache is not None:
         tiers.append(_cache_tier(arranged, cache))
+        if cache.embedder is not None:
+            tiers.append(_tier("embedding", str(asked.embedding_model), cache.embedder, 1.0, rate, embedded))
     if small is not None:
         tiers.append(_tier("small", str(asked.small), small, arranged.small_share, rate, small_waits))
     tiers.append(_tier("large", model, arranged.large, arranged.large_share, rate, large_waits))
-    whole, before = _whole(arranged, large_waits, small_waits), _whole(alone, alone_waits, None)
+    whole, before = (
+        _whole(arranged, large_waits, small_waits, embedded),
+        _whole(alone, alone_waits, None, None),
+    )
     return CascadeAnswer(
         model=model,
         small=asked.small,
@@ -375,7 +403,7 @@ def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:
     known, wait = Quantity(value=usd, low=usd, high=usd), Quantity(value=cache.lookup_s)
     return Tier(
         tier="semantic cache",
-        model="embedding and store",
+        model="store" if cache.embedder is not None else "embedding and store",
         place="as priced",
         share=1.0,
         requests_per_s=rate,
@@ -390,11 +418,14 @@ def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:
     )
 
 
-def _whole(arranged: Arrangement, large: Waits | None, small: Waits | None) -> Whole:
-    rate, hourly, ways = arranged.requests_per_s, arranged.usd_per_hour(), arranged.ways(large, small)
+def _whole(arranged: Arrangement, large: Waits | None, small: Waits | None, embedder: Waits | None) -> Whole:
+    rate, hourly = arranged.requests_per_s, arranged.usd_per_hour()
+    ways = arranged.ways(large, small, embedder)
     gpus = arranged.large.billed_gpus(arranged.large_share * rate) or 0
     if arranged.small is not None:
         gpus += arranged.small.billed_gpus(arranged.small_share * rate) or 0
+    if arranged.cache is not None and arranged.cache.embedder is not None:
+        gpus += arranged.cache.embedder.billed_gpus(rate) or 0
     first, last = ([], []) if ways is None else ways
     return Whole(
         billed_gpus=gpus,
@@ -424,7 +455,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
     if arranged.cache is not None:
         if "cache_lookup_s" not in asked.model_fields_set:
             yield f"a lookup takes {LOOKUP_S:g} s: assumed (--cache-lookup-s is yours)"
-        if "embedding_price" not in asked.model_fields_set:
+        if "embedding_price" not in asked.model_fields_set and asked.embedding_model is None:
             yield (
                 f"an embedding costs ${EMBEDDING_USD_PER_MILLION:g} per 1M tokens, OpenAI's text-embedding-3-small, "
                 "read 2026-11 (--embedding-price is yours)"

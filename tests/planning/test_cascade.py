@@ -107,6 +107,28 @@ def test_an_api_of_unknown_speed_has_no_latency() -> None:
     assert found.break_even.escalation_rate_here is None
 
 
+def test_an_embedding_is_bought_or_computed() -> None:
+    asked = {
+        "cache_hit_rate": 0.5,
+        "api_input_price": 1.0,
+        "api_output_price": 2.0,
+        "request_rate": 50.0,
+        **LENGTHS,
+    }
+    bought = capacity.cascade("any", embedding_price=0.1, cache_store_usd_per_month=730.0, **asked)
+    lookup = 600 * 0.1 / 1e6 + 1.0 / (50 * 3600)
+    assert bought.tiers[0].usd_per_request.value == pytest.approx(lookup)
+    computed = capacity.cascade("any", embedding_model="bge-m3", embedding_gpu="l4", price="l4=0.5", **asked)
+    _, embedding, _ = computed.tiers
+    full = capacity.cost("bge-m3", gpu="l4", price="0.5", input_len=600, output_len=1).full
+    assert embedding.usd_per_request_at_scale.value == pytest.approx(full.usd_per_request / 0.7)
+    assert computed.cascade.billed_gpus == embedding.engines == -(-50 // (0.7 * full.requests_per_s))
+    with pytest.raises(capacity.InvalidInput, match="--embedding-gpu"):
+        capacity.cascade("any", embedding_model="bge-m3", price="1", **asked)
+    with pytest.raises(capacity.InvalidInput, match="that are bought"):
+        capacity.cascade("any", embedding_model="bge-m3", embedding_gpu="l4", embedding_price=1.0, **asked)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
