@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.use_cases import levels_of
@@ -31,6 +32,7 @@ def plan(
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
+    cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
@@ -39,7 +41,8 @@ def plan(
     `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, those
     of the `use_case`.
     `workers` processes simulate side by side, this one among them: a script that asks for more
-    than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
+    than one guards its own code by `if __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask
+    cluster in their place, and here. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
     from capacity.deployment.images import with_image_tokens
@@ -68,7 +71,9 @@ def plan(
     load = Load.of(workloads)
     folders = [str(profiles)] if profiles else []
     market = Market.of(search, cost, folders)
-    return run_search(arena, search, load, market, workers=workers, progress=progress, started_s=started_s)
+    return run_search(
+        arena, search, load, market, workers=workers, cluster=cluster, progress=progress, started_s=started_s
+    )
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:

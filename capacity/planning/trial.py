@@ -96,10 +96,13 @@ def simulate_trial(
     give_up: bool = True,
     sample: bool = False,
     intervals: bool = False,
+    check: Check = None,
 ) -> Trial:
     """As `try_engines`, of `replicas` equal engines that take requests in turn."""
     engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
-    return try_engines(engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals)
+    return try_engines(
+        engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals, check=check
+    )
 
 
 def try_engines(

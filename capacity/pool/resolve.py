@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,13 @@ from capacity.pool.parallelism import (
 )
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.supported import check_formats, check_runs, served_in
+from capacity.pool.supported import (
+    check_attention,
+    check_formats,
+    check_runs,
+    served_in,
+    what_ifs,
+)
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
@@ -49,6 +55,10 @@ class ResolvedPool(PoolSettings):
     """
 
     draft: ResolvedPool | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """What follows is worked out anew by another process: step models do not travel."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -146,6 +156,8 @@ class ResolvedPool(PoolSettings):
             decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
+            attn_implementation=self.pool.attn_implementation,
+            use_cache=self.pool.use_cache,
         )
 
     @cached_property
@@ -208,6 +220,7 @@ def resolve(
     check_runs(resolved)
     check_formats(resolved)
     check_offload(resolved)
+    check_attention(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -236,6 +249,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "cpu_offload_gb": 0.0,
         "n_gpu_layers": None,
         "max_loras": None,
+        "attn_implementation": "auto",
         "decode_context_parallel_size": 1,
         "kv_eviction": None,
         "kv_budget": None,
@@ -290,6 +304,7 @@ def with_defaults(
     )
     by_default = engine.prefix_caching and pool.kv_eviction is None
     caching = by_default if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    caching = caching and pool.use_cache
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -306,6 +321,7 @@ def with_defaults(
             *engine.notes,
             *model.notes,
             *_converted(model, scheme),
+            *what_ifs(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
         ),
