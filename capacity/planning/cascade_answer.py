@@ -144,7 +144,14 @@ def cascade_answer(model: str, asked: Cascade, traffic: Traffic, arranged: Arran
             cache_hit_rate_here=None if cache is None else arranged.break_even_hits_here(),
         ),
         rates=() if small is None else tuple(_at_rate(arranged, each) for each in SHOWN_RATES),
-        warnings=tuple(dict.fromkeys(_notes(asked, traffic, arranged))),
+        warnings=(
+            *dict.fromkeys(_notes(asked, traffic, arranged)),
+            *dict.fromkeys(
+                waits.warning
+                for waits in (small_waits, large_waits, alone_waits, embedded)
+                if waits is not None and waits.warning is not None
+            ),
+        ),
     )
 
 
