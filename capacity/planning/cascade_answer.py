@@ -11,7 +11,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cascade, Traffic
 from capacity.deployment.cascade import EMBEDDING_USD_PER_MILLION, LOOKUP_S
 from capacity.deployment.use_cases import filled_notes
-from capacity.hardware.pricing import SECONDS_PER_HOUR, cautions_of
+from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.arrangement import Arrangement, Cache, per_month
 from capacity.planning.mixture import Way, mixed
 from capacity.planning.tiers import HostedSide, OwnSide, Side, Waits
@@ -24,12 +24,13 @@ class Tier:
     """One place that requests reach. `share` is of all requests; the $ of a request are of those that reach it.
 
     `usd_per_request` is its bill here over them, `usd_per_request_at_scale` that of engines at their target. Of an API
-    engines, GPUs and utilization are None; latencies are where nobody said them.
+    the GPU, engines, GPUs and utilization are None; latencies are where nobody said them.
     """
 
     tier: str
     model: str
     place: str
+    gpu: str | None
     share: float
     requests_per_s: float
     engines: int | None
@@ -166,6 +167,7 @@ def _tier(name: str, model: str, side: Side, share: float, rate: float, waits: W
         tier=name,
         model=model,
         place=side.place,
+        gpu=side.resolved.profile.name if isinstance(side, OwnSide) else None,
         share=share,
         requests_per_s=reaching,
         engines=side.engines(reaching),
@@ -187,6 +189,7 @@ def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:
         tier="semantic cache",
         model="store" if cache.embedder is not None else "embedding and store",
         place="as priced",
+        gpu=None,
         share=1.0,
         requests_per_s=rate,
         engines=None,
@@ -247,7 +250,8 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
             "an answer that is judged is shown when that is done: its first token comes with its last; "
             "--escalate-by prompt decides before"
         )
-    for side, flag in ((arranged.large, "--api"), (arranged.small, "--small-api")):
+    embedder = None if arranged.cache is None else arranged.cache.embedder
+    for side, flag in ((arranged.large, "--api"), (arranged.small, "--small-api"), (embedder, "")):
         if isinstance(side, HostedSide):
             yield f"{side.price.model}: {side.price.described}"
             if side.ttft_s is None:
@@ -256,7 +260,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
                     "you measured"
                 )
         elif isinstance(side, OwnSide):
-            yield from cautions_of(side.price)
+            yield side.price.quoted
             yield from side.resolved.notes
     if any(isinstance(side, OwnSide) for side in (arranged.large, arranged.small)):
         yield (

@@ -45,6 +45,14 @@ def test_a_tier_is_as_fast_as_simulate_says(answer: Any) -> None:
     assert small.mean_e2e_s.high / small.mean_e2e_s.value == pytest.approx(mean.high / mean.value)
 
 
+def test_every_price_is_told_with_where_it_is_from(answer: Any) -> None:
+    for gpu in ("h100-sxm-80gb", "l4-24gb"):
+        assert sum(line.startswith(f"{gpu}: $") for line in answer.warnings) == 1
+    listed = capacity.cascade("llama-3.1-8b", **{**ASKED, "price": None, "price_tier": "on-demand"})
+    assert any("median of" in line and "read 20" in line for line in listed.warnings)
+    assert [tier.gpu for tier in listed.tiers] == ["l4-24gb", "h100-sxm-80gb"]
+
+
 def test_parts_add_up(answer: Any) -> None:
     assert answer.cascade.usd_per_month.value == pytest.approx(
         sum(t.usd_per_month.value for t in answer.tiers)
