@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.planning.fleet_records import FleetPlan as FleetPlan
     from capacity.planning.plan import plan as plan
     from capacity.planning.records import Plan as Plan
+    from capacity.planning.stack import stack as stack
     from capacity.planning.sweeping.results import sweep_results as sweep_results
     from capacity.planning.sweeping.run import sweep as sweep
     from capacity.planning.tornado import tornado as tornado
@@ -85,6 +86,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.fleet_records": ("FleetPlan",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.records": ("Plan",),
+    "capacity.planning.stack": ("stack",),
     "capacity.planning.sweeping.results": ("sweep_results",),
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),

@@ -26,6 +26,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
+    "stack": f"{SMALL} {LOAD} --price 2",
     "quantize": f"{SMALL} --price 2",
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
@@ -40,7 +41,8 @@ PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-pro
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "audio-seconds": "12",
-    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
+    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
+    "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
     "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
@@ -82,7 +84,8 @@ VALUES = {
     "step-noise": "0.1", "step-noise-seed": "3", "structured-output": "each", "swap-space": "0.001",
     "tensor-parallel-size": "2", "think-time-s": "3", "trace": "requests.csv", "trace-from-s": "2",
     "trace-rate-factor": "2", "trace-sessions": "closed", "trace-spread-ticks": "on", "trace-time-scale": "2",
-    "trace-until-s": "3", "turns": "3", "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
+    "trace-until-s": "3", "turns": "3", "use-cache": "off",
+    "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
     "response-s": "9", "watermark": "0.5",
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
@@ -132,6 +135,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
 BESIDE = {  # where a flag counts, if not on the base question
     "cache-salts": "--random-prefix-len 512",
     "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
+    "attn-implementation": "--max-model-len 4096",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "kv-budget": "--kv-eviction snapkv --kv-budget 64", "draft-layers": "--speculator layer-skip",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",

@@ -54,6 +54,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
     "speculate": ((SMALL,), {**POOL, "batches": (1,)}),
+    "stack": ((SMALL,), {**POOL, **LOAD, "order": ("bf16",)}),
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
 }  # fmt: skip
@@ -69,6 +70,7 @@ SLOW = {
     "sweep",
     "tornado",
     "advise",
+    "stack",
     "diff",
     "curve",
     "compare_batching",

@@ -166,6 +166,13 @@ PAGES = {
         f"{ENGINE} {LOAD} price-tier format",
         (f"advise llama-3.1-8b --gpu h100 {CHAT} --request-rate 10 --price-tier on-demand",),
     ),
+    "stack": Page(
+        f"{ENGINE} {LOAD} price-tier order format",
+        (
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32",
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32 --order bf16,kv-cache,static-batching",
+        ),
+    ),
     "compare": Page(
         f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "
         "fit-overheads format",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,7 @@ def register(app: typer.Typer) -> None:
     verb(app, SEARCH, TRAFFIC, COST, without=NO_ARRIVALS)(plan)
     verb(app, SEARCH, TRAFFIC, COST, SPLIT, without=(*NO_ARRIVALS, *NO_CHOICE))(fleet)
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
-    for function in (curve, tornado, advise):
+    for function in (curve, tornado, advise, stack):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
     for alone in (diff, sweep, from_launch, from_vllm):
         plain_verb(app, alone)
@@ -134,7 +135,7 @@ def fleet(
     """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
     check_format(format)
     _refuse_idle("fleet", options)
-    with search_progress() as progress:
+    with search_progress(every_better=False) as progress:
         answer = capacity.fleet(
             model,
             slo=slo or (),
@@ -251,6 +252,20 @@ def tornado(question: Question, *, replicas: ReplicasOption = None) -> None:
 def advise(question: Question, *, replicas: ReplicasOption = None) -> None:
     """What would help here? The optimisation checklist, each line simulated for this deployment."""
     _show_with_progress(capacity.advise, "changes", question, replicas)
+
+
+def stack(
+    question: Question,
+    *,
+    replicas: ReplicasOption = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", help="Techniques in the order to take them, by commas; others are left out."),
+    ] = None,
+) -> None:
+    """What is each technique worth? From none to all of them, one upon the other, and each of them alone."""
+    names = None if order is None else listed(order)
+    _show_with_progress(partial(capacity.stack, order=names), "techniques", question, replicas)
 
 
 def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, replicas: int | None) -> None:

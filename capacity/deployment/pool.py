@@ -238,6 +238,19 @@ class Pool(Spec):
         "KV in blocks as needed, or max_model_len reserved for every request (as before paging).",
         read_by="schedule",
     )
+    attn_implementation: Literal[
+        "auto", "eager", "flash_attention_1", "flash_attention_2", "flash_attention_3"
+    ] = flag(
+        "auto",
+        "Attention kernel, by its name in transformers: eager (no FlashAttention), flash_attention_1, ...; auto: the "
+        "engine's.",
+        read_by="limits",
+    )
+    use_cache: bool = flag(
+        True,
+        "Keep a KV cache; without, every token computes all before it again (as transformers' use_cache=False).",
+        read_by="steps",
+    )
     speculator: str | None = flag(
         None,
         "Way to draft (eagle3, ngram, mtp, draft-model, ...; `speculate --list`), a chain; default: none.",
@@ -260,11 +273,10 @@ class Pool(Spec):
     )
     draft_layers: int | None = flag(
         None,
-        "Layers of the target that draft for it; default: the speculator's share.",
+        "Layers of the target that draft for it (layer-skip); default: the speculator's share.",
         ge=1,
         le=1 << 16,
         read_by="drafts",
-        needs=(Need("speculator", ("layer-skip",)), Need("method", ("layer-skip",))),
     )
     num_speculative_tokens: int | None = flag(
         None,

@@ -40,6 +40,7 @@ QUESTIONS: Mapping[str, Parts] = {
     },
     "tornado": SIMULATED,
     "advise": SIMULATED,
+    "stack": SIMULATED,
     "quantize": CLOSED_FORM,
     "scale": CLOSED_FORM,
     "speculate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},

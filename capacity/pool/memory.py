@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
-from capacity.pool.activations import activation_bytes, graph_bytes
+from capacity.pool.activations import activation_bytes, eager_score_bytes, graph_bytes
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
 from capacity.pool.offload import gpu_layers, gpu_weights
@@ -305,7 +305,19 @@ def _activations(settings: PoolSettings, *, samples: bool) -> int:
         expert_parallel=settings.expert_parallel,
         scheme=settings.scheme,
     )
-    return round(activations)
+    return round(activations) + _scores(settings)
+
+
+def _scores(settings: PoolSettings) -> int:
+    """Scores and probabilities of one layer of a full step, where attention writes them out."""
+    if settings.pool.attn_implementation != "eager":
+        return 0
+    return eager_score_bytes(
+        settings.model,
+        tokens=settings.max_num_batched_tokens,
+        context=settings.max_model_len,
+        tensor_parallel_size=settings.pool.tensor_parallel_size,
+    )
 
 
 # what the engine may use

@@ -31,7 +31,13 @@ from capacity.pool.parallelism import (
 )
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.supported import check_formats, check_runs, served_in
+from capacity.pool.supported import (
+    check_attention,
+    check_formats,
+    check_runs,
+    served_in,
+    what_ifs,
+)
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
@@ -150,6 +156,8 @@ class ResolvedPool(PoolSettings):
             decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
+            attn_implementation=self.pool.attn_implementation,
+            use_cache=self.pool.use_cache,
         )
 
     @cached_property
@@ -212,6 +220,7 @@ def resolve(
     check_runs(resolved)
     check_formats(resolved)
     check_offload(resolved)
+    check_attention(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -240,6 +249,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "cpu_offload_gb": 0.0,
         "n_gpu_layers": None,
         "max_loras": None,
+        "attn_implementation": "auto",
         "decode_context_parallel_size": 1,
         "kv_eviction": None,
         "kv_budget": None,
@@ -294,6 +304,7 @@ def with_defaults(
     )
     by_default = engine.prefix_caching and pool.kv_eviction is None
     caching = by_default if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    caching = caching and pool.use_cache
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -310,6 +321,7 @@ def with_defaults(
             *engine.notes,
             *model.notes,
             *_converted(model, scheme),
+            *what_ifs(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
         ),

@@ -87,6 +87,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
     "tornado": _infinite_as_null(_of("capacity.planning.tornado", "Tornado")),
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
+    "stack": _infinite_as_null(_of("capacity.planning.stack", "Stack")),
     "diff": _infinite_as_null(_of("capacity.planning.diff", "Diff")),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),

@@ -30,6 +30,7 @@ QUESTIONS = {  # by the name of the answer's schema
     "curve": "How much can it take?",
     "tornado": "What does the answer hang on?",
     "advice": "What would help here?",
+    "stack": "What is each technique worth, one upon the other?",
     "diff": "What is the difference?",
     "swept": "What do the points of the sweep say?",
 }

@@ -34,6 +34,7 @@ TABLES = {
     "diff": "capacity.report.comparisons:diff_tables",
     "tornado": "capacity.report.comparisons:tornado_tables",
     "advice": "capacity.report.comparisons:advice_tables",
+    "stack": "capacity.report.stack:stack_tables",
     "swept": "capacity.report.sweep:swept_tables",
 }  # by the name of the answer's schema
 SUMMARIES = {

@@ -172,8 +172,8 @@ def speculate(
     method: Annotated[
         str | None,
         Flag(
-            "draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, eagle3, mtp: chains; eagle3-tree: trees, as of "
-            "medusa and eagle; default: --speculator, or eagle3."
+            "draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, eagle3, mtp: chains; "
+            "eagle3-tree: trees, as of medusa and eagle; default: --speculator, or eagle3."
         ),
     ] = None,
     draft_tokens: Annotated[

@@ -30,9 +30,11 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
     ("speculate", "block-size"): "rounds the largest batch",
     ("scale", "block-size"): "rounds the largest batch",
     ("batching", "max-loras"): "memory alone, of which there is enough",
+    ("stack", "quantization"): "FP8 is what it takes for its step where nobody says",
+    ("stack", "kv-cache-dtype"): "FP8 is what it takes for its step where nobody says",
     **{
         (verb, name): "the price is given by --price"
-        for verb in ("quantize", "scale", "cost", "cascade", "tornado", "advise")
+        for verb in ("quantize", "scale", "cost", "cascade", "tornado", "advise", "stack")
         for name in ("price-tier", "price-provider", "price-instance")
     },
 }

@@ -65,6 +65,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     ),
     "tornado": lambda: capacity.tornado(MODEL, **LOAD, price="2.5"),
     "advise": lambda: capacity.advise(MODEL, **LOAD, price="2.5"),
+    "stack": lambda: capacity.stack(MODEL, **LOAD, price="2.5"),
     "diff": _diff,
 }  # fmt: skip
 

@@ -259,6 +259,10 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
+    if pool.draft_layers is not None and speculator.kind != "layers":
+        raise InvalidInput(
+            f"--draft-layers changes nothing with drafts by {speculator.name}: use layer-skip, or leave it out"
+        )
     deep = speculator.at_depth(pool.num_speculative_tokens)
     if pool.acceptance in speculator.accepted_lengths_by_task:
         speculator = speculator.on_task(pool.acceptance)

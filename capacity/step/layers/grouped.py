@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
+from capacity.step.layers import eager
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Operator, prompt_tokens
 
@@ -46,17 +47,20 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
     )  # all scores once more
     of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
-    prefill = build.attention(
+    fitted_prefill = build.attention(
         "attention prefill" + suffix,
         "prefill_attention",
         PrefillWork(windowed=not mixer.prompt_whole, **of_prefill),
         count=layers,
     )
-    decode = build.attention(
+    fitted_decode = build.attention(
         "attention decode" + suffix,
         "decode_attention",
         DecodeWork(windowed=windowed, **of_decode),
         count=layers,
+    )
+    prefill, decode = eager.by_kernel(
+        fitted_prefill, fitted_decode, build, mixer=mixer, heads=heads, kv_heads=kv_heads
     )
     exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
     phases: dict[str, list[Operator]] = {

@@ -8,7 +8,7 @@ from resolved_pools import pool
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator, layer_model, speculator_of
-from capacity.pool.drafting.drafters import first_layers
+from capacity.pool.drafting.own_layers import first_layers
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
 
@@ -66,6 +66,11 @@ def test_layers_that_leave_none_to_verify_are_refused() -> None:
             resolve("llama-2-7b", Pool(gpu="a100", speculator="layer-skip", draft_layers=32)),
             find_speculator("layer-skip"),
         )
+
+
+def test_layers_that_draft_are_those_of_layer_skip() -> None:
+    with pytest.raises(InvalidInput, match="changes nothing with drafts by ngram"):
+        speculator_of(Pool(gpu="h100", speculator="ngram", draft_layers=4))
 
 
 def test_lookahead_is_as_fast_as_published_but_for_its_python() -> None:
