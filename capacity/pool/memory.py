@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
-from capacity.pool.activations import activation_bytes, graph_bytes
+from capacity.pool.activations import activation_bytes, eager_score_bytes, graph_bytes
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host, stage_weights
@@ -163,7 +163,9 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         max_context_tokens=min(
             stage.layout.longest_request(free, settings.max_model_len) for stage in stages
         ),
-        max_concurrency=blocks / needed,
+        max_concurrency=scarcest.layout.requests_held(blocks, settings.max_model_len)
+        if scarcest.layout.shrinks
+        else blocks / needed,
         layout=scarcest.layout,
         fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free,
         reason=None,
@@ -320,7 +322,19 @@ def _activations(settings: PoolSettings, *, samples: bool) -> int:
         expert_parallel=settings.expert_parallel,
         scheme=settings.scheme,
     )
-    return round(activations)
+    return round(activations) + _scores(settings)
+
+
+def _scores(settings: PoolSettings) -> int:
+    """Scores and probabilities of one layer of a full step, where attention writes them out."""
+    if settings.pool.attn_implementation != "eager":
+        return 0
+    return eager_score_bytes(
+        settings.model,
+        tokens=settings.max_num_batched_tokens,
+        context=settings.max_model_len,
+        tensor_parallel_size=settings.pool.tensor_parallel_size,
+    )
 
 
 # what the engine may use
