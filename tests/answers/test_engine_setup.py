@@ -328,3 +328,20 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
 def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))
+
+
+def test_tgi_drafts_by_what_it_has() -> None:
+    words: dict[str, Any] = {
+        "gpu": "h100",
+        "engine": "tgi",
+        "input_len": 100,
+        "output_len": 50,
+        "concurrency": 1,
+    }
+    plain, drafted = (
+        capacity.simulate("llama-3.1-8b", num_prompts=20, **words, **drafts).to_dict()
+        for drafts in ({}, {"speculator": "ngram"})
+    )
+    assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
+    with pytest.raises(InvalidInput, match="use --speculator ngram or medusa-tree, or --engine vllm"):
+        capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)

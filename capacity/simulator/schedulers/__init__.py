@@ -156,7 +156,9 @@ SCHEDULERS: dict[str, Scheduler] = {
         balance="fewest-requests",
         engine_options=("batch_wait_steps",),
     ),
-    "tgi": Scheduler(make=_adapting(Tgi, AdapterTgi), adapts=True, hands_over=True, reads=("max_tokens",)),
+    "tgi": Scheduler(
+        make=_adapting(Tgi, AdapterTgi), adapts=True, drafts=True, hands_over=True, reads=("max_tokens",)
+    ),
 }
 
 

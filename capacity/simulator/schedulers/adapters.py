@@ -188,8 +188,10 @@ class AdapterV0(AmongRunning, VllmV0):
 class AdapterTgi(Tgi):
     """`Tgi` with adapters, all of which it loads at its start: none is waited for, and none is one too many."""
 
-    def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots) -> None:
-        super().__init__(limits, pool)
+    def __init__(
+        self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
+    ) -> None:
+        super().__init__(limits, pool, **options)
         self.max_loras = adapters.max_loras
 
     def add(self, sequence: Sequence) -> bool:
