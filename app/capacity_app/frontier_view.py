@@ -9,10 +9,11 @@ import streamlit as st
 
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
+from capacity.answers.records import Quantity
 from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
 from capacity.model.quantization import known_quantizations
-from capacity.report.display import rate_and_interval, usd_text
+from capacity.report.display import rate_and_interval, usd_interval, usd_text
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.frontier import line_name
 from capacity_app import parts, state
@@ -23,20 +24,24 @@ from capacity_app.state import AS_PUBLISHED, Inputs
 
 USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
 USUAL_FORMATS = [AS_PUBLISHED, "fp8"]
+FEWEST = "fewest"  # as few GPUs as hold the model
+SIZES = (FEWEST, "1", "2", "4", "8", "16")
 
 
 def show(inputs: Inputs) -> None:
-    """Choices, the chart, the point that was clicked, and the best of each within the limit."""
+    """Choices, the best within the limit, the chart, the point that was clicked, and the best of each."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         gpus = _several("GPUs", "front_gpus", profile_names(), USUAL_GPUS)
         formats = _several("Weights", "front_weights", (AS_PUBLISHED, *known_quantizations()), USUAL_FORMATS)
         engines = _several("Engines", "front_engines", engine_names(), ["vllm"])
+        sizes = _several("Tensor parallel", "front_tp", SIZES, [FEWEST])
         tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     left_out = ("gpu", "tensor_parallel_size", "quantization", "engine")
     options: dict[str, Any] = {
         "gpus": tuple(gpus),
         "quantizations": tuple(None if name == AS_PUBLISHED else name for name in formats),
         "engines": tuple(engines),
+        "tensor_parallel_sizes": tuple(None if name == FEWEST else int(name) for name in sizes),
         **{name: value for name, value in inputs.pool.items() if name not in left_out},
         **inputs.lengths,
         **inputs.spread,
@@ -48,7 +53,8 @@ def show(inputs: Inputs) -> None:
     found: Frontier | None = answer.value
     if found is not None:
         _drawn(found, tpot_ms / 1e3)
-    parts.copies(None, inputs.model_name, options, found, function="frontier")
+    typed = {**options, "tensor_parallel_sizes": tuple(sizes), "tpot": tpot_ms}
+    parts.copies("frontier", inputs.model_name, options, found, typed=typed)
 
 
 def _several(label: str, key: str, options: tuple[str, ...], usual: list[str]) -> list[str]:
@@ -57,11 +63,35 @@ def _several(label: str, key: str, options: tuple[str, ...], usual: list[str]) -
     return [name for name in chosen if name in options]
 
 
+def _figures_of_merit(found: Frontier, tpot_s: float) -> list[parts.Kpi]:
+    """The deployment with the most output per GPU within the limit."""
+    best = found.best(tpot_s)
+    if not best:
+        return [parts.Kpi(label="Best within the limit", value="none")]
+    line, point = best[0]
+    rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
+    speed = None if point.tpot_s is None else point.tpot_s.inverse(1.0)
+    row = [
+        parts.Kpi(label="Best within the limit", value=line_name(line), below=f"{point.load:,.0f} in flight"),
+        *(parts.Kpi(label="Its tokens/s per GPU", value=v, below=b) for v, b in _texts(rate)),
+        *(parts.Kpi(label="Its tokens/s for a user", value=v, below=b) for v, b in _texts(speed)),
+    ]
+    if price is not None:
+        row.append(parts.Kpi(label="Its $ per 1M output", value=usd_text(price), below=usd_interval(price)))
+    return row
+
+
+def _texts(quantity: Quantity | None) -> list[tuple[str, str]]:
+    return [] if quantity is None else [rate_and_interval(quantity)]
+
+
 def _drawn(found: Frontier, tpot_s: float) -> None:
     st.caption(
-        "Each deployment at the fewest GPUs that hold the model by tensor parallelism, from 1 request in flight to as "
-        "many as it runs at once, in a closed loop. Bands go from the slow to the fast end of both 90 % intervals."
+        "Each deployment at the fewest GPUs that hold the model by tensor parallelism, or at the sizes chosen, from 1 "
+        "request in flight to as many as it runs at once, in a closed loop. Bands go from the slow to the fast end of "
+        "both 90 % intervals."
     )
+    parts.kpis(_figures_of_merit(found, tpot_s), place="frontier")
     clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
     if len(clicked) == 2:
         line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
@@ -69,18 +99,12 @@ def _drawn(found: Frontier, tpot_s: float) -> None:
             st.html(_anchor(line, line.points[int(clicked[1])], "Open"))
     else:
         st.caption(":material/ads_click: Click a point to open its deployment.")
-    best = [(line, point) for line in found.lines if (point := line.best(tpot_s)) is not None]
-    if best:
+    if best := found.best(tpot_s):
         st.markdown(f"**The most of each GPU within a TPOT of {1e3 * tpot_s:g} ms**")
-        st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in sorted(best, key=_order)))
+        st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in best))
     for line in found.lines:
         if line.reason is not None:
             st.caption(f":material/block: {plain(f'{line_name(line)}: {line.reason}')}")
-
-
-def _order(best: tuple[FrontierLine, LoadPoint]) -> float:
-    rate = best[1].output_tokens_per_s_per_gpu
-    return 0.0 if rate is None else -rate.value
 
 
 def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:

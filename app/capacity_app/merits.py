@@ -21,12 +21,26 @@ MEANINGS = {
     "TPOT": TPOT,
     "Mean TPOT": f"{TPOT} The mean over all requests.",
     "p95 TPOT": f"{TPOT} {SLOWEST}",
+    "p50": "Half of all requests are quicker: the median, with step times as slow as the confidence asks for.",
+    "p90": "One request in ten takes longer: the 90th percentile, with step times as slow as the confidence asks for.",
+    "p95": "One request in twenty takes longer, with step times as slow as the confidence asks for.",
+    "p99": "One request in a hundred takes longer, with step times as slow as the confidence asks for.",
     "E2E latency": "How long a whole answer takes. Last output token less arrival.",
     "Output tokens/s": "How much text the deployment writes for all users together. Output tokens over seconds.",
     "per user": "How fast one user's text appears. 1 / TPOT in a batch; output tokens / E2E of a load.",
     "per GPU": "How well a GPU is used. Output tokens a second over the number of GPUs.",
     "Requests/s": "How many questions are answered in a second. Requests completed over seconds.",
     "In flight": "How many requests are in the system at once. Little's law: requests/s x E2E latency.",
+    "To rent": "What to rent: the best by what you asked for that keeps the service levels in simulation.",
+    "GPUs": "How many GPUs it takes. Replicas x GPUs of each.",
+    "Of the tightest limit": (
+        "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, "
+        "with step times as slow as the confidence asks for; the interval is of the traffic's chance."
+    ),
+    "Best within the limit": "The deployment and its load with the most output per GPU whose TPOT keeps the limit.",
+    "Its tokens/s per GPU": "How well a GPU is used there. Output tokens a second over the number of GPUs.",
+    "Its tokens/s for a user": "How fast one user's text appears there. 1 / TPOT.",
+    "Its $ per 1M output": PER_OUTPUT,
     "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
     "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
     "KV cache": "Memory for running requests: what weights and workspace leave of a GPU, and the tokens it holds.",
@@ -52,6 +66,9 @@ MEANINGS = {
     "Stops paying at batch": "From this batch size on drafts cost more than they save: no arithmetic is idle.",
     "Device": "The GPU that was measured, and the profile that it is compared with.",
     "Cases": "How many measurements there are. Half of them calibrate; the other half says how far off it is.",
+    "TTFT, predicted against measured": "How far off the wait for the first token is. Mean predicted / measured - 1.",
+    "TPOT, predicted against measured": "How far off the time per output token is. Mean predicted / measured - 1.",
+    "Output tokens/s, predicted against measured": "How far off the throughput is. Predicted / measured - 1.",
     "Error": "How far off predictions are on cases that calibrated nothing: the median of |predicted / measured - 1|.",
 }
 

@@ -20,10 +20,11 @@ THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
     "frontier",
     "typing",
 )  # its views
-MEASURED, SERVED = (
-    "a measurement of `capacity validate`",
-    "a benchmark of your server",
-)  # of the Validate page
+AS_FILE, AT_RATE, AT_CONCURRENCY = (
+    "as the files say",
+    "at the sidebar's rate",
+    "at the sidebar's concurrency",
+)  # of the page that compares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,12 @@ def _simulate_reads() -> Set[str]:
     return read | LENGTHS | load | differ
 
 
-def _validate_reads() -> Set[str]:
-    return {"time"} | (QUESTION if chosen("val_kind", MEASURED) == SERVED else set())
+def _compare_reads() -> Set[str]:
+    arrivals = {AT_RATE: {"rate"}, AT_CONCURRENCY: {"concurrency"}}.get(
+        chosen("cmp_arrivals", AS_FILE), set()
+    )
+    lengths = LENGTHS | {"range"} if chosen("cmp_lengths", "") in ("true", "True") else set()
+    return QUESTION | arrivals | lengths
 
 
 PAGES = (
@@ -167,12 +172,20 @@ PAGES = (
         reads=frozenset,
     ),
     PageEntry(
+        name="compare",
+        title="Your benchmark",
+        icon=":material/balance:",
+        section=EVIDENCE,
+        help="Does it agree with your server? Your benchmark's files beside the prediction, and the likely causes.",
+        reads=_compare_reads,
+    ),
+    PageEntry(
         name="validate",
         title="Validate",
         icon=":material/rule:",
         section=EVIDENCE,
-        help="How far off is it? Your measurements or your server's benchmark beside the prediction.",
-        reads=_validate_reads,
+        help="How far off is it on a GPU? Your measurements of it beside the prediction.",
+        reads=lambda: {"time"},
     ),
     PageEntry(
         name="models_and_gpus",

@@ -128,20 +128,16 @@ def copies(
     are not the keywords.
     """
     name = function or verb or ""
+    command = None if verb is None else command_line(verb, model, options if typed is None else typed)
     with st.container(horizontal=True):
-        if verb is not None:
+        if command is not None:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-                st.code(command_line(verb, model, options if typed is None else typed), language="shell")
+                st.code(command, language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
             _record_files(name, answer)
-            _page(
-                name,
-                answer,
-                command_line(verb, model, options) if verb else None,
-                python_call(name, model, options),
-            )
+            _page(name, answer, command, python_call(name, model, options))
 
 
 def _page(name: str, answer: Any, command: str | None, python: str) -> None:
@@ -252,6 +248,12 @@ def _leave(job: Job | None) -> None:
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
+    """The progress of a job, drawn again and again.
+
+    It has a container for itself: streamlit drops what a fragment's last run has drawn and not yet sent once the next
+    one begins, and a browser that was sent what follows on a page without what goes before cannot draw it.
+    """
+
     @st.fragment(run_every=REFRESH_S)
     def progress() -> None:
         with boundary():
@@ -265,7 +267,8 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
                     kept.update(job=None, stopped=job.key)
                     st.rerun()
 
-    progress()
+    with st.container():
+        progress()
 
 
 def _state(job: Job) -> str:

@@ -13,6 +13,7 @@ from capacity.base.fields import parse_json_object
 from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.deployment.engines import engine_names
 from capacity.deployment.routers import ROUTERS
+from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
@@ -20,6 +21,7 @@ from capacity.techniques.speculate import speculation_methods
 from capacity_app.links import packed_text, unpacked_text
 from capacity_app.traffic import LENGTH_SHAPES
 
+OBJECTIVES = ("cost", "gpus", "energy", "latency")  # of a plan
 LARGEST = 10_000_000  # of any number that a page takes
 NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "model": model_names,
@@ -33,12 +35,17 @@ NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "router": lambda: tuple(ROUTERS),
     "method": lambda: tuple(row.method for row in speculation_methods().rows),
     "api": lambda: ("all",),
+    "gpus": profile_names,
+    "engines": engine_names,
+    "use_case": lambda: tuple(USE_CASES),
+    "objective": lambda: OBJECTIVES,
 }
 TEXTS = {
     "price_tier": re.compile(r"[a-z0-9-]{1,30}"),
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
     "goodput": re.compile(r"(ttft|tpot):\d{1,9}(\.\d{1,6})?"),
+    "slo": re.compile(r"(ttft|tpot|e2el):p\d{2}:\d{1,9}(\.\d{1,6})?m?s"),
 }
 POOL = (
     "gpu",
@@ -77,7 +84,10 @@ NUMBERS = (
     "draft_tokens",
     "context_tokens",
     "batches",
+    "max_gpus",
+    "time_limit_s",
 )
+LISTS = ("batches", "engines", "goodput", "gpus", "slo")  # of several values
 UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
 
 
@@ -105,6 +115,11 @@ class Side:
         return {name: value for name, value in self.said.items() if name in names}
 
     @property
+    def deployed(self) -> bool:
+        """Whether it asks of one deployment; a plan asks of many."""
+        return "gpu" in self.options
+
+    @property
     def traffic(self) -> dict[str, Any]:
         """Who asks what, when."""
         return self.of(dict.fromkeys(Traffic.model_fields))
@@ -125,11 +140,12 @@ class Side:
         if self.page == current.page:
             return self
         shared = {name: self.options[name] for name in current.options if name in self.options}
+        pool = (self if self.deployed else current).of(POOL) if current.deployed else {}
         kept = {name: value for name, value in current.options.items() if name not in POOL}
         return replace(
             current,
             model=self.model,
-            options={**self.of(POOL), **kept, **shared},
+            options={**pool, **kept, **shared},
             cost=self.cost if current.cost else {},
         )
 
@@ -141,10 +157,10 @@ def read_side(text: str) -> Side:
     """
     found = parse_json_object(unpacked_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
-    if not isinstance(options, dict) or not isinstance(cost, dict) or "gpu" not in options:
+    if not isinstance(options, dict) or not isinstance(cost, dict) or not {"gpu", "gpus"} & set(options):
         raise InvalidInput("a side of the link is no question: pin it again")
     for name, value in {"model": model, **options, **cost}.items():
-        if not _may_be(name, value):
+        if not _may_be(name, value) or isinstance(value, list) is not (name in LISTS):
             raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)

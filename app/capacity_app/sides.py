@@ -166,11 +166,18 @@ def _beside(
     parts.table("sides", rows({**done, here: row}), alt=alt)
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     loads = [name for name in LOADS if name in current.options]
-    if current.traffic == first.traffic and loads not in ([], ["batch_size"]) and current != first:
+    if (
+        current.deployed
+        and current.traffic == first.traffic
+        and loads not in ([], ["batch_size"])
+        and current != first
+    ):
         _paired(first, current, here)
 
 
 def _described(side: Side) -> str:
+    if not side.deployed:
+        return f"{side.model}, of {', '.join(side.options['gpus'])}"
     tensor = side.options.get("tensor_parallel_size", 1)
     return f"{side.model}, {tensor} x {side.options['gpu']}"
 

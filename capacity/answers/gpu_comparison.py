@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from capacity.answers.against_datasheet import Timed, slower_though_better
 from capacity.answers.load_point import (
     LoadField,
     LoadPoint,
@@ -22,6 +23,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware import profile_names
 from capacity.model import ModelSpec, load_model
+from capacity.pool.resolve import ResolvedPool
 
 EVERY_GPU = "all"  # in place of a GPU's name
 
@@ -40,6 +42,7 @@ class GpuComparison(AnswerRecord):
     output_len: int
     order: str
     rows: tuple[LoadPoint, ...]
+    notes: tuple[str, ...] = ()
 
 
 @documented(Pool, Traffic, Cost)
@@ -83,4 +86,17 @@ def compare_gpus(
         output_len=output_len,
         order=order,
         rows=in_order((each.point for each in sized), order),
+        notes=slower_though_better(
+            [_timed(each.pool, each.point) for each in sized if each.pool is not None]
+        ),
+    )
+
+
+def _timed(pool: ResolvedPool, point: LoadPoint) -> Timed:
+    each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
+    return Timed(
+        model=pool.model.name,
+        profile=pool.profile,
+        pool=pool.pool,
+        seconds={name: quantity.value for name, quantity in each.items() if quantity is not None},
     )

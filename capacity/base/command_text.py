@@ -9,9 +9,11 @@ from typing import Any
 LINE = 96  # characters of a command before it is broken into a flag a line
 
 
-def command_line(verb: str, model: str, options: Mapping[str, Any]) -> str:
-    """`capacity VERB MODEL --flags` for options named as the Python keywords; None is left out."""
-    words = [["capacity", verb.replace("_", "-"), shlex.quote(model)]]
+def command_line(verb: str, model: str | Sequence[str], options: Mapping[str, Any]) -> str:
+    """`capacity VERB MODEL --flags` for options named as the Python keywords; None is left out. Several files may stand
+    in the model's place."""
+    things = [model] if isinstance(model, str) else model
+    words = [["capacity", verb.replace("_", "-"), *map(shlex.quote, things)]]
     for name, value in options.items():
         words += _flag(name, value)
     lines = [" ".join(word) for word in words]
@@ -41,8 +43,10 @@ def _text(value: Any) -> str:
     return "default" if value is None else str(value)
 
 
-def python_call(function: str, model: str, options: Mapping[str, Any]) -> str:
+def python_call(
+    function: str, model: str | Sequence[str], options: Mapping[str, Any], *, package: str = "capacity"
+) -> str:
     """`capacity.FUNCTION("MODEL", ...)` for the same options, as a program that runs."""
     arguments = [repr(model), *(f"{name}={value!r}" for name, value in options.items() if value is not None)]
     lines = "".join(f"    {argument},\n" for argument in arguments)
-    return f"import capacity\n\nanswer = capacity.{function.replace('-', '_')}(\n{lines})\n"
+    return f"import {package}\n\nanswer = {package}.{function.replace('-', '_')}(\n{lines})\n"

@@ -115,6 +115,19 @@ class HardwareProfile(Spec):
         """The same GPU with another adjustment in place of its own."""
         return self.model_copy(update={"adjustment": adjustment})
 
+    def no_less_than(self, other: HardwareProfile) -> bool:
+        """Whether it is of the same architecture and every speed of its datasheet is at least the other's."""
+        return (
+            self.architecture == other.architecture
+            and self.hbm_bytes_per_s >= other.hbm_bytes_per_s
+            and self.scale_up.bytes_per_s >= other.scale_up.bytes_per_s
+            and self.tdp_watts >= other.tdp_watts
+            and all(
+                self.dense_flops_per_s.get(number, 0) >= rate
+                for number, rate in other.dense_flops_per_s.items()
+            )
+        )
+
     def link_for(self, ranks: int) -> Link:
         """The slowest link that a group of `ranks` GPUs crosses when packed as densely as can be."""
         if ranks <= self.scale_up.domain_gpus:

@@ -26,7 +26,7 @@ def gpu_comparison_tables(answer: GpuComparison) -> list[Part]:
     table = [_served(served)] if served else []
     whys = [f"[red]{point.gpu}[/red]: {point.reason}" for point in refused]
     prices = [point.price_note for point in served if point.price_note is not None]
-    return [headline, *table, *whys, *notes(prices)]
+    return [headline, *table, *whys, *notes([*prices, *answer.notes])]
 
 
 def _served(points: list[LoadPoint]) -> Part:

@@ -25,6 +25,10 @@ def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """`gpu h100-sxm-80gb -> b200-sxm-180gb, tensor_parallel_size 4 -> the default`: what differs."""
     names = [name for name in (*first, *second) if first.get(name) != second.get(name)]
     return ", ".join(
-        f"{name} {first.get(name, 'the default')} -> {second.get(name, 'the default')}"
+        f"{name} {_said(first.get(name, 'the default'))} -> {_said(second.get(name, 'the default'))}"
         for name in dict.fromkeys(names)
     )
+
+
+def _said(value: Any) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -52,9 +52,9 @@ class Dashboard:
         kinds = ("number_input", "selectbox", "toggle", "segmented_control")
         return {widget.key: widget for kind in kinds for widget in getattr(self.at.sidebar, kind)}
 
-    def code(self, language: str) -> str:
-        """The text of the first copy in this language."""
-        return next(str(code.value) for code in self.at.code if code.language == language)
+    def code(self, language: str, which: int = 0) -> str:
+        """The text of a copy in this language, by default the first."""
+        return [str(code.value) for code in self.at.code if code.language == language][which]
 
     def pictures(self) -> list[Any]:
         """Charts and tables as they are sent to the browser."""

@@ -47,6 +47,7 @@ class Question:
     asked: Mapping[str, Any]
     figures: Figures
     press: str = ""  # the key of the button that starts it
+    copy: int = 0  # which of the page's commands is its own
 
 
 def ms(seconds: float | None) -> str:
@@ -229,6 +230,42 @@ def apart(link: Mapping[str, str], **asked: Any) -> Question:
     )
 
 
+def frontier_best(record: Record) -> tuple[Record, Record]:
+    """The line and the point with the most output tokens/s per GPU whose TPOT keeps 25 ms."""
+    within = [
+        (line, point)
+        for line in record["lines"]
+        for point in line["points"]
+        if point["tpot_s"] is not None and point["tpot_s"]["value"] <= 0.025
+    ]
+    return max(within, key=lambda pair: pair[1]["output_tokens_per_s_per_gpu"]["value"])
+
+
+def frontier(link: Mapping[str, str], **asked: Any) -> Question:
+    def best(record: Record, name: str) -> Quantity:
+        return Quantity(**frontier_best(record)[1][name])
+
+    def name(record: Record) -> str:
+        line, _ = frontier_best(record)
+        return (
+            f"{line['num_gpus']} x {line['gpu']}, {line['quantization'] or 'as published'}, {line['engine']}"
+        )
+
+    return Question(
+        page="estimate",
+        link={"view": "frontier", **link},
+        ask=capacity.frontier,
+        asked={"model": "llama-3.1-8b", **LENGTHS, **PRICED, **asked},
+        figures={
+            "Best within the limit": name,
+            "Its tokens/s per GPU": lambda r: rate_and_interval(best(r, "output_tokens_per_s_per_gpu"))[0],
+            "Its tokens/s for a user": lambda r: rate_and_interval(best(r, "tpot_s").inverse(1.0))[0],
+            "Its $ per 1M output": lambda r: usd_text(best(r, "usd_per_million_output_tokens")),
+        },
+        copy=-1,
+    )
+
+
 def fitted(link: Mapping[str, str], **asked: Any) -> Question:
     return Question(page="fit", link=link, ask=capacity.fit, asked={**LLAMA, **asked}, figures=FITTED)
 
@@ -333,6 +370,13 @@ QUESTIONS = {
         },
         press="run_advise",
     ),
+    "a frontier": frontier(
+        {"front_gpus": "h100-sxm-80gb", "front_tp": "2", "front_weights": "fp8", "isl": "2048"},
+        gpus=("h100-sxm-80gb",),
+        quantizations=("fp8",),
+        tensor_parallel_sizes=(2,),
+        input_len=2048,
+    ),
     "KV cache as published": fitted({}),
     "KV cache in FP8 on two GPUs": fitted(
         {"model": "qwen3-32b", "tp": "2", "kv": "fp8"},
@@ -357,7 +401,7 @@ def test_the_page_the_library_and_the_command_agree(
     direct = json.loads(json.dumps(question.ask(asked.pop("model"), **asked).to_dict()))
     for label, shown in question.figures.items():
         assert opened.kpis[label] == shown(direct), label
-    command = f"{opened.code('shell')} --format json"
+    command = f"{opened.code('shell', question.copy)} --format json"
     by_command = json.loads(printed(command, monkeypatch, capsys))
     assert by_command == direct
 

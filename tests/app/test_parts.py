@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from capacity_app.jobs import Job, runner
+from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from streamlit.testing.v1 import AppTest
 
 WAIT_S = 120.0
@@ -93,3 +94,59 @@ def test_a_refusal_reaches_the_page(button: str | None) -> None:
     job_of(at).ended.wait(WAIT_S)
     at.run()
     assert "num_prompts is -1" in at.exception[0].message
+
+
+def two_jobs() -> None:
+    """A page with two jobs under way, and words after them."""
+    import streamlit as st
+    from capacity_app import parts
+    from capacity_app.jobs import Task
+
+    for seed in (1, 2):
+        arguments = {
+            "model": "llama-3.1-8b",
+            "gpu": "h100",
+            "input_len": 500,
+            "output_len": 50,
+            "request_rate": 5.0,
+            "num_prompts": 1_700_000,
+            "seed": seed,
+        }
+        parts.background(
+            f"run{seed}", Task(function="capacity:simulate", arguments=arguments), doing="Simulating"
+        )
+    st.text("after them")
+
+
+def test_progress_drawn_again_before_it_was_sent_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a timer fires while the page is still on its way: the browser draws each element where it is
+    told to, and refuses a place whose elder neighbours it never got."""
+    queues: list[ForwardMsgQueue] = []
+    made = ForwardMsgQueue.__init__
+
+    def kept(queue: ForwardMsgQueue) -> None:
+        made(queue)
+        queues.append(queue)
+
+    monkeypatch.setattr(ForwardMsgQueue, "__init__", kept)
+    at = AppTest.from_function(two_jobs, default_timeout=WAIT_S).run()
+    queue = queues[-1]
+    fragments = {message.delta.fragment_id for message in deltas(queue) if message.delta.fragment_id}
+    assert len(fragments) == 2
+    for fragment in sorted(fragments):
+        queue.clear(retain_lifecycle_msgs=True, fragment_ids_this_run=[fragment])
+        assert all(message.delta.fragment_id != fragment for message in deltas(queue))
+    children: dict[tuple[int, ...], int] = {}
+    for message in deltas(queue):
+        *parent, index = message.metadata.delta_path
+        there = children.get(tuple(parent), 0)
+        assert index <= there, f"bad delta path index {index}: there are {there}"
+        children[tuple(parent)] = max(there, index + 1)
+    for place in ("run1", "run2"):
+        at.button(key=f"cancel_{place}").click().run()
+    assert runner().join(WAIT_S)
+
+
+def deltas(queue: ForwardMsgQueue) -> list[Any]:
+    """What the browser would be sent, in this order."""
+    return [message for message in queue._queue if message.HasField("delta")]

@@ -186,40 +186,9 @@ def test_evidence_is_judged_as_the_library_judges_it(dashboard: Open) -> None:
     assert opened.refusals == []
 
 
-def test_a_servers_benchmark_is_compared(dashboard: Open) -> None:
-    opened = dashboard("validate", val_kind="a benchmark of your server")
-    result = {
-        "backend": "vllm",
-        "endpoint_type": "openai",
-        "model_id": "llama-3.1-8b",
-        "num_prompts": 2,
-        "request_rate": 1.0,
-        "max_concurrency": None,
-        "duration": 3.0,
-        "completed": 2,
-        "total_input_tokens": 300,
-        "total_output_tokens": 20,
-        "input_lens": [100, 200],
-        "output_lens": [10, 10],
-        "start_times": [0.0, 1.0],
-        "ttfts": [0.03, 0.03],
-        "itls": [[0.01] * 9, [0.01] * 9],
-        "request_throughput": 0.67,
-        "mean_ttft_ms": 30.0,
-        "mean_tpot_ms": 10.0,
-        "output_throughput": 6.7,
-    }
-    upload(opened, "val_results", "result.json", json.dumps(result).encode())
-    opened.settled()
-    assert opened.refusals == []
-    assert "TPOT within" in opened.at.success[0].value
-
-
-@pytest.mark.parametrize("kind", ["val_files", "val_results"])
-def test_hostile_evidence_is_one_line(dashboard: Open, kind: str) -> None:
-    query = {"val_kind": "a benchmark of your server"} if kind == "val_results" else {}
-    opened = dashboard("validate", **query)
-    upload(opened, kind, "x.jsonl", b'{"schema": "![x](http://e.com)", "cases": [{"a": NaN}]}')
+def test_hostile_evidence_is_one_line(dashboard: Open) -> None:
+    opened = dashboard("validate")
+    upload(opened, "val_files", "x.jsonl", b'{"schema": "![x](http://e.com)", "cases": [{"a": NaN}]}')
     opened.settled()
     assert not opened.at.exception
     assert len(opened.refusals) == 1

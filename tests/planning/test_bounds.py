@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from capacity.workload import random_requests
 def test_bounds_exclude_nothing_that_could_win() -> None:
     """Random engines, loads and limits: what meets the SLO in simulation is never below its bound."""
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         gpu=st.sampled_from(("a100", "h100", "l40s", "b200")),
         tp=st.sampled_from((1, 2, 4)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,7 @@ def test_an_overloaded_deployment_is_billed_for_what_it_serves() -> None:
     assert any("300.00 requests/s are offered" in warning for warning in bill.warnings)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     name=st.sampled_from(sorted(DEPLOYMENTS)),
     rate=st.floats(0.01, 100),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cluster_runs import assert_equal
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def outcome(workload: Workload, step_s: float, engine_loop: str) -> SimulationRe
         return str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(times, min_size=1, max_size=4), st.data(), st.sampled_from((0.01, 1e3, 3e4, 1e5, 9e5)))
 def test_at_the_end_of_the_clock_both_engines_answer_alike(
     arrivals: list[float], data: st.DataObject, step_s: float

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from engine_loops import LOOPS, on
 from engine_runs import random_content
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +128,7 @@ def occupied_ps(run: SimulationResult) -> int:
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
 @pytest.mark.parametrize("case", CASES, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 1 << 32))
 def test_nothing_is_lost(case: Case, engine_loop: str, seed: int) -> None:
     workload, setup = drawn(case, seed)

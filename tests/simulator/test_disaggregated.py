@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from engine_loops import LOOPS, on
 from engine_runs import KneedStepTimes
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +135,7 @@ workloads = st.builds(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     workloads,
     st.sampled_from((130, 300, 2000)),
@@ -243,7 +244,7 @@ services = st.fixed_dictionaries(
 GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s=0.5, scale_down_delay_s=1.0)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     workloads,
     st.sampled_from((130, 300, 2000)),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from cluster_runs import ROUTERS, STEPS, assert_conserved, assert_equal, requests, setups, workloads
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def test_failures_that_never_come_change_nothing() -> None:
         assert found.replica_s == plain.replica_s
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(workloads, setups, st.sampled_from(ROUTERS), st.integers(1, 3), st.integers(0, 100))
 def test_nothing_is_lost_when_replicas_are(
     workload: Workload, setup: EngineSetup, router: str, replicas: int, seed: int

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_models import MODELS, NO_HOST, SHAPES, steps
@@ -96,7 +97,7 @@ def roofs(profile: HardwareProfile, own: StepModel, shape: StepShape) -> tuple[f
     return cost.flops / max(profile.dense_flops_per_s.values()), cost.bytes / profile.hbm_bytes_per_s
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rows, contexts, st.sampled_from(MODELS))
 def test_a_step_is_never_faster_than_either_roof(sequences: int, context: int, model: str) -> None:
     own = steps(model)
@@ -106,7 +107,7 @@ def test_a_step_is_never_faster_than_either_roof(sequences: int, context: int, m
         assert own.step_seconds(shape) >= memory
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rows, contexts, st.sampled_from(MODELS), st.sampled_from([None, "vllm", "tensorrt-llm"]))
 def test_more_work_never_takes_less_time(
     sequences: int, context: int, model: str, engine: str | None
@@ -123,7 +124,7 @@ def test_more_work_never_takes_less_time(
     assert cached >= prefill * slack
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.floats(1.0, 4.0), st.sampled_from(["hbm_bytes_per_s", "flops", "link"]))
 def test_better_hardware_is_never_slower(factor: float, what: str) -> None:
     profile = load_profile("h100")
@@ -221,7 +222,7 @@ def test_eager_engines_have_no_graphs() -> None:
 # the simulator's picoseconds
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(1, 300),
     st.integers(1, 3_000_000),
@@ -256,7 +257,7 @@ def test_steps_lie_on_their_piece_up_to_its_limits(n: int, total: int, drafts: i
         assert own.decode_piece(later) == piece
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 300), st.integers(1, 20_000), st.sampled_from(MODELS))
 def test_the_straight_piece_is_close_to_the_curve(n: int, context: int, model: str) -> None:
     own = steps(model, tp=8, engine="vllm", host=None)

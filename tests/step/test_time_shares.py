@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ def test_ranks_in_lock_step_share_as_their_closed_form_does() -> None:
     assert share == pytest.approx(times.prefill_share, rel=0.03)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(rate=st.floats(0.05, 60), closed=st.booleans())
 def test_nothing_jumps_as_the_load_grows(rate: float, closed: bool) -> None:
     """A load that is 1 % greater has shares that are at most a few per cent elsewhere, full or not."""

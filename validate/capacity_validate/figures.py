@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
 
 if TYPE_CHECKING:
-    from capacity_validate.comparison import RunComparison
+    from capacity_validate.comparison import MetricRow, RunComparison
     from capacity_validate.review import Review
 
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
@@ -104,6 +105,46 @@ def errors_chart(review: Review) -> Chart:
     )
 
 
+WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
+TITLES = {
+    "request_throughput": "requests/s",
+    "output_throughput": "output tokens/s",
+    "duration_s": "duration, s",
+    "weights_gib": "weights, GiB",
+    "kv_cache_gib": "KV cache, GiB",
+    "graphs_gib": "CUDA graphs, GiB",
+    "kv_tokens": "KV cache, tokens",
+    "kv_blocks": "KV cache, blocks",
+}
+
+
+def metric_title(name: str) -> str:
+    """`p95 TTFT, ms` of `p95_ttft_ms`."""
+    statistic, _, rest = name.partition("_")
+    metric = rest.removesuffix("_ms")
+    return TITLES.get(name) or (f"{statistic} {WORDS[metric]}, ms" if metric in WORDS else name)
+
+
+def error_text(error: float | None) -> str:
+    """`+12.3 %`; nothing is 0 with a sign."""
+    if error is None:
+        return "-"
+    return "0.0 %" if abs(error) < 5e-4 else f"{100 * error:+.1f} %"
+
+
+def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
+    """Measured and predicted beside each other."""
+    return [
+        {
+            "": metric_title(row.name),
+            "measured": f"{row.measured:,.4g}",
+            "predicted": "-" if row.predicted is None else f"{row.predicted:,.4g}",
+            "error": error_text(row.error),
+        }
+        for row in metrics
+    ]
+
+
 def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
     """A server's metrics: error of the prediction of each. `number` tells the charts of several runs apart."""
     import plotly.graph_objects as go
@@ -112,9 +153,9 @@ def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
     figure = go.Figure()
     figure.add_bar(
         orientation="h",
-        y=[row.name for row, _ in errors],
+        y=[metric_title(row.name) for row, _ in errors],
         x=[error for _, error in errors],
-        text=[f"{error:+.1%}" for _, error in errors],
+        text=[error_text(error) for _, error in errors],
         textposition="outside",
         showlegend=False,
         **bar_style(0),
@@ -126,10 +167,17 @@ def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
     return Chart(
         name=f"server_metrics_{number + 1}",
         title=f"{run.tool}, {run.requests:,} requests: error of each metric",
-        alt="No metric in common." if worst is None else f"Largest: {worst[0].name}, {worst[1]:+.1%}.",
+        alt="No metric in common."
+        if worst is None
+        else f"Largest: {metric_title(worst[0].name)}, {error_text(worst[1])}.",
         figure=figure,
         rows=tuple(
-            {"metric": row.name, "measured": row.measured, "predicted": row.predicted, "error": row.error}
+            {
+                "metric": metric_title(row.name),
+                "measured": row.measured,
+                "predicted": row.predicted,
+                "error": row.error,
+            }
             for row in run.metrics
         ),
     )

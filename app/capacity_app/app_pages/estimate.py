@@ -16,6 +16,7 @@ from capacity.report.display import (
     usd_text,
 )
 from capacity.report.figures.estimates import (
+    Phase,
     responses_chart,
     roofline_chart,
     shares_chart,
@@ -160,10 +161,9 @@ def this_load(answer: Estimate, why: Attribution | None) -> None:
     )
     operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
     if operators:
-        subject = subject_of(answer)
-        parts.chart(
-            step_chart(operators, "prefill" if phase == "prefill" else "decode", units, subject=subject)
-        )
+        of: Phase = "prefill" if phase == "prefill" else "decode"
+        like = answer.ttft_s if phase == "prefill" else answer.tpot_s
+        parts.chart(step_chart(operators, of, units, like=like, subject=subject_of(answer)))
     else:
         st.info("A single output token: there is no decode step.")
 

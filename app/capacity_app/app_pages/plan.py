@@ -17,14 +17,13 @@ from capacity.planning.search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
-from capacity_app import parts, state
+from capacity_app import parts, plan_sides, sides, state
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
 from capacity_app.plan_download import zipped
 from capacity_app.router import current_inputs
+from capacity_app.side import OBJECTIVES
 
-OBJECTIVES = ("cost", "gpus", "energy", "latency")
-METRICS = ("mean", "p50", "p90", "p95", "p99")
+PERCENTILES = ("p50", "p90", "p95", "p99")
 DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 ALIKE = "no use case"
@@ -33,7 +32,7 @@ inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
 places = st.columns(5)
 with places[0]:
-    statistic = state.choice("Service level at", "plan_at", METRICS, "p95")
+    statistic = state.choice("Service level at", "plan_at", PERCENTILES, "p95")
 with places[1]:
     ttft_ms = state.number("TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f")
 with places[2]:
@@ -69,9 +68,9 @@ with middle:
 with last:
     limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
 
-slo = [f"ttft:{statistic}:{ttft_ms:g}ms", f"tpot:{statistic}:{tpot_ms:g}ms"]
+slo = [f"ttft:{statistic}:{ttft_ms:.15g}ms", f"tpot:{statistic}:{tpot_ms:.15g}ms"]
 if e2e_s is not None:
-    slo.append(f"e2el:{statistic}:{e2e_s:g}s")
+    slo.append(f"e2el:{statistic}:{e2e_s:.15g}s")
 traffic = {
     **({} if case == ALIKE else {"use_case": case}),
     **inputs.lengths,
@@ -92,9 +91,7 @@ options = {
 engine = inputs.pool.get("engine")
 if engine is not None:
     options["engines"] = (engine,)
-task = Task(
-    function="capacity.planning.plan:plan", arguments={"model": inputs.model, **options}, reports=True
-)
+task = plan_sides.task_of(inputs.model, options)
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
@@ -118,14 +115,26 @@ def launched(best: Ranked) -> None:
         st.caption("Nothing launches this engine: it is a baseline.")
 
 
+def compared(plan: Plan, options: Mapping[str, Any]) -> None:
+    """The winner in figures, beside those of the plans that are pinned."""
+    sides.figures(
+        plan_sides.side_of(options),
+        plan,
+        ask=lambda side: plan_sides.ask(side, inputs),
+        row=plan_sides.figures_of_merit,
+    )
+
+
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
     if plan.best is None:
         st.error("Nothing in the space meets the service levels.", icon=":material/close:")
+        compared(plan, options)
         parts.table("misses", miss_rows(plan), alt="For each service level the best value found, and where.")
     else:
         price = "" if plan.best.cost is None else f", ${plan.best.cost.usd_per_hour:,.2f} an hour"
         st.success(plain(f"{plan.best.candidate.label}{price}; {plan.proof}"), icon=":material/check:")
+        compared(plan, options)
         launched(plan.best)
         st.subheader("Deployments that meet the service levels, best first")
         formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
@@ -151,7 +160,8 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-answer = parts.background("plan", task, doing="Searching", button="Search", reading=so_far)
+button = None if plan_sides.plan_is_pinned() else "Search"
+answer = parts.background("plan", task, doing="Searching", button=button, reading=so_far)
 parts.copies("plan", inputs.model_name, options, None)
 if answer.value is not None:
     show(answer.value, answer.arguments)

@@ -1,14 +1,12 @@
-"""Validate: what was measured beside what is predicted, from a measurement file or a server's benchmark."""
+"""Validate: what was measured on a GPU beside what is predicted, from measurement files."""
 
 from __future__ import annotations
 
 import streamlit as st
 from capacity_validate import figures
 
-from capacity_app import parts, state, uploads
-from capacity_app.boundary import plain
+from capacity_app import parts, uploads
 from capacity_app.jobs import Task
-from capacity_app.pages import MEASURED, SERVED
 from capacity_app.router import current_inputs
 
 inputs = current_inputs()
@@ -62,43 +60,4 @@ def measured() -> None:
     parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
 
 
-def served() -> None:
-    """Benchmark results: every metric that both know, and the likely cause of a gap."""
-    st.caption(
-        "Upload what `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm or inference-perf "
-        "wrote. The sidebar says on what it ran."
-    )
-    files = st.file_uploader(
-        "Benchmark results", type=("json", "jsonl", "csv"), key="val_results", accept_multiple_files=True
-    )
-    log = st.file_uploader(
-        "What the server printed at start-up (optional)", type=("log", "txt"), key="val_log"
-    )
-    if not files:
-        st.info("Upload one or more result files.", icon=":material/upload_file:")
-        return
-    arguments = {
-        "results": tuple(str(uploads.kept(file)) for file in files),
-        "model": inputs.model,
-        **inputs.pool,
-        **({} if log is None else {"server_log": str(uploads.kept(log))}),
-    }
-    comparison = parts.background(
-        "compare",
-        Task(function="capacity_validate.comparing:compare", arguments=arguments),
-        doing="Replaying",
-    ).value
-    if comparison is None:
-        return
-    st.success(plain(comparison.verdict), icon=":material/balance:")
-    parts.record_downloads("comparison", comparison)
-    for index, run in enumerate(comparison.runs):
-        parts.chart(figures.metrics_chart(run, index))
-        parts.notes([*(f"likely cause: {cause}" for cause in run.causes), *run.notices])
-
-
-kind = state.segments("Compare with", "val_kind", (MEASURED, SERVED), MEASURED)
-if kind == MEASURED:
-    measured()
-else:
-    served()
+measured()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.hardware import load_profile
-from capacity.report.display import STANDARD, Units, time_and_interval
+from capacity.report.display import STANDARD, Units, as_sure, time_and_interval
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
 from capacity.report.subject import subject_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from capacity.answers.records import Attribution, Estimate, OperatorTime, Quantity
 
 Phase = Literal["prefill", "decode"]
+WHOLE = "whole step"
 PHASES: tuple[Phase, ...] = get_args(Phase)
 GIGA, TERA = 1e9, 1e12
 
@@ -115,12 +116,20 @@ def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
 
 
 def step_chart(
-    operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD, *, subject: str = ""
+    operators: Sequence[OperatorTime],
+    phase: Phase,
+    units: Units = STANDARD,
+    *,
+    like: Quantity | None = None,
+    subject: str = "",
 ) -> Chart:
-    """One step as a waterfall: operator after operator, coloured and hatched by what bounds it."""
+    """One step as a waterfall: operator after operator, coloured and hatched by what bounds it. At its foot the whole
+    step with a 90 % interval, which is no surer than the latency that it is `like`: the TPOT of a decode step, the TTFT
+    of a prefill."""
     import plotly.graph_objects as go
 
     total_s = sum(op.seconds for op in operators)
+    whole = as_sure(total_s, like)
     starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
@@ -140,17 +149,23 @@ def step_chart(
         figure,
         x=f"{units.time} of one {phase} step",
         y="",
-        height=150 + 28 * len(operators),
+        height=150 + 28 * (len(operators) + (whole.high is not None)),
         barmode="overlay",
     )
-    figure.update_yaxes(categoryorder="array", categoryarray=[op.name for op in reversed(operators)])
-    figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.35])
+    names = [op.name for op in reversed(operators)]
+    if whole.low is not None and whole.high is not None:
+        names.insert(0, WHOLE)
+        _whole_step(figure, whole, units)
+    figure.update_yaxes(categoryorder="array", categoryarray=names)
+    figure.update_xaxes(range=[0, units.of_seconds(max(total_s * 1.35, 1.05 * (whole.high or 0.0)))])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
     phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
+    value, within = time_and_interval(whole, units)
+    said = f"{value} ({within})" if within else value
     return Chart(
         name=f"{phase}_step",
-        title=f"A {phase} step: {units.time_text(total_s)}",
-        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {phrases}.",
+        title=f"A {phase} step: {value}",
+        alt=f"A {phase} step takes {said}; the largest parts are {phrases}.",
         figure=figure,
         subject=subject,
         rows=tuple(
@@ -164,6 +179,28 @@ def step_chart(
             }
             for op in operators
         ),
+    )
+
+
+def _whole_step(figure: Any, whole: Quantity, units: Units) -> None:
+    """The step's time with its interval, below its parts."""
+    assert whole.low is not None
+    assert whole.high is not None
+    figure.add_scatter(
+        name="90 % interval",
+        x=[units.of_seconds(whole.value)],
+        y=[WHOLE],
+        mode="markers",
+        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [units.of_seconds(whole.high - whole.value)],
+            "arrayminus": [units.of_seconds(whole.value - whole.low)],
+            "color": NEUTRAL,
+            "thickness": 2,
+        },
+        hovertemplate=f"{WHOLE}: {' '.join(time_and_interval(whole, units))}<extra></extra>",
     )
 
 

@@ -31,9 +31,9 @@ def _estimate(answer: Any) -> Iterator[Chart]:
     if answer.ttft_parts_s is not None:
         yield ttft_chart(answer.ttft_parts_s, ttft_s=answer.ttft_s, subject=subject)
     if answer.breakdown.decode:
-        yield step_chart(answer.breakdown.decode, "decode", subject=subject)
+        yield step_chart(answer.breakdown.decode, "decode", like=answer.tpot_s, subject=subject)
     else:
-        yield step_chart(answer.breakdown.prefill, "prefill", subject=subject)
+        yield step_chart(answer.breakdown.prefill, "prefill", like=answer.ttft_s, subject=subject)
     if answer.gpu.name in profile_names():  # the roof is the profile's
         yield roofline_chart(answer)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
+from capacity.report.figures.label_places import label_places
 from capacity.report.plan import level_text, quality_text
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.planning.records import Plan, Ranked
+    from capacity.planning.records import Plan, Point, Ranked
 
 
 WORST_SHOWN = 3.0  # times a limit
@@ -73,46 +74,54 @@ def miss_rows(plan: Plan) -> list[dict[str, object]]:
 
 
 def speed_chart(plan: Plan) -> Chart:
-    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by name. Filled: meets the
-    SLO. A star: what to rent, which is best by the objective and may be beaten here; faint: the rest of the ranking."""
+    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by number, and by name in the
+    legend. Filled: meets the SLO. A star: what to rent, which is best by the objective and may be beaten here; faint:
+    the rest of the ranking. Whiskers go from step times that hold at the confidence, where the mark is, to predicted
+    ones, of what was simulated with both."""
     import plotly.graph_objects as go
 
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
+    places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
+    likely = _as_predicted(plan)
+    everywhere = [*places, *_ranked_places(plan)]
+    x_range = _with_room([x for x, _ in everywhere] + [x for x, _ in likely.values()])
+    y_range = _with_room([y for _, y in everywhere])
     figure = go.Figure()
-    for index, gpu in enumerate(dict.fromkeys(point.gpu for point in points)):
-        for met in (True, False):
-            chosen = [point for point in points if point.gpu == gpu and point.met is met]
-            if not chosen:
-                continue
-            figure.add_scatter(
-                x=[point.tokens_per_s_per_user for point in chosen],
-                y=[point.tokens_per_s_per_gpu for point in chosen],
-                mode="markers+text",
-                textposition="top center",
-                name=gpu if met else f"{gpu}, misses the SLO",
-                marker={
-                    "color": colour(index) if met else "rgba(0,0,0,0)",
-                    "symbol": symbol(index),
-                    "size": 13,
-                    "line": {"width": 2, "color": colour(index)},
-                },
-                text=[short_label(point.label) for point in chosen],
-                customdata=[point.label for point in chosen],
-                cliponaxis=False,
-                hovertemplate="%{customdata}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
-            )
-    front = sorted((p.tokens_per_s_per_user or 0.0, p.tokens_per_s_per_gpu) for p in points)
     figure.add_scatter(
-        x=[x for x, _ in front],
-        y=[y for _, y in front],
+        x=[x for x, _ in sorted(places)],
+        y=[y for _, y in sorted(places)],
         mode="lines",
         line={"color": NEUTRAL, "dash": "dot", "width": 1},
         showlegend=False,
         hoverinfo="skip",
     )
-    _ranked_marks(figure, plan)
-    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=480)
-    figure.update_xaxes(range=_with_room([x for trace in figure.data for x in trace.x if x is not None]))
+    _ranked_marks(figure, plan, likely)
+    gpus = list(dict.fromkeys(point.gpu for point in points))
+    numbers = [str(number) for number in range(1, len(points) + 1)]
+    sides = label_places(places, numbers, x_range=x_range, y_range=y_range)
+    for number, point, (x, y), side in zip(numbers, points, places, sides, strict=True):
+        index = gpus.index(point.gpu)
+        figure.add_scatter(
+            x=[x],
+            y=[y],
+            mode="markers+text",
+            textposition=side or "top center",
+            name=f"{number}: {short_label(point.label)}{'' if point.met else ', misses the SLO'}",
+            marker={
+                "color": colour(index) if point.met else "rgba(0,0,0,0)",
+                "symbol": symbol(index),
+                "size": 13,
+                "line": {"width": 2, "color": colour(index)},
+            },
+            text=[number if side else ""],
+            customdata=[point.label],
+            error_x=_whisker([x], [likely.get(point.label)], colour(index)),
+            cliponaxis=False,
+            hovertemplate="%{customdata}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
+        )
+    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points))
+    figure.update_xaxes(range=x_range)
+    figure.update_yaxes(range=y_range)
     meeting = sum(point.met for point in points)
     return Chart(
         name="pareto",
@@ -123,14 +132,16 @@ def speed_chart(plan: Plan) -> Chart:
         subject=subject_of(plan),
         rows=tuple(
             {
+                "number": int(number),
                 "deployment": point.label,
                 "tokens/s per user": point.tokens_per_s_per_user,
+                "as predicted": None if (place := likely.get(point.label)) is None else place[0],
                 "tokens/s per GPU": point.tokens_per_s_per_gpu,
                 "GPUs": point.num_gpus,
                 "$/h": point.usd_per_hour,
                 "meets the SLO": point.met,
             }
-            for point in points
+            for number, point in zip(numbers, points, strict=True)
         ),
     )
 
@@ -151,6 +162,7 @@ def front_chart(plan: Plan) -> Chart:
         figure.add_scatter(
             x=[price for _, price in chosen],
             y=[min(point.worst_ratio, WORST_SHOWN) for point, _ in chosen],
+            error_y=_sampling([point for point, _ in chosen], colour(index)),
             mode="markers",
             name=gpu,
             marker={"color": colour(index), "symbol": symbol(index), "size": 13},
@@ -174,18 +186,72 @@ def front_chart(plan: Plan) -> Chart:
     )
 
 
+def _sampling(points: Sequence[Point], hue: str) -> dict[str, object]:
+    """The 90 % interval of each point's worst level by the traffic's chance, where it was asked for."""
+    ends = []
+    for point in points:
+        level = max(point.levels, key=lambda each: each.ratio, default=None)
+        known = level is not None and level.low_s is not None and level.high_s is not None
+        if level is None or not known or point.worst_ratio > WORST_SHOWN:
+            ends.append((0.0, 0.0))
+            continue
+        low, high = (level.low_s or 0.0) / level.limit_s, (level.high_s or 0.0) / level.limit_s
+        ends.append((max(level.ratio - low, 0.0), max(high - level.ratio, 0.0)))
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high for _, high in ends],
+        "arrayminus": [low for low, _ in ends],
+        "color": hue,
+        "thickness": 1.5,
+    }
+
+
 def short_label(label: str) -> str:
     """`3 x h200 TP1 fp8` of a whole name: GPUs without their memory."""
     return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
 
 
-def _ranked_marks(figure: Any, plan: Plan) -> None:
-    """What to rent, with a star and its name, and faintly what else meets the service levels."""
-    places = [
+def _ranked_places(plan: Plan) -> list[tuple[float, float]]:
+    """Where the ranking stands, of those whose answers have a speed."""
+    return [
+        (answer.trial.tokens_per_s_per_user, answer.tokens_per_s_per_gpu)
+        for answer in plan.ranked
+        if answer.trial.tokens_per_s_per_user is not None
+    ]
+
+
+def _as_predicted(plan: Plan) -> dict[str, tuple[float, float]]:
+    """By label, where it stands with step times as predicted."""
+    return {
+        answer.candidate.label: (speed, answer.predicted.output_tokens_per_s / answer.num_gpus)
+        for answer in plan.ranked
+        if answer.predicted is not None and (speed := answer.predicted.tokens_per_s_per_user) is not None
+    }
+
+
+def _whisker(
+    speeds: Sequence[float], likely: Sequence[tuple[float, float] | None], hue: str
+) -> dict[str, object]:
+    """From each mark to where it stands with step times as predicted."""
+    off = [0.0 if place is None else place[0] - x for x, place in zip(speeds, likely, strict=True)]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(each, 0.0) for each in off],
+        "arrayminus": [max(-each, 0.0) for each in off],
+        "color": hue,
+        "thickness": 1.5,
+    }
+
+
+def _ranked_marks(figure: Any, plan: Plan, likely: Mapping[str, tuple[float, float]]) -> None:
+    """What to rent, as a star that the legend names, and faintly what else meets the service levels."""
+    known = [
         (answer.candidate.label, answer.trial.tokens_per_s_per_user, answer.tokens_per_s_per_gpu)
         for answer in plan.ranked
+        if answer.trial.tokens_per_s_per_user is not None
     ]
-    known = [place for place in places if place[1] is not None]
     rest = known[1:]
     if rest:
         figure.add_scatter(
@@ -203,22 +269,21 @@ def _ranked_marks(figure: Any, plan: Plan) -> None:
         figure.add_scatter(
             x=[speed],
             y=[use],
-            mode="markers+text",
-            name=f"to rent, by {plan.objective}",
+            mode="markers",
+            name=f"to rent, by {plan.objective}: {short_label(label)}",
             marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
-            text=[f"<b>{short_label(label)}</b>"],
-            textposition="bottom center",
+            error_x=_whisker([speed], [likely.get(label)], colour(1)),
             cliponaxis=False,
             hovertemplate=f"{label}<br>%{{x:,.1f}} tokens/s a user, %{{y:,.0f}} a GPU<extra></extra>",
         )
 
 
-def _with_room(values: Sequence[float]) -> list[float] | None:
-    """A range with room at its sides for names."""
+def _with_room(values: Sequence[float]) -> tuple[float, float]:
+    """A range with room at its sides for marks and numbers."""
     if not values:
-        return None
-    room = 0.25 * (max(values) - min(values)) or 0.25 * max(values)
-    return [max(0.0, min(values) - room), max(values) + room]
+        return (0.0, 1.0)
+    room = 0.12 * (max(values) - min(values)) or 0.25 * max(values) or 1.0
+    return (max(0.0, min(values) - room), max(values) + room)
 
 
 def _winner_words(plan: Plan) -> str:

@@ -72,10 +72,12 @@ def draw_point_words(panel: Panel, trace: Record) -> Iterator[str]:
             continue
         assert place[0] is not None
         assert place[1] is not None
-        below = "bottom" in str(trace.get("textposition") or "")
-        anchor = "start" if "right" in str(trace.get("textposition") or "") else "middle"
+        said = str(trace.get("textposition") or "")
+        up = 18 if "bottom" in said else 4 if "middle " in said else -8
+        aside = (10 if "middle " in said else 0) * (-1 if "left" in said else 1 if "right" in said else 0)
+        anchor = "start" if "right" in said else "end" if "left" in said else "middle"
         yield (
-            f'<text x="{place[0]:.1f}" y="{place[1] + (18 if below else -8):.1f}" text-anchor="{anchor}">'
+            f'<text x="{place[0] + aside:.1f}" y="{place[1] + up:.1f}" text-anchor="{anchor}">'
             f"{escaped(words)}</text>"
         )
 

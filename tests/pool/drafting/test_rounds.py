@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library import SHARED
@@ -232,7 +233,7 @@ def test_verifying_drafts_touches_more_experts() -> None:
 # the simulator beside the formula
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 4), st.integers(1, 40), st.sampled_from([(0,), (3,), (1, 3, 0, 2), (2, 2, 1)]))
 def test_the_simulators_rounds_are_the_formulas(drafts: int, batch: int, accepted: tuple[int, ...]) -> None:
     """All requests alike: outputs/(mean accepted + 1) rounds, each base + rows x per token, after one prefill."""

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resolved_pools import pool
@@ -61,7 +62,7 @@ def test_without_siblings_a_tree_is_the_textbooks_chain(first: float, depth: int
     assert 1 + sum(reach) == pytest.approx(expected_tokens(first, depth), rel=1e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.tuples(RATE, RATE, RATE), st.integers(1, 5))
 def test_no_other_tree_of_that_size_yields_more(first: tuple[float, ...], nodes: int) -> None:
     """Every tree of up to 5 of the 39 nodes of rank up to 3 and depth up to 3, a parent before its child."""
@@ -105,7 +106,7 @@ def test_more_nodes_yield_more_up_to_the_depth(first: float, depth: int, nodes: 
         assert fewer >= expected_tokens(first, depth) - 1e-9
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(RATE, st.integers(1, 6), st.integers(1, 40))
 def test_the_first_rate_of_a_length_is_the_inverse(first: float, depth: int, nodes: int) -> None:
     length = tokens((first,) * depth, nodes)

@@ -31,6 +31,20 @@ def test_the_waterfalls_parts_follow_each_other_and_add_up(estimate: capacity.Es
     assert ends[-1][1] == pytest.approx(sum(op.seconds for op in operators) * 1e3)
 
 
+def test_the_whole_step_is_no_surer_than_the_latency_that_it_makes(estimate: capacity.Estimate) -> None:
+    tpot = estimate.tpot_s
+    assert tpot is not None
+    assert tpot.high is not None
+    chart = step_chart(estimate.breakdown.decode, "decode", like=tpot)
+    whole = next(trace for trace in chart.figure.data if trace.name == "90 % interval")
+    seconds = sum(op.seconds for op in estimate.breakdown.decode)
+    assert whole.x[0] == pytest.approx(1e3 * seconds)
+    assert (whole.x[0] + whole.error_x.array[0]) / whole.x[0] == pytest.approx(tpot.high / tpot.value)
+    assert whole.x[0] + whole.error_x.array[0] < chart.figure.layout.xaxis.range[1]
+    assert chart.figure.layout.yaxis.categoryarray[0] == whole.y[0]
+    assert " to " in chart.alt
+
+
 def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     answer = capacity.estimate(
         "llama-3.1-8b", gpu="h100", input_len=512, output_len=64, concurrency=16, client_latency_s=0.02

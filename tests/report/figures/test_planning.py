@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import capacity
 from capacity.planning.records import KINDS, Plan
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, short_label, speed_chart
+from capacity.report.figures.planning import (
+    WORST_SHOWN,
+    front_chart,
+    miss_rows,
+    ranked_rows,
+    rejected_rows,
+    short_label,
+    speed_chart,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +43,46 @@ def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> No
     meeting = [row for row in chart.rows if row["meets the SLO"]]
     assert chart.alt.endswith(f"{len(meeting)} of them meet the service levels.")
     marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
-    rented = marks.pop("to rent, by cost")
     best = plan.best
     assert best is not None
+    rented = marks.pop(f"to rent, by cost: {short_label(best.candidate.label)}")
     assert list(rented.y) == [best.tokens_per_s_per_gpu]
-    assert rented.text[0] == f"<b>{short_label(best.candidate.label)}</b>"
     assert len(marks.pop("also meets it").x) == len(plan.ranked) - 1
-    drawn = {name: len(trace.x) for name, trace in marks.items()}
-    assert drawn[plan.speed_front[0].gpu] == len(meeting)
-    assert sum(drawn.values()) == len(chart.rows)
+    assert list(marks) == [
+        f"{row['number']}: {short_label(row['deployment'])}{'' if row['meets the SLO'] else ', misses the SLO'}"
+        for row in chart.rows
+    ]
+    filled = [trace.marker.color != "rgba(0,0,0,0)" for trace in marks.values()]
+    assert filled == [row["meets the SLO"] for row in chart.rows]
     assert short_label("3 x h100-sxm-80gb TP1") == "3 x h100 TP1"
+
+
+def test_a_whisker_ends_where_step_times_as_predicted_are(plan: Plan) -> None:
+    """Of what was simulated with both; slower steps make a slower answer."""
+    best = plan.best
+    assert best is not None
+    assert best.predicted is not None
+    star = next(trace for trace in speed_chart(plan).figure.data if str(trace.name).startswith("to rent"))
+    assert star.x[0] + star.error_x.array[0] == pytest.approx(best.predicted.tokens_per_s_per_user)
+    assert star.error_x.array[0] > 0
+    ranked = {answer.candidate.label for answer in plan.ranked if answer.predicted is not None}
+    for row in speed_chart(plan).rows:
+        assert (row["as predicted"] is not None) == (row["deployment"] in ranked)
+
+
+def test_prices_stand_over_the_worst_level_with_the_chance_of_the_traffic(plan: Plan) -> None:
+    first, *rest = plan.cost_front
+    worst = max(first.levels, key=lambda level: level.ratio)
+    sampled = replace(
+        worst, low_s=0.5 * worst.limit_s * worst.ratio, high_s=1.25 * worst.limit_s * worst.ratio
+    )
+    levels = tuple(sampled if level is worst else replace(level, low_s=None) for level in first.levels)
+    chart = front_chart(replace(plan, cost_front=(replace(first, levels=levels), *rest)))
+    trace = chart.figure.data[0]
+    ratio = min(worst.ratio, WORST_SHOWN)
+    assert trace.y[0] == ratio
+    assert trace.error_y.arrayminus[0] == pytest.approx(0.5 * ratio)
+    assert trace.error_y.array[0] == pytest.approx(0.25 * ratio)
+    bare = replace(first, levels=tuple(replace(level, low_s=None) for level in first.levels))
+    bars = front_chart(replace(plan, cost_front=(bare,))).figure.data[0].error_y
+    assert list(bars.array) == list(bars.arrayminus) == [0.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_runs import needs_core
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_deployments import POLICIES, ROUTERS, differing, random_deployment
@@ -26,7 +27,7 @@ def test_a_stall_comes_after_as_many_preemptions(seed: int) -> None:
 
 
 @given(st.integers(SHORT, FIRST_LONG - 1))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_any_deployment_does_the_same(seed: int) -> None:
     assert differing(seed) == []
 

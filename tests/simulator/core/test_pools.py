@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -404,7 +405,7 @@ def test_many_random_operations_are_answered_as_python_answers_them(core: ctypes
 
 
 @given(rng=st.randoms(use_true_random=False), kind=st.sampled_from([RUN_POOL, BLOCK_POOL]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_operations_are_answered_as_python_answers_them(
     core: ctypes.CDLL, rng: Random, kind: int
 ) -> None:

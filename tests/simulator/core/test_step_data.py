@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from capacity_validate.replaying import _WithOverhead
 from engine_runs import KneedStepTimes
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resolved_pools import pool
@@ -209,7 +210,7 @@ def test_a_models_times_are_pythons_at_length(name: str) -> None:
 sizes = st.integers(0, 1 << 20)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.sampled_from(sorted(SETTINGS)),
     st.builds(
@@ -241,7 +242,7 @@ def test_any_integers_give_pythons_time(name: str, shape: StepShape) -> None:
         assert line_of(data, shape) == own.decode_piece(shape)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(SETTINGS)), st.integers(1, 512), st.integers(1, 4096), st.data())
 def test_a_line_is_good_up_to_its_limits(
     name: str, sequences: int, context: int, data: st.DataObject

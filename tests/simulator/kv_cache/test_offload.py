@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_runs import differences, random_run, run_engine
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offloaded_runs import BLOCK, STEPS, offload, prefixed, run, tier
@@ -38,7 +39,7 @@ def cached(result: SimulationResult) -> int:
     return int(result.records.cached_tokens.sum())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_a_tier_of_size_zero_is_no_tier(seed: int) -> None:
     workload, options = random_run(seed)
@@ -50,7 +51,7 @@ def test_a_tier_of_size_zero_is_no_tier(seed: int) -> None:
     assert (use.stored, use.loaded, use.hit_tokens) == (0, 0, 0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10**6),
     chunks=st.sampled_from((None, 3, 10, 40)),

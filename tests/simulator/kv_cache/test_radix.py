@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -81,4 +82,4 @@ class Radix(RuleBasedStateMachine):
 TestRadix = Radix.TestCase
 
 
-TestRadix.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestRadix.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_runs import run_engine
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,7 +141,7 @@ def _sequence(index: int) -> Sequence:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     images=st.lists(st.integers(0, 4), min_size=1, max_size=12),
     image_tokens=st.integers(1, 80),

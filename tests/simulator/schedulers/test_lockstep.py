@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_runs import differences, random_run, run_engine
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +79,7 @@ def at_once(
 # the policy and the loop
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> None:
     workload, options = random_run(seed)
@@ -92,7 +93,7 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10**6),
     ranks=st.integers(1, 3),
@@ -128,7 +129,7 @@ def test_a_mixtures_ranks_answer_alike_with_and_without_a_limit_that_is_never_re
     assert not differences(alone, limited)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10**6), ranks=st.integers(2, 4), policy=st.sampled_from(("vllm-v1", "vllm-v1-async"))
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from engine_runs import run_engine
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def _simulate(
 
 
 @pytest.mark.parametrize(("name", "options"), POLICY_OPTIONS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     blocks=st.integers(40, 120),

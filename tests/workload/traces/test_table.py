@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_texts import PLAIN, read
@@ -72,7 +73,7 @@ def as_read(tmp_path: Path, content: str) -> tuple[object, ...]:
 
 
 @given(st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_many_lines_at_once_are_read_as_one_by_one(tmp_path: Path, data: st.DataObject) -> None:
     """Requests, notices, errors and their lines are the same, wherever the lines that are read together end."""
     header = data.draw(st.sampled_from(HEADERS))

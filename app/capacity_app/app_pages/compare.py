@@ -1,0 +1,165 @@
+"""Your benchmark: what a client measured at a server, beside what the simulator predicts of it, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+from capacity_validate import figures
+from capacity_validate.comparison import Comparison, RunComparison
+
+from capacity.base.command_text import command_line, python_call
+from capacity_app import parts, state, uploads
+from capacity_app.boundary import in_words, plain
+from capacity_app.jobs import Task
+from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
+from capacity_app.router import current_inputs
+
+inputs = current_inputs()
+ERRORS = {  # figures of merit by the name of the metric
+    "mean_ttft_ms": "TTFT, predicted against measured",
+    "mean_tpot_ms": "TPOT, predicted against measured",
+    "output_throughput": "Output tokens/s, predicted against measured",
+}
+
+
+def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
+    """How far off each of the main metrics is."""
+    found = {row.name: row for row in run.metrics}
+    return [
+        parts.Kpi(
+            label=title,
+            value=figures.error_text(row.error),
+            below=f"{row.predicted:,.4g} against {row.measured:,.4g}",
+        )
+        for name, title in ERRORS.items()
+        if (row := found.get(name)) is not None and row.predicted is not None
+    ]
+
+
+def one(run: RunComparison, number: int) -> None:
+    """A run: how it was replayed, every metric that both know, and the likely causes of gaps."""
+    st.subheader(plain(f"{run.path}: {run.tool}, {run.requests:,} requests"))
+    st.caption(plain(f"Replayed: {run.workload}."))
+    parts.kpis(figures_of_merit(run), place=f"run-{number}")
+    for cause in run.causes:
+        st.warning(plain(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
+    parts.chart(figures.metrics_chart(run, number))
+    parts.table(
+        f"metrics_{number + 1}",
+        figures.metric_rows(run.metrics),
+        alt="Every metric: measured, predicted, and how far the prediction is off.",
+    )
+    parts.notes(run.notices)
+
+
+def show(comparison: Comparison) -> None:
+    """The verdict, then run by run."""
+    st.success(plain(comparison.verdict), icon=":material/balance:")
+    known = "printed by the server" if comparison.kv_capacity_measured else "estimated"
+    st.caption(
+        plain(
+            f"{comparison.model} on {comparison.gpu}, {comparison.engine}. KV cache: {comparison.kv_capacity_tokens:,} "
+            f"tokens, {known}. Basis: {comparison.basis}."
+        )
+    )
+    if comparison.overheads is not None:
+        step_ms, request_ms = 1e3 * comparison.overheads.step_s, 1e3 * comparison.overheads.request_s
+        st.caption(f"Fitted: {step_ms:,.3f} ms a step and {request_ms:,.1f} ms a request.")
+    for number, run in enumerate(comparison.runs):
+        one(run, number)
+    if comparison.memory:
+        st.subheader("Memory, as the server printed it")
+        parts.table(
+            "memory",
+            figures.metric_rows(comparison.memory),
+            alt="Memory as the server printed it, and as it is estimated.",
+        )
+
+
+def of_uploads(comparison: Comparison) -> Comparison:
+    """The same with files by their names, not by where this server keeps them."""
+    fitted = comparison.overheads
+    if fitted is not None:
+        fitted = replace(fitted, fitted_to=tuple(map(uploads.without_folders, fitted.fitted_to)))
+    runs = tuple(replace(run, path=uploads.without_folders(run.path)) for run in comparison.runs)
+    return replace(comparison, runs=runs, overheads=fitted)
+
+
+def copied(names: list[str], options: dict[str, Any], log: str | None) -> None:
+    """The same by command and by Python, on the files by their names."""
+    said = {"model": inputs.model_name, **options, **({} if log is None else {"server_log": log})}
+    typed = {name: value for name, value in said.items() if value is not False}
+    with st.container(horizontal=True):
+        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
+            st.code(command_line("compare", names, typed), language="shell")
+        with st.popover("Copy as Python", icon=":material/code:", width="content"):
+            st.code(python_call("compare", names, said, package="capacity_validate"), language="python")
+
+
+st.caption(
+    "Upload what `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm or inference-perf wrote. "
+    "The sidebar says on what the server ran."
+)
+left, right = st.columns(2)
+with left:
+    files = st.file_uploader(
+        "Benchmark results", type=("json", "jsonl", "csv"), key="cmp_results", accept_multiple_files=True
+    )
+with right:
+    log = st.file_uploader(
+        "What the server printed at start-up (optional)",
+        type=("log", "txt"),
+        key="cmp_log",
+        help="Its memory and limits then take the place of what is estimated.",
+    )
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    arrivals = state.segments(
+        "Requests come",
+        "cmp_arrivals",
+        (AS_FILE, AT_RATE, AT_CONCURRENCY),
+        AS_FILE,
+        help="For files that do not say how their requests were sent.",
+    )
+    lengths = st.toggle(
+        "Lengths are the sidebar's",
+        False,
+        **state.bound("cmp_lengths", False),
+        help="For files that do not hold the lengths of their requests.",
+    )
+    overheads = st.toggle(
+        "Fit overheads",
+        False,
+        **state.bound("cmp_overheads", False),
+        help="A time per step and one per request, fitted to every other run; the other half says whether they hold.",
+    )
+load: dict[str, dict[str, Any]] = {
+    AT_RATE: {"request_rate": inputs.request_rate},
+    AT_CONCURRENCY: {"concurrency": inputs.concurrency},
+}
+asked = {
+    **inputs.pool,
+    **load.get(arrivals, {}),
+    **({**inputs.lengths, **inputs.spread} if lengths else {}),
+    **({"fit_overheads": True} if overheads else {}),
+}
+if not files:
+    st.info("Upload one or more result files.", icon=":material/upload_file:")
+else:
+    kept = [uploads.kept(file) for file in files]
+    log_path = None if log is None else uploads.kept(log)
+    names = [path.name for path in kept]
+    copied(names, asked, None if log_path is None else log_path.name)
+    arguments = {
+        "results": tuple(map(str, kept)),
+        "model": inputs.model,
+        **asked,
+        **({} if log_path is None else {"server_log": str(log_path)}),
+    }
+    task = Task(function="capacity_validate.comparing:compare", arguments=arguments)
+    found = parts.background("compare", task, doing="Replaying").value
+    if found is not None:
+        comparison = of_uploads(found)
+        parts.record_downloads("comparison", comparison)
+        show(comparison)

@@ -1,0 +1,115 @@
+"""A plan as a side of A | B: what it rents, at which price, and how far within its service levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from capacity.answers.records import Quantity
+from capacity.deployment import Cost
+from capacity.planning.judging import Level
+from capacity.planning.records import Plan, Ranked
+from capacity.report.display import text_and_interval
+from capacity.report.plan import level_text
+from capacity_app import parts
+from capacity_app.jobs import Task
+from capacity_app.sides import Side, pinned
+from capacity_app.state import OWN_MODEL, Inputs
+
+PAGE = "plan"
+FUNCTION = "capacity.planning.plan:plan"
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E", "itl": "ITL"}
+
+
+def task_of(model: Any, options: Mapping[str, Any]) -> Task:
+    """The search for these keywords."""
+    return Task(function=FUNCTION, arguments={"model": model, **options}, reports=True)
+
+
+def side_of(arguments: Mapping[str, Any]) -> Side:
+    """What a search was asked, as a link holds it."""
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    model = said.pop("model")
+    cost = {name: said.pop(name) for name in Cost.model_fields if name in said}
+    return Side(page=PAGE, model=model if isinstance(model, str) else OWN_MODEL, options=said, cost=cost)
+
+
+def ask(side: Side, inputs: Inputs) -> Task:
+    """The search of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return task_of(model, {**side.options, **side.cost})
+
+
+def plan_is_pinned() -> bool:
+    """Whether a plan is kept beside the one in sight: then that one is searched at every change, by no button."""
+    return any(side.page == PAGE for side in pinned())
+
+
+def figures_of_merit(plan: Plan) -> list[parts.Kpi]:
+    """The winner, its price and its distance from the limits; what is in the way where there is no winner."""
+    best = plan.best
+    if best is None:
+        ways = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
+        return [parts.Kpi(label="To rent", value="nothing", below=ways or "meets the service levels")]
+    return [
+        parts.Kpi(label="To rent", value=best.candidate.label, below=f"{best.confidence:.0%} sure"),
+        _exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
+        *_price(best),
+        _headroom(best),
+        *(_level(level) for level in best.trial.levels),
+        _exact("per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu),
+    ]
+
+
+def _exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
+    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
+
+
+def _price(best: Ranked) -> list[parts.Kpi]:
+    cost = best.cost
+    if cost is None:
+        return []
+    at = f"at {cost.requests_per_s:,.2f} requests/s"
+    output = cost.usd_per_million_output_tokens
+    return [
+        _exact("Per hour", f"${cost.usd_per_hour:,.2f}", cost.tier, cost.usd_per_hour),
+        _exact("$ a month", f"${cost.usd_per_month:,.0f}", "busy or idle", cost.usd_per_month),
+        _exact("$ per 1M output", f"${output:,.3f}", at, output),
+    ]
+
+
+def _headroom(best: Ranked) -> parts.Kpi:
+    """How much of the tightest limit is used, and what is left of it."""
+    level = max(best.trial.levels, key=lambda each: each.ratio)
+    used = Quantity(value=level.ratio)
+    if level.value_s and level.low_s is not None and level.high_s is not None:
+        used = Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
+    value, within = text_and_interval(used, 100, 0, " %")
+    left = f"headroom {100 * (1 - level.ratio):,.0f} %, {level_name(level)}"
+    return parts.Kpi(
+        label="Of the tightest limit",
+        value=value,
+        below="; ".join(filter(None, (within, left))),
+        number=used,
+    )
+
+
+def _level(level: Level) -> parts.Kpi:
+    """A service level: what it is at the confidence that was asked for, against its limit."""
+    value, _, within = level_text(level).partition(" (")
+    limit = f"limit {1e3 * level.limit_s:,.4g} ms"
+    number = None
+    if level.value_s is not None:
+        number = Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+    return parts.Kpi(
+        label=level_name(level),
+        value=value,
+        below="; ".join(filter(None, (within.rstrip(")"), limit))),
+        number=number,
+    )
+
+
+def level_name(level: Level) -> str:
+    """`p95 TTFT`."""
+    metric, *percentile, _ = level.slo.split(":")
+    return " ".join((*percentile, NAMES[metric]))

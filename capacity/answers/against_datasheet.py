@@ -1,0 +1,46 @@
+"""What to say where the better GPU comes out slower: constants fitted on two machines differ more than the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from capacity.deployment import Pool
+from capacity.hardware import HardwareProfile
+
+SLOWER = 1.005  # below that it is the same
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One load on so many replicas of a pool: seconds, by what they are called."""
+
+    model: str
+    profile: HardwareProfile
+    pool: Pool
+    seconds: dict[str, float]
+    replicas: int = 1
+
+    @property
+    def but_for_its_gpu(self) -> tuple[object, ...]:
+        return self.model, self.replicas, self.pool.model_copy(update={"gpu": ""})
+
+
+def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
+    """A sentence for each GPU that is slower than one of less by every figure of the datasheets, all else being the
+    same; the widest gaps first."""
+    found: dict[str, tuple[float, str]] = {}
+    for better, less in permutations(sides, 2):
+        if better.but_for_its_gpu != less.but_for_its_gpu or not better.profile.no_less_than(less.profile):
+            continue
+        for name in sorted(better.seconds.keys() & less.seconds.keys()):
+            if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
+                text = (
+                    f"{better.profile.name} has a {ratio - 1:.1%} longer {name} than {less.profile.name}, which no "
+                    "figure of their datasheets explains: each was fitted on another machine's measurements; take "
+                    "them as equal there"
+                )
+                found[better.profile.name] = max(found.get(better.profile.name, (0.0, "")), (ratio, text))
+    return tuple(text for _, text in sorted(found.values(), reverse=True)[:NAMED])

@@ -1,0 +1,119 @@
+"""Two plans side by side: the winner of each, its price, how far within the limits, and how far from the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from capacity_app import plan_sides
+from capacity_app.boundary import plain
+from capacity_app.links import packed_text
+from capacity_app.side import Side, read_side
+
+import capacity
+
+Open = Callable[..., Any]
+FEW = {"plan_n": "50", "plan_gpus": "h100-sxm-80gb", "plan_ttft": "2000", "rate": "4"}
+ASKED: dict[str, Any] = {
+    "gpus": ("h100-sxm-80gb",),
+    "slo": ("ttft:p95:2000ms", "tpot:p95:50ms"),
+    "input_len": 1024,
+    "output_len": 256,
+    "num_prompts": 50,
+    "price_tier": "on-demand",
+    "objective": "cost",
+    "max_gpus": 64,
+    "time_limit_s": 60.0,
+}
+
+
+def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: Open) -> None:
+    opened = dashboard("plan", **FEW)
+    opened.at.button(key="run_plan").click().run()
+    opened.settled()
+    opened.at.text_input(key="what_if").set_value("40/s").run()
+    opened.settled().settled()
+    assert opened.refusals == []
+    plans = [capacity.plan("llama-3.1-8b", **ASKED, request_rate=rate) for rate in (4.0, 40.0)]
+    first, second = (plan.best for plan in plans)
+    assert first is not None
+    assert second is not None
+    assert first.cost is not None
+    assert second.cost is not None
+    assert opened.kpis["To rent"] == second.candidate.label
+    rows = rows_of(opened)
+    assert (rows["To rent"]["A"], rows["To rent"]["B"]) == (first.candidate.label, second.candidate.label)
+    assert rows["Per hour"]["A"] == f"${first.cost.usd_per_hour:,.2f}"
+    dearer = second.cost.usd_per_hour / first.cost.usd_per_hour - 1
+    assert rows["Per hour"]["B against A"] == f"{100 * dearer:+.0f} %"
+    tightest = max(second.trial.levels, key=lambda level: level.ratio)
+    assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the tightest limit"]["B"]
+    assert rows["Of the tightest limit"]["B against A"].endswith(("outside", "within"))
+    assert any(plain("request_rate 4.0 -> 40.0") in str(caption.value) for caption in opened.at.caption)
+    link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
+    again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()
+    assert again.kpis == opened.kpis
+    assert rows_of(again) == rows
+
+
+def rows_of(opened: Any) -> dict[str, Any]:
+    """The sides' table by its figures."""
+    shown = next(frame.value for frame in opened.at.dataframe if "A" in frame.value)
+    return {row[""].strip(): row for row in shown.to_dict("records")}
+
+
+PLAN = plan_sides.side_of({"model": "llama-3.1-8b", **ASKED, "request_rate": 4.0, "use_case": "chat"})
+POOL = Side(
+    page="estimate",
+    model="qwen3-8b",
+    options={"gpu": "l40s-48gb", "input_len": 10, "output_len": 20, "request_rate": 9.0},
+    cost={"price": "2"},
+)
+
+
+def test_a_plan_in_a_link_is_the_same_search() -> None:
+    read = read_side(PLAN.text)
+    assert read == PLAN
+    assert (
+        plan_sides.task_of("llama-3.1-8b", {**read.options, **read.cost}).key
+        == plan_sides.task_of("llama-3.1-8b", {**ASKED, "request_rate": 4.0, "use_case": "chat"}).key
+    )
+
+
+def test_what_is_pinned_elsewhere_is_a_plan_of_its_model_and_traffic() -> None:
+    asked = POOL.asked_on(PLAN)
+    assert asked.model == "qwen3-8b"
+    assert asked.cost == POOL.cost
+    assert asked.options == {**PLAN.options, "input_len": 10, "output_len": 20, "request_rate": 9.0}
+    back = PLAN.asked_on(POOL)
+    assert back.options == {**POOL.options, "input_len": 1024, "output_len": 256, "request_rate": 4.0}
+    assert back.model == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gpu": ["h100-sxm-80gb"]},
+        {"gpus": ["/etc/passwd"]},
+        {"gpus": ["h100-sxm-80gb"], "slo": ["ttft:p95:1ms; rm"]},
+        {"gpus": ["h100-sxm-80gb"], "objective": "everything"},
+        {"gpus": ["h100-sxm-80gb"], "time_limit_s": 1e300},
+        {"gpus": ["h100-sxm-80gb"], "price_file": "/etc/passwd"},
+        {"gpus": "h100-sxm-80gb"},
+    ],
+)
+def test_a_hostile_plan_of_a_link_is_refused(options: dict[str, Any]) -> None:
+    side = {"page": "plan", "model": "llama-3.1-8b", "options": options, "cost": {}}
+    with pytest.raises(capacity.InvalidInput):
+        read_side(packed_text(json.dumps(side)))
+
+
+def test_without_a_winner_it_says_what_is_in_the_way() -> None:
+    plan = capacity.plan("llama-3.1-8b", **{**ASKED, "slo": ("ttft:p95:1ms",)}, request_rate=4.0)
+    (only,) = plan_sides.figures_of_merit(replace(plan, elapsed_s=0.0))
+    assert only.value == "nothing"
+    assert plan.misses[0].best in only.below
