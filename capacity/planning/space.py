@@ -349,8 +349,9 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     they were asked for by name (`asked_apart`): each multiplies the pairs.
     """
     drafts, ranks = asked_apart(search, model)
-    left_out: Fields = {} if drafts else {"speculators": (None,)}
-    left_out |= {} if ranks else {"data_parallel_sizes": (1,)}
+    one: Fields = {"speculators": (None,), "data_parallel_sizes": (1,)}
+    searched = {"speculators": drafts, "data_parallel_sizes": ranks}
+    left_out = {name: value for name, value in one.items() if not searched[name]}
     narrowed = _untuned(search).model_copy(update=left_out)
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
