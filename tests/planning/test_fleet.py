@@ -146,6 +146,31 @@ def test_a_day_never_has_more_than_its_peak_and_follows_its_load() -> None:
     assert day.scaled_usd_per_day < (day.fixed_usd_per_day or 0)
 
 
+def test_each_hour_has_the_fewest_replicas_that_do() -> None:
+    """Of one pool: they meet the levels at every hour, and at the first with so many one less does not."""
+    asked = {"request_rate": 60.0, "num_prompts": 300}
+    found = quick_fleet(split_at=(10**9,), gpus="h100", peak_to_mean=1.6, **asked)
+    assert found.day is not None
+    assert found.best is not None
+    (pool,) = found.best.pools
+    workload = make_workload(Traffic(**TRAFFIC | asked))
+
+    def met(replicas: int, share: float) -> bool:
+        slower = [workload.at_rate(workload.request_rate_per_s * share)]
+        arena = Arena(model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO)))
+        candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
+        return arena.run(Task(candidate=candidate, confidence=0.5)).met
+
+    first = {}
+    for hour in found.day.hours[:12]:
+        first.setdefault(hour.replicas[0], hour.request_rate_per_s / 60.0)
+    assert len(first) > 1, "the day moves them"
+    for hour in found.day.hours[:12]:
+        assert hour.replicas[0] == pool.replicas or met(hour.replicas[0], hour.request_rate_per_s / 60.0)
+    for replicas, share in first.items():
+        assert replicas == 1 or not met(replicas - 1, share)
+
+
 def test_thresholds_are_the_traffic_s_own() -> None:
     lengths = np.arange(1, 1001)
     at = usual_thresholds(lengths)
