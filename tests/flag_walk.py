@@ -31,6 +31,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
     "attention-io": SMALL,
+    "beam-search": SMALL,
     "batching": f"{SMALL} {LOAD}",
 }
 CLICK_ERRORS = typer.BadParameter.__mro__[2]  # of the click that typer brings
@@ -90,7 +91,7 @@ VALUES = {
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
     "api-input-price": "0.3 --api-output-price 0.5", "api-output-price": "0.9 --api-input-price 0.3",
-    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "batching-window-s": "3",
+    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "beam-widths": "1,3", "batching-window-s": "3",
     "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
     "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
