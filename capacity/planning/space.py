@@ -110,7 +110,7 @@ class Search(Spec):
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
     cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
-    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=1, le=1 << 20)
+    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=0, le=1 << 20)
     host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)

@@ -114,6 +114,20 @@ def test_brute_force_agrees(name: str) -> None:
     assert all(level.met for level in answer.best.trial.levels)
 
 
+def test_more_gpus_that_nobody_needs_are_not_more_simulations() -> None:
+    """The same answer, proved by as many runs, in a space of 100 deployments and in one of 147."""
+    model, slo, space, rate = SPACES["disaggregation"]
+    small, large = (
+        plan(model, slo=slo, price=PRICES, **PLAIN | space | {"max_gpus": most}, **SHORT | rate)
+        for most in (9, 11)
+    )
+    assert small.best is not None
+    assert large.best is not None
+    assert small.best.candidate == large.best.candidate
+    assert (small.proved, small.counts.points, large.proved, large.counts.points) == (True, 100, True, 147)
+    assert small.counts.simulated == large.counts.simulated
+
+
 def test_energy_and_gpus_are_minimised_as_told() -> None:
     """One B200 does what takes more A100s: fewest GPUs; the least power is a question of watts, by brute force."""
     space = {
