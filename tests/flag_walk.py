@@ -104,7 +104,8 @@ VALUES = {
     "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
     "api-ttft-s": "1", "api-tpot-s": "0.1 --api-ttft-s 1", "small-api": "DeepInfra", "small-api-input-price": "0.3",
     "small-api-output-price": "0.3", "small-api-ttft-s": "1", "small-api-tpot-s": "0.1 --small-api-ttft-s 1",
-    "cache-hit-rate": "0.6", "cache-lookup-s": "1", "embedding-price": "3", "cache-store-usd-per-month": "900",
+    "cache-hit-rate": "0.6", "embedding-model": "bge-m3", "embedding-gpu": "l4", "cache-lookup-s": "1",
+    "embedding-price": "3", "cache-store-usd-per-month": "900",
     "target-utilization": "0.2",
 }  # fmt: skip
 IN_PART = (
@@ -186,6 +187,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
     "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
     "idle-hours-per-day": "--documents 90 --deadline-hours 9",
+    "embedding-gpu": "--embedding-model bge-m3",
     "small-api-input-price": "--small-api-output-price 0.5", "small-api-output-price": "--small-api-input-price 0.5",
     "small-api-ttft-s": "--small-api-input-price 0.5 --small-api-output-price 0.5",
     "small-api-tpot-s": "--small-api-input-price 0.5 --small-api-output-price 0.5 --small-api-ttft-s 1",

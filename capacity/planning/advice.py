@@ -170,7 +170,9 @@ class _Trials:
             changed, after = self._changed(wanted)
         except CapacityError as error:
             return _refused(wanted, str(error))
-        loss = quality_change(changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype)
+        loss = quality_change(
+            changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype, changed.pool.kv_eviction
+        )
         worst = loss.worst_loss_fraction if wanted.worst_loss_fraction is None else wanted.worst_loss_fraction
         known = worst is not None and not (wanted.quality or "").startswith("unknown")
         return Advice(

@@ -75,6 +75,15 @@ def test_long_requests_keep_a_part_of_their_kv() -> None:
     assert given_up.effects is not None
 
 
+def test_lookahead_is_tried_where_the_engine_has_it() -> None:
+    asked = LOAD | {"num_prompts": 12, "output_len": 16}
+    with_it, without = (advise(MODEL, **asked, engine=name) for name in ("tensorrt-llm", "vllm"))
+    found = line(with_it, "lookahead")
+    assert found.refused is None, found.refused
+    assert "--speculator lookahead" in found.flags
+    assert not [each for each in (*without.advice, *without.refused) if "lookahead" in each.change]
+
+
 def test_drafts_in_use_are_given_up() -> None:
     found = line(advise(MODEL, **(LOAD | {"num_prompts": 40}), speculator="ngram"), "speculative decoding")
     assert found.change.startswith("give up")
