@@ -34,7 +34,13 @@ _MAX_LENGTHS = (
     "max_sequence_length",
 )
 _LEFT_OUT = {  # of transformers' defaults, in the published configs of these types
-    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
+    "llava": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
 }
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {

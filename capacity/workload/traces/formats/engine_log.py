@@ -1,4 +1,4 @@
-"""Logs of requests, one JSON object a line: OpenTelemetry's gen_ai spans and logs, AIPerf's records, an engine's own."""
+"""Logs of requests, one JSON object a line: OpenTelemetry's spans and logs, AIPerf's records, an engine's own."""
 
 from __future__ import annotations
 
