@@ -31,6 +31,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
     "attention-io": SMALL,
+    "beam-search": SMALL,
     "batching": f"{SMALL} {LOAD}",
 }
 CLICK_ERRORS = typer.BadParameter.__mro__[2]  # of the click that typer brings
@@ -90,7 +91,7 @@ VALUES = {
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
     "api-input-price": "0.3 --api-output-price 0.5", "api-output-price": "0.9 --api-input-price 0.3",
-    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "batching-window-s": "3",
+    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "beam-widths": "1,3", "batching-window-s": "3",
     "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
     "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
@@ -103,7 +104,8 @@ VALUES = {
     "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
     "api-ttft-s": "1", "api-tpot-s": "0.1 --api-ttft-s 1", "small-api": "DeepInfra", "small-api-input-price": "0.3",
     "small-api-output-price": "0.3", "small-api-ttft-s": "1", "small-api-tpot-s": "0.1 --small-api-ttft-s 1",
-    "cache-hit-rate": "0.6", "cache-lookup-s": "1", "embedding-price": "3", "cache-store-usd-per-month": "900",
+    "cache-hit-rate": "0.6", "embedding-model": "bge-m3", "embedding-gpu": "l4", "cache-lookup-s": "1",
+    "embedding-price": "3", "cache-store-usd-per-month": "900",
     "target-utilization": "0.2",
 }  # fmt: skip
 IN_PART = (
@@ -185,6 +187,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
     "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
     "idle-hours-per-day": "--documents 90 --deadline-hours 9",
+    "embedding-gpu": "--embedding-model bge-m3",
     "small-api-input-price": "--small-api-output-price 0.5", "small-api-output-price": "--small-api-input-price 0.5",
     "small-api-ttft-s": "--small-api-input-price 0.5 --small-api-output-price 0.5",
     "small-api-tpot-s": "--small-api-input-price 0.5 --small-api-output-price 0.5 --small-api-ttft-s 1",

@@ -330,6 +330,22 @@ def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str)
         engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))
 
 
+def test_what_is_dropped_gives_its_blocks_back_in_either_loop() -> None:
+    """Prompts of 6,000 tokens hold 375 blocks until they are computed, 512 tokens' from then on."""
+    load = LOAD | {"input_len": 6000, "num_prompts": 30, "max_model_len": 8192}
+    kept = load | {"kv_eviction": "h2o", "kv_budget": 512}
+
+    def served(asked: dict[str, Any], loop: str) -> dict[str, Any]:
+        answer = capacity.simulate("llama-3.1-8b", gpu="h100", **asked, engine_loop=loop).to_dict()
+        return {
+            name: answer[name] for name in ("kv_utilization_mean", "mean_tpot_ms", "p99_ttft_ms", "steps")
+        }
+
+    core = served(kept, "core")
+    assert core == served(kept, "events")
+    assert core["kv_utilization_mean"] < 0.5 * served(load, "core")["kv_utilization_mean"]
+
+
 def test_tgi_drafts_by_what_it_has() -> None:
     words: dict[str, Any] = {
         "gpu": "h100",

@@ -78,6 +78,22 @@ SPACES = {
          "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "serving": "disaggregated", "max_gpus": 20},
         {"request_rate": 24.0, "input_len": 2000},
     ),
+    "disaggregated with drafts": (
+        "llama-3.1-8b",
+        "ttft:p95:1s tpot:p95:9ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None,), "serving": "disaggregated", "speculators": ("none", "eagle3", "ngram"),
+         "num_speculative_tokens": (2,), "max_gpus": 8},
+        {"request_rate": 8.0, "input_len": 2000},
+    ),
+    "disaggregated with data-parallel ranks": (
+        "mixtral-8x7b",
+        "ttft:p95:900ms tpot:p95:30ms",
+        {"gpus": "h200", "tensor_parallel_sizes": (1, 2), "data_parallel_sizes": (1, 2), "expert_parallel": (True,),
+         "quantizations": ("fp8",), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
+         "serving": "disaggregated", "max_gpus": 8},
+        {"request_rate": 16.0, "input_len": 2000, "num_prompts": 50},
+    ),
 }  # fmt: skip
 
 
