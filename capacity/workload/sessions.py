@@ -1,4 +1,4 @@
-"""When the sessions of a trace begin: a file that says what lies within each may not say how they follow one another."""
+"""When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
 
 from __future__ import annotations
 
