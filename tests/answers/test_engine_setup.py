@@ -267,7 +267,7 @@ def test_lora_slots_load_an_adapter_over_pcie() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"engine": "sglang", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
+        ({"engine": "transformers", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
         ({"max_loras": 2, "lora_read_bytes_per_s": 1e9}, "changes nothing without --max-cpu-loras"),
         ({"max_loras": 2, "max_cpu_loras": 1}, "must hold the 2 adapters"),
         ({"max_loras": 2, "kv_offloading_size": 10.0}, "leave out one of them"),
@@ -344,3 +344,20 @@ def test_what_is_dropped_gives_its_blocks_back_in_either_loop() -> None:
     core = served(kept, "core")
     assert core == served(kept, "events")
     assert core["kv_utilization_mean"] < 0.5 * served(load, "core")["kv_utilization_mean"]
+
+
+def test_tgi_drafts_by_what_it_has() -> None:
+    words: dict[str, Any] = {
+        "gpu": "h100",
+        "engine": "tgi",
+        "input_len": 100,
+        "output_len": 50,
+        "concurrency": 1,
+    }
+    plain, drafted = (
+        capacity.simulate("llama-3.1-8b", num_prompts=20, **words, **drafts).to_dict()
+        for drafts in ({}, {"speculator": "ngram"})
+    )
+    assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
+    with pytest.raises(InvalidInput, match="use --speculator ngram or medusa-tree, or --engine vllm"):
+        capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)
