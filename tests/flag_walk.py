@@ -45,6 +45,7 @@ VALUES = {
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
     "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "trace-sessions-per-s": "0.5",
     "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
     "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
@@ -120,7 +121,10 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "--request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
-        ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),
+        (
+            "trace-from-s", "trace-until-s", "trace-sessions", "trace-sessions-per-s", "trace-time-scale",
+            "trace-rate-factor",
+        ),
         f"{SMALL} --trace {{trace}}",
     ),
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",

@@ -235,7 +235,8 @@ class Ladder:
         yield from dict.fromkeys((*remarks, *notes))
         if any(step.technique == "kv-cache" and step.refused is None for step in steps):
             yield from self._crossover(beginning)
-        if any(step.figures is not None and step.figures.overloaded for step in steps):
+        served = [self.at(beginning).figures, *(step.figures for step in steps if step.figures is not None)]
+        if any(figures.overloaded for figures in served):
             yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:

@@ -349,10 +349,11 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     they were asked for by name (`asked_apart`): each multiplies the pairs.
     """
     drafts, ranks = asked_apart(search, model)
-    one: Fields = {"speculators": (None,), "data_parallel_sizes": (1,)}
-    searched = {"speculators": drafts, "data_parallel_sizes": ranks}
-    left_out = {name: value for name, value in one.items() if not searched[name]}
-    narrowed = _untuned(search).model_copy(update=left_out)
+    narrowed = _untuned(search)
+    if not drafts:
+        narrowed = narrowed.model_copy(update={"speculators": (None,)})
+    if not ranks:
+        narrowed = narrowed.model_copy(update={"data_parallel_sizes": (1,)})
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
