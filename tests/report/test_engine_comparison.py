@@ -62,7 +62,11 @@ def test_each_engine_has_its_figures_its_memory_and_what_it_lacks() -> None:
     (engine,), (rate,), (ttft,), (tpot,), (e2e,), (basis,) = cells(speed)
     assert (engine, basis) == ("vllm@1", "calibrated")
     assert rate.splitlines() == ["2,000", "1,500 to 2,500"]
-    assert (ttft.splitlines()[0], tpot.splitlines()[0], e2e.splitlines()[0]) == ("100 ms", "10.0 ms", "1.00 s")
+    assert (ttft.splitlines()[0], tpot.splitlines()[0], e2e.splitlines()[0]) == (
+        "100 ms",
+        "10.0 ms",
+        "1.00 s",
+    )
     assert [cell for (cell,) in cells(memory)] == [
         "vllm@1", "1", "16.00 GiB", "450,000", "256", "75%", "FP8 KV cache, paged KV",
     ]  # fmt: skip
