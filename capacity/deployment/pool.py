@@ -276,7 +276,7 @@ class Pool(Spec):
         "Layers of the target that draft for it (layer-skip); default: the speculator's share.",
         ge=1,
         le=1 << 16,
-        read_by="drafts",
+        read_by="rounds",
     )
     num_speculative_tokens: int | None = flag(
         None,
