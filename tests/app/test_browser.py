@@ -19,6 +19,7 @@ import pytest
 from capacity_app.boundary import LEAK_NOTHING
 from capacity_app.pages import PAGES
 from capacity_app.screenshots import open_page, settle
+from slowness import slowness
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -284,14 +285,6 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(tab: Callable[..., Tab]) ->
             "document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth"
         )
         assert wide <= 0
-
-
-def slowness() -> float:
-    """How many times longer than its CPU time a computation takes here now: 1 on an idle machine."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    while time.process_time() - cpu_s < 0.3:
-        pass
-    return (time.perf_counter() - wall_s) / (time.process_time() - cpu_s)
 
 
 def test_the_first_page_and_an_interaction_are_quick(chromium: Any, server: str) -> None:

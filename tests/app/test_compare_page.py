@@ -111,12 +111,12 @@ def test_a_hostile_result_is_one_line(dashboard: Open, content: bytes) -> None:
     assert "](http" not in opened.refusals[0]
 
 
-def test_a_metric_is_named_as_people_say_it_and_zero_has_no_sign() -> None:
+def test_a_metric_is_named_as_people_say_it_and_nothing_is_less_than_zero_by_nothing() -> None:
     assert metric_title("p95_ttft_ms") == "p95 TTFT, ms"
     assert metric_title("output_throughput") == "output tokens/s"
     assert [error_text(error) for error in (-0.0001, 0.00049, -0.123, None)] == [
-        "0.0 %",
-        "0.0 %",
+        "+0.0 %",
+        "+0.0 %",
         "-12.3 %",
         "-",
     ]

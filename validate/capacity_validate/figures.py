@@ -126,10 +126,8 @@ def metric_title(name: str) -> str:
 
 
 def error_text(error: float | None) -> str:
-    """`+12.3 %`; nothing is 0 with a sign."""
-    if error is None:
-        return "-"
-    return "0.0 %" if abs(error) < 5e-4 else f"{100 * error:+.1f} %"
+    """`+12.3 %`."""
+    return "-" if error is None else f"{100 * error:+z.1f} %"
 
 
 def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:

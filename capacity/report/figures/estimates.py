@@ -306,7 +306,7 @@ def responses_chart(answer: Attribution) -> Chart:
             y=resources,
             x=[100 * value for value in values],
             **bar_style(index),
-            text=[f"{value:+.1%}" for value in values],
+            text=[f"{value:+z.1%}" for value in values],
             textposition="outside",
             hovertemplate="%{x}: " + name + " %{text}<extra></extra>",
         )
@@ -325,7 +325,7 @@ def responses_chart(answer: Attribution) -> Chart:
     return Chart(
         name="what_would_help",
         title="What would help",
-        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+.1%}.",
+        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+z.1%}.",
         figure=figure,
         subject=subject_of(answer),
         rows=tuple(
