@@ -24,7 +24,8 @@ STYLE = """
 }
 [data-testid="stMetricDelta"] { height: auto !important; border-radius: 0.5rem !important; }
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * { color: #ffffff !important; }
-[data-testid="stBaseButton-primary"] { background-color: #0072B2 !important; border-color: #0072B2 !important; }
+[data-testid="stBaseButton-primary"], [data-testid="stMultiSelect"] [data-tag] {
+  background-color: #0072B2 !important; border-color: #0072B2 !important; }
 [data-testid="stWidgetLabel"], [data-testid="stWidgetLabel"] * { color: inherit !important; }
 [data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
 [data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }

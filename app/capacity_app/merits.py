@@ -33,7 +33,7 @@ MEANINGS = {
     "In flight": "How many requests are in the system at once. Little's law: requests/s x E2E latency.",
     "To rent": "What to rent: the best by what you asked for that keeps the service levels in simulation.",
     "GPUs": "How many GPUs it takes. Replicas x GPUs of each.",
-    "Of the tightest limit": (
+    "Of the limit": (
         "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, "
         "with step times as slow as the confidence asks for; the interval is of the traffic's chance."
     ),
@@ -66,9 +66,9 @@ MEANINGS = {
     "Stops paying at batch": "From this batch size on drafts cost more than they save: no arithmetic is idle.",
     "Device": "The GPU that was measured, and the profile that it is compared with.",
     "Cases": "How many measurements there are. Half of them calibrate; the other half says how far off it is.",
-    "TTFT, predicted against measured": "How far off the wait for the first token is. Mean predicted / measured - 1.",
-    "TPOT, predicted against measured": "How far off the time per output token is. Mean predicted / measured - 1.",
-    "Output tokens/s, predicted against measured": "How far off the throughput is. Predicted / measured - 1.",
+    "TTFT error": "How far off the wait for the first token is. Mean predicted / measured - 1.",
+    "TPOT error": "How far off the time per output token is. Mean predicted / measured - 1.",
+    "Tokens/s error": "How far off the throughput is. Predicted / measured - 1.",
     "Error": "How far off predictions are on cases that calibrated nothing: the median of |predicted / measured - 1|.",
 }
 

@@ -51,8 +51,8 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     dearer = second.cost.usd_per_hour / first.cost.usd_per_hour - 1
     assert rows["Per hour"]["B against A"] == f"{100 * dearer:+.0f} %"
     tightest = max(second.trial.levels, key=lambda level: level.ratio)
-    assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the tightest limit"]["B"]
-    assert rows["Of the tightest limit"]["B against A"].endswith(("outside", "within"))
+    assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the limit"]["B"]
+    assert rows["Of the limit"]["B against A"].endswith(("outside", "within"))
     assert any(plain("request_rate 4.0 -> 40.0") in str(caption.value) for caption in opened.at.caption)
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
     again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()

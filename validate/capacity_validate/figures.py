@@ -159,7 +159,10 @@ def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
         **bar_style(0),
     )
     layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(errors))
-    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL)
+    low, high = (pick(0.0, *(error for _, error in errors)) for pick in (min, max))
+    room = 0.45 * (high - low) or 0.01  # for the words of bars, on a phone too
+    across = [low - room * (low < 0), high + room * (high > 0)]
+    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL, range=across)
     figure.update_yaxes(autorange="reversed")
     worst = max(errors, key=lambda pair: abs(pair[1]), default=None)
     return Chart(
