@@ -37,10 +37,10 @@ MEANINGS = {
         "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, "
         "with step times as slow as the confidence asks for; the interval is of the traffic's chance."
     ),
-    "Best within the limit": "The deployment and its load with the most output per GPU whose TPOT keeps the limit.",
-    "Its tokens/s per GPU": "How well a GPU is used there. Output tokens a second over the number of GPUs.",
-    "Its tokens/s for a user": "How fast one user's text appears there. 1 / TPOT.",
-    "Its $ per 1M output": PER_OUTPUT,
+    "The best": "The deployment and its load with the most output per GPU whose TPOT keeps the limit.",
+    "Best: per GPU": "How well a GPU is used there. Output tokens a second over the number of GPUs.",
+    "Best: per user": "How fast one user's text appears there. 1 / TPOT.",
+    "Best: $ per 1M": PER_OUTPUT,
     "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
     "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
     "KV cache": "Memory for running requests: what weights and workspace leave of a GPU, and the tokens it holds.",
