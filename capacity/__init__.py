@@ -43,13 +43,17 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.model.presets import add_model as add_model
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
+    from capacity.planning.cascade import cascade as cascade
     from capacity.planning.cost import cost as cost
     from capacity.planning.curve import Curve as Curve
     from capacity.planning.curve import curve as curve
     from capacity.planning.diff import Diff as Diff
     from capacity.planning.diff import diff as diff
+    from capacity.planning.fleet import fleet as fleet
+    from capacity.planning.fleet_records import FleetPlan as FleetPlan
     from capacity.planning.plan import plan as plan
     from capacity.planning.records import Plan as Plan
+    from capacity.planning.stack import stack as stack
     from capacity.planning.sweeping.results import sweep_results as sweep_results
     from capacity.planning.sweeping.run import sweep as sweep
     from capacity.planning.tornado import tornado as tornado
@@ -74,11 +78,15 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.model.presets": ("add_model",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
+    "capacity.planning.cascade": ("cascade",),
     "capacity.planning.cost": ("cost",),
     "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.diff": ("Diff", "diff"),
+    "capacity.planning.fleet": ("fleet",),
+    "capacity.planning.fleet_records": ("FleetPlan",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.records": ("Plan",),
+    "capacity.planning.stack": ("stack",),
     "capacity.planning.sweeping.results": ("sweep_results",),
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),

@@ -1,6 +1,7 @@
 """What the handbook takes from the code: `python docs/made_of_code.py` writes it into the pages.
 
-The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md.
+The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md; the claims
+of the field beside our numbers, in docs/claims.md.
 
 An arrow is an import; the number beside it counts those that it stands for. Arrows that follow from longer ways (A to
 C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted arrow is one verb
@@ -103,9 +104,17 @@ def router_table() -> str:
     return "\n".join(["| `--router` | goes to |", "| --- | --- |", *rows])
 
 
+def claim_table() -> str:
+    """The claims of the field recomputed, as Markdown."""
+    from claims import table
+
+    return table()
+
+
 MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "architecture.md": drawing,
     ROOT / "docs" / "deployments.md": router_table,
+    ROOT / "docs" / "claims.md": claim_table,
 }
 
 

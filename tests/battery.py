@@ -37,9 +37,11 @@ LOAD = "--isl 60 --osl 6 --request-rate 12 --num-prompts 8"
 VERBS = {  # a short question of each verb
     **{verb: base.replace("llama-3.1-8b", "llama-3.2-1b") for verb, base in QUESTIONS.items()},
     **dict.fromkeys(("simulate", "batching"), f"{SMALL} {LOAD}"),
-    **dict.fromkeys(("cost", "tornado", "advise"), f"{SMALL} {LOAD} --price 2"),
+    **dict.fromkeys(("cost", "tornado", "advise", "stack"), f"{SMALL} {LOAD} --price 2"),
+    "cascade": f"{SMALL} {LOAD} --price 2 --cache-hit-rate 0.2",
     "curve": f"{SMALL} --isl 60 --osl 6 --num-prompts 8 --slo ttft:p95:500ms --rates 4 --replications 1",
     "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
+    "fleet": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
     "frontier": "llama-3.2-1b --gpus h100 --isl 60 --osl 6 --loads 1",
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
@@ -61,7 +63,7 @@ TEXTS = (
     "'; DROP TABLE points", "{" * 900, "1e400", "a:b:c", "ttft:p101:1ms", ",,,", "\u202egnp.exe",
     "=1+1", "a,a,a", "-1,0",
 )  # fmt: skip
-SLOW_VERBS = {"plan", "tornado", "advise", "curve", "speculate", "charts"}
+SLOW_VERBS = {"plan", "fleet", "tornado", "advise", "stack", "curve", "speculate", "charts"}
 FILE_OF = {  # how a command line takes the text of a parser
     "config.json": "fit {} --gpu h100",
     "hardware profile": "fit llama-3.2-1b --gpu {}",

@@ -22,9 +22,11 @@ BASES = {  # a question of each verb that takes the flags of specs
     "explain": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "simulate": f"{SMALL} {LOAD}",
     "cost": f"{SMALL} {LOAD} --price 2",
+    "cascade": f"{SMALL} {LOAD} --price 2 --small llama-3.2-1b --escalation-rate 0.4 --cache-hit-rate 0.1",
     "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
+    "stack": f"{SMALL} {LOAD} --price 2",
     "quantize": f"{SMALL} --price 2",
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
@@ -38,19 +40,25 @@ MANY = "--random-prefix-len 256 --num-prefixes 12"
 PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-prompt 1"
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
-    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
+    "audio-seconds": "12",
+    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
+    "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
+    "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
     "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
-    "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
+    "draft": "llama-3.2-1b",
+    "draft-layers": "16", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
     "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
+    "kv-eviction": "snapkv --kv-budget 128", "kv-budget": "256",
     "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",
     "kv-cache-memory-bytes": "1073741824", "kv-layout": "contiguous", "kv-offloading-backend": "lmcache",
     "kv-offloading-bytes-per-s": "1e8", "kv-offloading-disk-bytes-per-s": "1e8", "kv-offloading-disk-latency-s": "1",
@@ -76,7 +84,8 @@ VALUES = {
     "step-noise": "0.1", "step-noise-seed": "3", "structured-output": "each", "swap-space": "0.001",
     "tensor-parallel-size": "2", "think-time-s": "3", "trace": "requests.csv", "trace-from-s": "2",
     "trace-rate-factor": "2", "trace-sessions": "closed", "trace-spread-ticks": "on", "trace-time-scale": "2",
-    "trace-until-s": "3", "turns": "3", "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
+    "trace-until-s": "3", "turns": "3", "use-cache": "off",
+    "use-case": "rag", "user-loop": "closed", "users": "20 --think-time-s 3",
     "response-s": "9", "watermark": "0.5",
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
@@ -88,7 +97,14 @@ VALUES = {
     "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
     "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
-    "tpot-s": "8",
+    "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5",
+    # of a cascade
+    "small": "llama-3.2-3b", "escalation-rate": "0.9", "escalate-by": "prompt", "judge-s": "2", "judge-usd": "0.01",
+    "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
+    "api-ttft-s": "1", "api-tpot-s": "0.1 --api-ttft-s 1", "small-api": "DeepInfra", "small-api-input-price": "0.3",
+    "small-api-output-price": "0.3", "small-api-ttft-s": "1", "small-api-tpot-s": "0.1 --small-api-ttft-s 1",
+    "cache-hit-rate": "0.6", "cache-lookup-s": "1", "embedding-price": "3", "cache-store-usd-per-month": "900",
+    "target-utilization": "0.2",
 }  # fmt: skip
 IN_PART = (
     "llama-3.1-8b --gpu rtx-4090 --engine llama.cpp -q gguf-q4_k_m --max-model-len 2048 "
@@ -107,6 +123,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     ),
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
     "images-per-prompt": "gemma-3-4b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
+    "audio-seconds": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
     "image-tokens": f"gemma-3-4b --gpu h100 {PICTURED}",
     "image-size": f"qwen3.5-35b-a3b --gpu h200 --image-size 64x64 {PICTURED}",
     "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",
@@ -118,7 +135,9 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
 BESIDE = {  # where a flag counts, if not on the base question
     "cache-salts": "--random-prefix-len 512",
     "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
+    "attn-implementation": "--max-model-len 4096",
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
+    "kv-budget": "--kv-eviction snapkv --kv-budget 64", "draft-layers": "--speculator layer-skip",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
     "autoscale-interval-s": "--autoscale-max-replicas 3 --autoscale-target-requests 4 --replica-startup-s 1",
     "autoscale-target-requests": "--autoscale-max-replicas 3 --replica-startup-s 1 --autoscale-interval-s 1 "
@@ -164,6 +183,11 @@ BESIDE = {  # where a flag counts, if not on the base question
     "requests-of-lost-replicas": "--mean-time-between-failures-s 2 --recovery-s 1", "router": "--replicas 2",
     "scheduler-reserve-full-isl": f"{FEW_BLOCKS} --max-num-batched-tokens 256", "step-noise-seed": "--step-noise 0.1",
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
+    "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
+    "idle-hours-per-day": "--documents 90 --deadline-hours 9",
+    "small-api-input-price": "--small-api-output-price 0.5", "small-api-output-price": "--small-api-input-price 0.5",
+    "small-api-ttft-s": "--small-api-input-price 0.5 --small-api-output-price 0.5",
+    "small-api-tpot-s": "--small-api-input-price 0.5 --small-api-output-price 0.5 --small-api-ttft-s 1",
 }  # fmt: skip
 
 

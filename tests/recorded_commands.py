@@ -70,12 +70,12 @@ KV_DTYPES = "auto fp8 fp8_e4m3 fp8_e5m2 nvfp4 int8 int4 bfloat16 fp7"
 CONFIGS = """dense experts awq gptq gptq3 bnb bnb8 fp8 fp8block modelopt compressed mxfp4 unheard"""
 SPECULATORS = "self-draft ngram medusa-tree eagle-tree eagle2-tree eagle3-tree eagle3"
 ROUTERS = "round-robin least-outstanding least-kv prefix-aware session-sticky"
-SCHEMAS = """fit estimate simulation explain plan cost curve diff tornado advise deployment sweep-file sweep quantize
-frontier load-sweep gpu-comparison speculate kv cache-curve scale batching engines textbook speculators attention-io
-definition"""
-VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan cost curve tornado advise diff sweep
-from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines validate calibrate
-compare dashboard"""
+SCHEMAS = """fit estimate simulation explain plan cost cascade curve diff tornado advise deployment sweep-file
+sweep quantize frontier load-sweep gpu-comparison speculate kv cache-curve scale batching engines textbook
+speculators attention-io definition"""
+VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan cost cascade curve tornado
+advise diff sweep from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines
+validate calibrate compare dashboard"""
 
 # memory
 
@@ -592,6 +592,7 @@ AS_TABLE = {
     "plan": f"{PLAN} --price h100=2.5",
     "plan-unmet": f"plan llama-3.1-8b {SMALL_PLAN} --objective gpus --slo ttft:p95:1ms",
     "cost": f"cost {DEPLOYED} --price 2 --api DeepInfra --documents 1000 --deadline-hours 1",
+    "cascade": f"cascade {DEPLOYED} --price 2 --small llama-3.2-1b --escalation-rate 0.3 --cache-hit-rate 0.1",
     "curve": f"curve {POOL} --isl 300 --osl 30 --num-prompts 60 --slo ttft:p95:200ms --peak-rate 60",
     "tornado": f"tornado {DEPLOYED} --price 2",
     "advise": f"advise {DEPLOYED} --price 2",
@@ -609,8 +610,9 @@ AS_TABLE = {
     "cache-curve": f"cache-curve mooncake.jsonl --replicas 2 --model {POOL}",
     "engines": "engines --claims",
 }
-AS_CSV = """fit estimate explain frontier simulate simulate-replicated models gpus plan cost curve tornado advise diff
-diff-replicated sweep quantize speculate scale attention-io batching kv cache-curve engines textbook speculators"""
+AS_CSV = """fit estimate explain frontier simulate simulate-replicated models gpus plan cost cascade curve
+tornado advise diff diff-replicated sweep quantize speculate scale attention-io batching kv cache-curve engines
+textbook speculators"""
 SERVE = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
 STEPS = {
     "models/json": "models --format json",

@@ -33,6 +33,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "cache_curve": (("trace.jsonl",), {"capacities_tokens": (1024,)}),
     "compare_gpus": ((SMALL,), {**LENGTHS, "batch_size": 2, "gpus": ("h100",)}),
     "compare_batching": ((SMALL,), {**POOL, **LOAD}),
+    "cascade": ((SMALL,), {**POOL, **LOAD, "price": "2", "small": SMALL, "escalation_rate": 0.5}),
     "cost": ((SMALL,), {**POOL, **LOAD, "price": "2"}),
     "curve": ((SMALL,), {**POOL, **LENGTHS, "num_prompts": 4, "slo": SLO, "rates": (1.0,)}),
     "diff": (("one.toml", "two.toml"), {}),
@@ -48,10 +49,12 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "load_sweep": ((SMALL,), {**POOL, **LENGTHS, "loads": (1,)}),
     "models": ((), {}),
     "plan": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
+    "fleet": ((SMALL,), {**LOAD, "price": "2", "gpus": ("h100",), "max_gpus": 1, "slo": SLO, "time_limit_s": 1.0}),
     "quantize": ((SMALL,), {**POOL, "methods": ("fp8-tensor",)}),
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
     "speculate": ((SMALL,), {**POOL, "batches": (1,)}),
+    "stack": ((SMALL,), {**POOL, **LOAD, "order": ("bf16",)}),
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
 }  # fmt: skip
@@ -63,9 +66,11 @@ WRONG: tuple[Any, ...] = (
 )  # fmt: skip
 SLOW = {
     "plan",
+    "fleet",
     "sweep",
     "tornado",
     "advise",
+    "stack",
     "diff",
     "curve",
     "compare_batching",

@@ -7,7 +7,8 @@ share it by the GPU time that a request's prompt and its output take at this loa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from capacity.hardware.cost_estimate import CostEstimate, cost_estimate
@@ -17,6 +18,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step.time_shares import EngineLoad, RequestSeconds, request_seconds
 
 Pools = Sequence[tuple[ResolvedPool, int]]  # with their replicas
+Prices = Mapping[str, Price]  # by the name of the GPU
 ENDLESS = 1e9  # requests per second
 
 
@@ -39,13 +41,18 @@ class ServedLoad:
         return replace(self, requests_per_s=requests_per_s)
 
 
-def cost_of(price: Price | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
-    """What `pools` cost at `load`; None without a price. Raises InvalidInput for a load of nothing."""
+def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
+    """What `pools` cost at `load`, at one price or at that of each kind of GPU; None without a price.
+
+    Raises InvalidInput for a load of nothing.
+    """
     if price is None:
         return None
+    gpus: Counter[str] = Counter()
+    for pool, replicas in pools:
+        gpus[pool.profile.name] += pool.pool.num_gpus * replicas
     return cost_estimate(
-        price,
-        num_gpus=sum(pool.pool.num_gpus * replicas for pool, replicas in pools),
+        {name: (price if isinstance(price, Price) else price[name], count) for name, count in gpus.items()},
         requests_per_s=load.requests_per_s,
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from capacity.answers.costs import Prices
 from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
+from capacity.deployment.routers import BY_LENGTH, Takes
 from capacity.hardware import Link
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
 from capacity.simulator.capacity_probe import Known, capacity_for
@@ -45,7 +47,12 @@ def run_service(
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
-    setups = [like for pool in pools for like in [engine_setup(pool, scheduling)] * _engines(pool)]
+    _check_routes(pools, service)
+    setups = [
+        like
+        for place, pool in enumerate(pools)
+        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place))] * _engines(pool)
+    ]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
@@ -72,6 +79,26 @@ def run_service(
         progress=progress,
         engine_loop=engine_loop,
     )
+
+
+def takes_of(resolved: ResolvedPool, place: int) -> Takes:
+    """What the routers by length send the pool that stands at `place` of its deployment."""
+    pool = resolved.pool
+    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests)
+
+
+def _check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
+    """Raises InvalidInput for limits that no router reads."""
+    limited = any(
+        limit is not None
+        for pool in pools
+        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
+    )
+    if limited and service.router not in BY_LENGTH:
+        raise InvalidInput(
+            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
+            f"use {' or '.join(BY_LENGTH)}"
+        )
 
 
 def _engines(resolved: ResolvedPool) -> int:
@@ -168,22 +195,25 @@ def _autoscaling(
     )
 
 
-def deployment_price(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Price | None:
-    """The price of a GPU-hour of the pools, which are of one kind. Raises InvalidInput where they are not."""
-    price = price_of(pools[0].profile.name, cost)
-    if price is None:
+def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Prices | None:
+    """The price of a GPU-hour by the kind of GPU. Raises InvalidInput where it would be of several at once."""
+    prices = {name: price_of(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)}
+    priced = {name: price for name, price in prices.items() if price is not None}
+    if not priced:
         return None
-    gpus = sorted({pool.profile.name for pool in pools})
-    if len(gpus) > 1:
+    if len(priced) > 1 and any(
+        price.tier == "given" and "=" not in str(cost.price) for price in priced.values()
+    ):
         raise InvalidInput(
-            f"a price is of one kind of GPU, and these pools have {' and '.join(gpus)}: leave it out"
+            f"--price {cost.price} is of one kind of GPU, and these pools have {' and '.join(sorted(priced))}: "
+            "give each its own (h100=2.50,a10=0.80), or --price-tier"
         )
     if service.autoscale_max_replicas is not None:
         raise InvalidInput(
             "the bill of an autoscaled deployment changes by the hour: leave the price out here, "
             "`capacity curve --hourly-rates` gives a day's"
         )
-    return price
+    return priced
 
 
 def verdict_on(

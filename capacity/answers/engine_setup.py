@@ -97,8 +97,8 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
         max_encoder_tokens=0
-        if resolved.model.vision is None
-        else max(resolved.max_num_scheduled_tokens, resolved.model.vision.largest_image_tokens),
+        if resolved.model.tower is None
+        else max(resolved.max_num_scheduled_tokens, resolved.model.tower.largest_image_tokens),
     )
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from capacity.answers.served import Served
 
 OF_A_REQUEST = (
-    "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "batch_size",
+    "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
+    "batch_size",
     "client_latency_s",
 )  # fmt: skip
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capacity.answers.attribution import bound_times
-from capacity.answers.costs import cost_of
-from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
+from capacity.answers.costs import Prices, cost_of
+from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     engine_frontend,
     make_workload,
@@ -30,7 +30,7 @@ from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.hardware.pricing import Price, cautions_of
+from capacity.hardware.pricing import cautions_of
 from capacity.hardware.spreads import Metric
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -80,13 +80,13 @@ def simulate(
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
     DoesNotFit, or InvalidInput and its kinds.
     """
-    pool, traffic_fields, service_fields, prices = split(options, Pool, Traffic, Service, Cost)
+    pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
     deployment = deployment_of(
         model,
         pool=pool,
         traffic=traffic_fields,
         service=service_fields,
-        cost=prices,
+        cost=cost_fields,
         question="simulate",
         trace=workload,
         **_beside(other_pools),
@@ -97,7 +97,7 @@ def simulate(
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
-    price = deployment_price(pools, service, deployment.cost)
+    prices = deployment_prices(pools, service, deployment.cost)
     levels = parse_slos(levels_of(slo or (), traffic))
     requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace, save_trace_for)
@@ -127,7 +127,7 @@ def simulate(
     answer = replace(answer, predicted_ms=_predicted(pools[0], requests, traffic, run, verdict, differing))
     return replace(
         answer,
-        cost=_cost(price, pools, service, requests, run, verdict),
+        cost=_cost(prices, pools, service, requests, run, verdict),
         replications=replicated,
         priorities=priority_classes(requests, run.records),
         verdict=verdict,
@@ -137,9 +137,10 @@ def simulate(
             *answer.warnings,
             *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
+            *_sharing_notes(prices),
             *unheeded_notes(pools, traffic),
             *_loop_notes(run, engine_loop, observer),
-            *cautions_of(price),
+            *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
             *saved,
         ),
     )
@@ -151,7 +152,7 @@ def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
 
 
 def _cost(
-    price: Price | None,
+    prices: Prices | None,
     pools: Sequence[ResolvedPool],
     service: Service,
     requests: Workload,
@@ -159,10 +160,10 @@ def _cost(
     verdict: Verdict | None,
 ) -> CostEstimate | None:
     """What the deployment costs at the load that the run shows; None without a price, or where nothing was served."""
-    if price is None or not run.records.completed.any():
+    if prices is None or not run.records.completed.any():
         return None
     counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
-    return cost_of(price, counted, steady_load(run.records, verdict, requests, counted))
+    return cost_of(prices, counted, steady_load(run.records, verdict, requests, counted))
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
@@ -172,7 +173,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     if traffic is not None and traffic.input_len and traffic.output_len:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
-            check_length(pool, traffic.input_len + images + traffic.output_len)
+            if pool.pool.route_up_to_tokens is None:  # a pool for short requests gets no others
+                check_length(pool, traffic.input_len + images + traffic.output_len)
             check_task(pool, traffic.output_len)
 
 
@@ -272,6 +274,16 @@ def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn:
             "(--input-len, --output-len, --request-rate)"
         )
     return seeds
+
+
+def _sharing_notes(prices: Prices | None) -> tuple[str, ...]:
+    """How a bill of unequal pools is shared by input and output tokens."""
+    if prices is None or len(prices) == 1:
+        return ()
+    return (
+        "of unequal pools the bill and $ a request are as they are; its split into input and output tokens is as if "
+        "every replica had an equal share of the load",
+    )
 
 
 def _failure_notes(service: Service) -> tuple[str, ...]:

@@ -20,3 +20,8 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "same. auto: core where it can.",
     "--engine-loop",
 )
+
+CLUSTER = Flag(  # of every question that hands its simulations out
+    "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",
+    "--cluster",
+)

@@ -125,11 +125,30 @@ PAGES = {
             "plan llama-3.1-70b --trace requests.csv --slo ttft:p95:1s --price-tier on-demand --output plan",
         ),
     ),
+    "fleet": Page(
+        f"slo {LENGTHS} request-rate trace gpus short-gpus long-gpus split-at price-tier spare-replicas "
+        "peak-to-mean output format",
+        (
+            f"fleet llama-3.1-8b {CHAT} --length-distribution lognormal --request-rate 40 --slo ttft:p99:500ms "
+            "--gpus l4,l40s,h100 --price-tier on-demand",
+            "fleet llama-3.1-8b --trace requests.csv --slo ttft:p95:1s --split-at 1024,4096 --short-gpus l40s "
+            "--long-gpus h100 --price-tier on-demand --output fleet.toml",
+        ),
+    ),
     "cost": Page(
         f"gpu tensor-parallel-size quantization {LOAD} price-tier api format",
         (
             f"cost {LLAMA} {CHAT} --request-rate 4 --price-tier on-demand",
             f"cost {LLAMA} {CHAT} --request-rate 4 --price-tier on-demand --api all",
+        ),
+    ),
+    "cascade": Page(
+        f"small escalation-rate cache-hit-rate small-gpu api gpu tensor-parallel-size {LENGTHS} request-rate "
+        "price-tier format",
+        (
+            f"cascade {LLAMA} --small llama-3.1-8b --escalation-rate 0.3 {CHAT} --request-rate 20 "
+            "--price-tier on-demand",
+            f"cascade {LLAMA} --cache-hit-rate 0.2 {CHAT} --request-rate 20 --price-tier on-demand",
         ),
     ),
     "curve": Page(
@@ -146,6 +165,13 @@ PAGES = {
     "advise": Page(
         f"{ENGINE} {LOAD} price-tier format",
         (f"advise llama-3.1-8b --gpu h100 {CHAT} --request-rate 10 --price-tier on-demand",),
+    ),
+    "stack": Page(
+        f"{ENGINE} {LOAD} price-tier order format",
+        (
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32",
+            f"stack llama-3.1-8b --gpu h100 {CHAT} --concurrency 32 --order bf16,kv-cache,static-batching",
+        ),
     ),
     "compare": Page(
         f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.cli import answers, dashboard, engines, frontier, planning, techniques, validation
+from capacity.cli import answers, cascade, dashboard, engines, frontier, planning, techniques, validation
 from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import CLOSED_PIPE, dashed, fail, show, silence
 
@@ -39,7 +39,7 @@ app = typer.Typer(
         "token_normalize_func": dashed,  # vLLM's flags may have underscores
     },
 )
-for room in (answers, frontier, techniques, engines, planning, validation, dashboard):
+for room in (answers, frontier, techniques, engines, planning, cascade, validation, dashboard):
     room.register(app)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import ENGINE_LOOP
+from capacity.base.flags import CLUSTER, ENGINE_LOOP
 from capacity.base.foreign import brief, printable
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ ReplicationsOption = Annotated[
     ),
 ]
 
+ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,10 @@ import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import (
+    ClusterOption,
     DetailOption,
     DownloadOption,
     FormatOption,
@@ -31,7 +34,7 @@ from capacity.cli.options import (
 )
 from capacity.cli.question import Question, note, note_command, request_of
 from capacity.cli.search_progress import search_progress
-from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
+from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, SPLIT, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
+NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
 
 PEAK_TO_MEAN = 1.6
 SloOption = Annotated[
@@ -54,8 +58,9 @@ WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that si
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
     verb(app, SEARCH, TRAFFIC, COST, without=NO_ARRIVALS)(plan)
+    verb(app, SEARCH, TRAFFIC, COST, SPLIT, without=(*NO_ARRIVALS, *NO_CHOICE))(fleet)
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
-    for function in (curve, tornado, advise):
+    for function in (curve, tornado, advise, stack):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
     for alone in (diff, sweep, from_launch, from_vllm):
         plain_verb(app, alone)
@@ -67,6 +72,7 @@ def plan(
     options: Mapping[str, Any],
     slo: SloOption = None,
     workers: WorkersOption = 2,
+    cluster: ClusterOption = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +86,7 @@ def plan(
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
-    _refuse_idle(options)
+    _refuse_idle("plan", options)
     if output is not None:
         from capacity.deployment.launching import is_launched
 
@@ -93,6 +99,7 @@ def plan(
             model,
             slo=slo or (),
             workers=workers,
+            cluster=cluster,
             profiles=profiles,
             download=download,
             progress=progress,
@@ -112,16 +119,54 @@ def plan(
         raise typer.Exit(1)
 
 
-def _refuse_idle(options: Mapping[str, Any]) -> None:
+def fleet(
+    *,
+    model: ModelArgument,
+    options: Mapping[str, Any],
+    slo: SloOption = None,
+    workers: WorkersOption = 2,
+    output: Annotated[
+        str | None, typer.Option("--output", help="A deployment file of the best fleet, for `simulate`.")
+    ] = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
+    check_format(format)
+    _refuse_idle("fleet", options)
+    with search_progress(every_better=False) as progress:
+        answer = capacity.fleet(
+            model,
+            slo=slo or (),
+            workers=workers,
+            profiles=profiles,
+            download=download,
+            progress=progress,
+            **options,
+        )
+    show_answer(answer, format)
+    if answer.best is None:
+        raise typer.Exit(1)
+    if output is not None:
+        from capacity.deployment import to_toml
+        from capacity.planning.fleet_file import deployment_of_fleet
+
+        write(output, to_toml(deployment_of_fleet(answer, model, options)))
+        say(f"written: {output}")
+
+
+def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a flag of a search that changes nothing."""
     from capacity.base.keywords import split
     from capacity.deployment import Cost, Traffic, build
     from capacity.deployment.reading import refuse_idle
+    from capacity.planning.fleet_space import Split
     from capacity.planning.space import Search
 
-    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost)
+    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost, *((Split,) if verb == "fleet" else ()))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
-    refuse_idle("plan", made, options)
+    refuse_idle(verb, made, options)
 
 
 def _request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
@@ -168,6 +213,7 @@ def curve(
     replications: Annotated[
         int, typer.Option("--replications", help="Draws of generated traffic, for the interval of sampling.")
     ] = 3,
+    cluster: ClusterOption = None,
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
 ) -> None:
     """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
@@ -186,6 +232,7 @@ def curve(
             peak_to_mean=peak_to_mean,
             hourly_rates=numbers("--hourly-rates", hourly_rates),
             replications=replications,
+            cluster=cluster,
             profiles=question.profiles,
             download=question.download,
             progress=progress,
@@ -207,6 +254,20 @@ def advise(question: Question, *, replicas: ReplicasOption = None) -> None:
     _show_with_progress(capacity.advise, "changes", question, replicas)
 
 
+def stack(
+    question: Question,
+    *,
+    replicas: ReplicasOption = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", help="Techniques in the order to take them, by commas; others are left out."),
+    ] = None,
+) -> None:
+    """What is each technique worth? From none to all of them, one upon the other, and each of them alone."""
+    names = None if order is None else listed(order)
+    _show_with_progress(partial(capacity.stack, order=names), "techniques", question, replicas)
+
+
 def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, replicas: int | None) -> None:
     check_format(question.format)
     request = _request(question, replicas)
@@ -222,15 +283,24 @@ def diff(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of the traffic, in place of the file's.", min=0)
     ] = None,
+    cluster: ClusterOption = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
 ) -> None:
     """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
     check_format(format)
-    answer = capacity.diff(
-        first, second, replications=replications, seed=seed, profiles=profiles, download=download
-    )
+    with progress_bar("pairs of runs") as progress:
+        answer = capacity.diff(
+            first,
+            second,
+            replications=replications,
+            seed=seed,
+            cluster=cluster,
+            progress=progress,
+            profiles=profiles,
+            download=download,
+        )
     show_answer(answer, format)
 
 
@@ -240,10 +310,7 @@ def sweep(
         str, typer.Option("--store", help="The SQLite file that keeps every point.")
     ] = "sweep.sqlite",
     workers: WorkersOption = 2,
-    scheduler: Annotated[
-        str | None,
-        typer.Option("--scheduler", help="A Dask scheduler, tcp://host:port, in place of local workers."),
-    ] = None,
+    cluster: Annotated[str | None, typer.Option(CLUSTER.spelled, "--scheduler", help=CLUSTER.help)] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed points again.")] = False,
     export: Annotated[
         str | None, typer.Option("--export", help="Also write the rows: FILE.csv, .parquet or .html.")
@@ -257,7 +324,7 @@ def sweep(
             spec,
             store,
             workers=workers,
-            scheduler=scheduler,
+            cluster=cluster,
             retry_failed=retry_failed,
             export_to=export,
             progress=progress,

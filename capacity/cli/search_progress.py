@@ -17,10 +17,11 @@ CTRL_C = "Ctrl-C gives what was found"
 
 
 @contextmanager
-def search_progress() -> Iterator[Callable[[Snapshot], None]]:
-    """What to tell of each `Snapshot`."""
+def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot], None]]:
+    """What to tell of each `Snapshot`. `every_better`: a line for each better answer; not where many searches follow
+    one another, each with its own best."""
     if not sys.stderr.isatty():
-        yield Lines(sys.stderr)
+        yield Lines(sys.stderr, every_better=every_better)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -42,16 +43,17 @@ def search_progress() -> Iterator[Callable[[Snapshot], None]]:
 
 
 class Lines:
-    """A line for every better answer, and one for every `EVERY_S` without."""
+    """A line for every better answer, where that is wanted, and one for every `EVERY_S` without."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
         self._stream = stream
+        self._every_better = every_better
         self._begun_s = self._told_s = time.monotonic()
         self._best: object = None
 
     def __call__(self, snapshot: Snapshot) -> None:
         now_s = time.monotonic()
-        news = snapshot.best is not None and snapshot.best != self._best
+        news = self._every_better and snapshot.best is not None and snapshot.best != self._best
         if now_s - self._begun_s < QUIET_S or not (news or now_s - self._told_s >= EVERY_S):
             return
         self._told_s, self._best = now_s, snapshot.best

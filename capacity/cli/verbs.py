@@ -34,10 +34,11 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
 }
 
 # specs and selections of their fields, imported when a verb's flags are made
-POOL, TRAFFIC, SERVICE, COST, BILLING = (
-    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing")
+POOL, TRAFFIC, SERVICE, COST, BILLING, CASCADE = (
+    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing", "Cascade")
 )
 SEARCH = "capacity.planning.space:Search"
+SPLIT = "capacity.planning.fleet_space:Split"
 ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 
 
@@ -115,7 +116,11 @@ def _generated(
         for name, field in spec.model_fields.items():
             if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
                 continue
-            if spec is Pool and Service not in kinds and name in ("replicas", "role"):
+            if (
+                spec is Pool
+                and Service not in kinds
+                and (name in ("replicas", "role") or name.startswith("route_"))
+            ):
                 continue
             yield _flag(name, field, panel=spec.__name__, hidden=not reads(verb, part_of(field)))
 

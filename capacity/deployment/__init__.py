@@ -6,6 +6,7 @@ default, as data; `routers` are what `--router` names. Nothing else here compute
 """
 
 from capacity.deployment.building import build, explain
+from capacity.deployment.cascade import Cascade
 from capacity.deployment.cost import Billing, Cost
 from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.file import (
@@ -21,6 +22,7 @@ from capacity.deployment.traffic import Traffic
 __all__ = [
     "ESTIMATE_TRAFFIC",
     "Billing",
+    "Cascade",
     "Cost",
     "Deployment",
     "DeploymentFile",

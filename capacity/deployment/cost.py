@@ -82,3 +82,16 @@ class Billing(Spec):
     deadline_hours: float | None = flag(
         None, "A batch job: hours until it must be done.", gt=0, needs=Need("documents")
     )
+    batch_api: str | None = flag(
+        None,
+        "A batch job: also by batch APIs and off-peak prices of the dated discount list, by commas "
+        "(openai,anthropic,google, ...), or all; of --api, or of --api-input-price.",
+        needs=Need("documents"),
+    )
+    idle_hours_per_day: float | None = flag(
+        None,
+        "A batch job: also in hours of each day in which the replicas, paid for in any case, stand idle.",
+        gt=0,
+        le=24,
+        needs=Need("documents"),
+    )

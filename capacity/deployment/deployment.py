@@ -32,6 +32,7 @@ ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of req
     "images_per_prompt",
     "image_tokens",
     "image_size",
+    "audio_seconds",
     "batch_size",
     "concurrency",
     "client_latency_s",

@@ -24,15 +24,29 @@ IN_CHECKPOINTS = {  # what vLLM takes a draft checkpoint for by its name, else f
     "eagle": "eagle",
     "medusa": "medusa",
 }
+ONLY_IN: Mapping[str, tuple[str, ...]] = {  # ways that some engines have, and no other; 2026-11
+    "lookahead": (
+        "tensorrt-llm",
+    ),  # LookaheadDecodingConfig, of its TensorRT backend; llama.cpp has an example program
+    "layer-skip": ("hf-transformers",),  # assistant_early_exit, on checkpoints that were trained for it
+}
 TREE = "-tree"  # ends the name of a way that drafts trees: the name alone is its chain
 LOOKUP = ("ngram", "[ngram]")  # V0's --speculative-model for prompt lookup
-OTHER_NAMES = {"eagle-3": "eagle3", "eagle-2": "eagle2", "draft_model": "draft-model", "deepseek_mtp": "mtp"}
+OTHER_NAMES = {
+    "eagle-3": "eagle3",
+    "eagle-2": "eagle2",
+    "draft_model": "draft-model",
+    "deepseek_mtp": "mtp",
+    "layerskip": "layer-skip",
+    "layer_skip": "layer-skip",
+}
 
 
 DRAFT_FIELDS = (
     "speculator",
     "draft",
     "draft_tensor_parallel_size",
+    "draft_layers",
     "num_speculative_tokens",
     "acceptance",
     "acceptance_spread",
@@ -43,6 +57,18 @@ def drafting_name(name: str) -> str:
     """A way to draft as it is kept: `eagle3-chain` is `eagle3`, since a name alone is the chain."""
     plain = name.strip().lower().removesuffix("-chain")
     return OTHER_NAMES.get(plain, plain)
+
+
+def has_way(engine: str, way: str) -> bool:
+    """Whether an engine drafts this way, by its name without a version."""
+    return engine in ONLY_IN.get(way, (engine,))
+
+
+def drafting_notes(engine: str, way: str | None) -> tuple[str, ...]:
+    """What to say where an engine does not draft as it is asked to: the answer is what if."""
+    if way is None or has_way(engine, way):
+        return ()
+    return (f"{engine} does not draft by {way}, {' and '.join(ONLY_IN[way])} does: what if it did",)
 
 
 def way_of(checkpoint: str) -> str:

@@ -16,7 +16,17 @@ _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2*
 
 
 Part = Literal[
-    "memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds", "roles", "price", "rate"
+    "memory",
+    "limits",
+    "steps",
+    "schedule",
+    "host_memory",
+    "drafts",
+    "rounds",
+    "roles",
+    "routes",
+    "price",
+    "rate",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Tokens of an image, where the traffic leaves them to the model."""
+"""Tokens of an image or of audio, where the traffic leaves them to the model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
-    """The traffic with the tokens of its images. Raises InvalidInput where they are not known, or contradict."""
-    if not traffic.images_per_prompt:
+    """The traffic with the tokens of its images, or of its audio, which then is one image more to the engine.
+
+    Raises InvalidInput where they are not known, or contradict.
+    """
+    if not traffic.images_per_prompt and traffic.audio_seconds is None:
         return traffic
     from capacity.model import ModelSpec, load_model
 
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    if traffic.audio_seconds is not None:
+        return _with_audio(traffic, spec, traffic.audio_seconds)
     if spec.vision is None:
         raise InvalidInput(
             f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2.5-VL to 3.5, "
@@ -40,6 +45,38 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
             f"{spec.vision.largest_image_tokens:,}: give fewer --image-tokens"
         )
     return traffic.model_copy(update={"image_tokens": tokens, "image_size": None})
+
+
+def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
+    """One clip at the start of every prompt; of Whisper, whose prompt is the audio, the prompt itself."""
+    from capacity.model.audio import FRAMES_PER_S, tokens_of_audio
+
+    flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s
+    if spec.audio is None and longest is None:
+        raise InvalidInput(
+            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Voxtral, Ultravox and Whisper "
+            "have): leave it out"
+        )
+    limit = longest or (spec.audio.longest_s if spec.audio is not None else 0)
+    if seconds > limit:
+        raise InvalidInput(
+            f"{flag}: {spec.name} hears {limit:g} s of a clip at most: longer audio is several requests"
+        )
+    if spec.audio is None:
+        frames = (longest or 0) * FRAMES_PER_S
+        if traffic.input_len not in (None, frames):
+            raise InvalidInput(
+                f"{flag} is {spec.name}'s whole prompt, {frames:,} frames: leave out --input-len {traffic.input_len}"
+            )
+        return traffic.model_copy(update={"input_len": frames})
+    if spec.vision is not None:
+        raise InvalidInput(f"{flag}: {spec.name} sees and hears, and only images are modelled: leave it out")
+    tokens = tokens_of_audio(spec.audio, seconds)
+    if traffic.images_per_prompt and traffic.image_tokens != tokens:
+        raise InvalidInput(
+            f"{flag} and --images-per-prompt stand together, and {spec.name} does not see: leave out images"
+        )
+    return traffic.model_copy(update={"images_per_prompt": 1, "image_tokens": tokens})
 
 
 def _tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.drafts import TREE
+from capacity.deployment.drafts import TREE, has_way
 from capacity.deployment.engines import find_engine
 from capacity.deployment.launch import PORT, Launch, above, checkpoint_notes, flag_words
 from capacity.deployment.launching_local import LOCAL_MAKERS
@@ -43,7 +44,9 @@ TENSORRT_LLM_DECODING = {
     "ngram": "NGram",
     "medusa": "Medusa",
     "draft-model": "DraftTarget",
+    "lookahead": "Lookahead",
 }
+TENSORRT_LLM_COUNTS = {"mtp": "num_nextn_predict_layers", "lookahead": "max_ngram_size"}
 ONLINE_FORMATS = (
     "fp8",
     "bf16",
@@ -60,7 +63,18 @@ def is_launched(engine: str) -> bool:
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
-    return MAKERS[engine_name(engine)](model_id, pool)
+    name = engine_name(engine)
+    launch = MAKERS[name](model_id, pool)
+    notes = launch.notes
+    if pool.kv_eviction is not None:
+        notes += (
+            f"no flag of {name} says --kv-eviction {pool.kv_eviction}: launched like this it keeps all KV",
+        )
+    if not has_way(name, _way(pool)):
+        notes += (
+            f"no flag of {name} says --speculator {pool.speculator}: launched like this it drafts nothing",
+        )
+    return launch if notes == launch.notes else replace(launch, notes=notes)
 
 
 def engine_name(engine: str) -> str:
@@ -127,9 +141,9 @@ def _json(value: dict[str, object] | None) -> str | None:
 
 def _vllm_drafts(pool: Pool) -> dict[str, object] | None:
     """`--speculative-config`; a head or a draft model is a checkpoint of its own."""
-    if pool.speculator is None:
-        return None
     way = _way(pool)
+    if not way or not has_way("vllm", way):
+        return None
     drafts: dict[str, object] = {"method": VLLM_METHODS.get(way, way)}
     if way in WITH_CHECKPOINT:
         drafts["model"] = pool.draft or DRAFT
@@ -263,8 +277,8 @@ def _tensorrt_llm_options(pool: Pool) -> list[str]:
     if way in TENSORRT_LLM_DECODING:
         lines += ["speculative_config:", f"  decoding_type: {TENSORRT_LLM_DECODING[way]}"]
         if pool.num_speculative_tokens is not None:
-            count = "num_nextn_predict_layers" if way == "mtp" else "max_draft_len"
-            lines += [f"  {count}: {pool.num_speculative_tokens}"]
+            count, drafts = TENSORRT_LLM_COUNTS.get(way, "max_draft_len"), pool.num_speculative_tokens
+            lines += [f"  {count}: {drafts + 1 if way == 'lookahead' else drafts}"]
         if way in WITH_CHECKPOINT:
             lines += [f"  speculative_model_dir: {pool.draft or DRAFT}"]
     if pool.role != "both":

@@ -10,6 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, Need, flag, short_count
+from capacity.deployment.routers import BY_LENGTH
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
 
@@ -38,6 +39,19 @@ class Pool(Spec):
     )
     kv_cache_dtype: str = flag(
         "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
+    )
+    kv_eviction: str | None = flag(
+        None,
+        "Keep part of a request's KV, as snapkv, h2o, pyramidkv, streaming-llm do (`kv --eviction all`); default: all.",
+        read_by="limits",
+    )
+    kv_budget: int | None = flag(
+        None,
+        "Tokens that every layer keeps of a request then.",
+        ge=1,
+        le=1 << 40,
+        read_by="limits",
+        needs=Need("kv_eviction"),
     )
     engine: str = flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = flag(
@@ -224,6 +238,19 @@ class Pool(Spec):
         "KV in blocks as needed, or max_model_len reserved for every request (as before paging).",
         read_by="schedule",
     )
+    attn_implementation: Literal[
+        "auto", "eager", "flash_attention_1", "flash_attention_2", "flash_attention_3"
+    ] = flag(
+        "auto",
+        "Attention kernel, by its name in transformers: eager (no FlashAttention), flash_attention_1, ...; auto: the "
+        "engine's.",
+        read_by="limits",
+    )
+    use_cache: bool = flag(
+        True,
+        "Keep a KV cache; without, every token computes all before it again (as transformers' use_cache=False).",
+        read_by="steps",
+    )
     speculator: str | None = flag(
         None,
         "Way to draft (eagle3, ngram, mtp, draft-model, ...; `speculate --list`), a chain; default: none.",
@@ -244,6 +271,13 @@ class Pool(Spec):
         read_by="drafts",
         needs=Need("draft"),
     )
+    draft_layers: int | None = flag(
+        None,
+        "Layers of the target that draft for it (layer-skip); default: the speculator's share.",
+        ge=1,
+        le=1 << 16,
+        read_by="drafts",
+    )
     num_speculative_tokens: int | None = flag(
         None,
         "Drafts of a request in a step, a tree's in depth; default: the speculator's.",
@@ -253,7 +287,7 @@ class Pool(Spec):
     )
     acceptance: str | None = flag(
         None,
-        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published.",
+        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, length:2.3, or a task: code, chat; default: published.",
         read_by="rounds",
     )
     acceptance_spread: float = flag(
@@ -327,6 +361,22 @@ class Pool(Spec):
         "both",
         "What its engines do: both, or in a disaggregated deployment prefill or decode.",
         read_by="roles",
+    )
+    route_up_to_tokens: int | None = flag(
+        None,
+        "The routers by length send this pool requests of at most so many tokens; default: any.",
+        ge=1,
+        le=1 << 40,
+        read_by="routes",
+        needs=Need("router", BY_LENGTH),
+    )
+    route_up_to_requests: int | None = flag(
+        None,
+        "Requests of each of its replicas from which they send to the next pool that takes them; default: never.",
+        ge=1,
+        le=1 << 40,
+        read_by="routes",
+        needs=Need("router", BY_LENGTH),
     )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."

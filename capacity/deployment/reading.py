@@ -25,7 +25,7 @@ CLOSED_FORM: Parts = {"memory": (), "limits": (), "steps": (), "price": (), "rat
 SIMULATED: Parts = dict.fromkeys(
     ("memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds", "price", "rate"), ()
 )
-DEPLOYED: Parts = {**SIMULATED, "roles": ()}
+DEPLOYED: Parts = {**SIMULATED, "roles": (), "routes": ()}
 QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
     "estimate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
@@ -33,12 +33,14 @@ QUESTIONS: Mapping[str, Parts] = {
     "frontier": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (), "host_memory": ()},
     "simulate": DEPLOYED,
     "cost": SIMULATED,
+    "cascade": SIMULATED,
     "curve": {
         **SIMULATED,
         "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),),
     },
     "tornado": SIMULATED,
     "advise": SIMULATED,
+    "stack": SIMULATED,
     "quantize": CLOSED_FORM,
     "scale": CLOSED_FORM,
     "speculate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},
@@ -52,6 +54,7 @@ WITHOUT: Mapping[Part, str] = {
     "steps": "step times",
     "drafts": "a run with drafts",
     "roles": "engines that prefill and engines that decode",
+    "routes": "a router that tells pools apart",
 }
 OF_ITS_OWN = {("curve", "rate"): "--rates"}  # a question's own word for what it does not read
 STANDS_FOR = {  # options that say several fields at once

@@ -8,8 +8,11 @@ replica that comes back after a failure is a new one.
 
 from __future__ import annotations
 
+import math
+import random
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +21,8 @@ from capacity.base.errors import InvalidInput, UnknownName
 
 class Prompt(NamedTuple):
     """What a router sees of a request. `keys` name the runs of blocks of its prompt that some other request has as
-    well, `stops` where each ends, in blocks; `blocks` are the full blocks of the prompt."""
+    well, `stops` where each ends, in blocks; `blocks` are the full blocks of the prompt. `asked_tokens`: the prompt
+    and the output that the client asks for."""
 
     request: int
     tokens: int
@@ -26,6 +30,16 @@ class Prompt(NamedTuple):
     keys: Sequence[int] = ()
     stops: Sequence[int] = ()
     blocks: int = 0
+    asked_tokens: int = 0
+
+
+class Takes(NamedTuple):
+    """What the pool of a replica takes, by the routers that go by length: requests of `up_to_tokens` (None: any), and
+    each replica `up_to_requests` at once, as long as another pool takes the rest. `pool` is its place in the file."""
+
+    pool: int = 0
+    up_to_tokens: int | None = None
+    up_to_requests: int | None = None
 
 
 class Router:
@@ -40,6 +54,9 @@ class Router:
         self.ready: list[int] = []  # replicas that take requests, in order of number
         self.requests: list[int] = []  # outstanding, by replica
         self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
+
+    def belongs(self, replica: int, takes: Takes) -> None:
+        """Which pool a replica is of: told before it joins, for routers that tell pools apart."""
 
     def joined(self, replica: int) -> None:
         """A replica takes requests from now on."""
@@ -168,7 +185,7 @@ class PrefixAware(LeastOutstanding):
         self._open |= 1 << replica
 
     def _choose(self, prompt: Prompt) -> int:
-        _, _, _, keys, stops, blocks = prompt
+        _, _, _, keys, stops, blocks, _ = prompt
         self._sends_in_balance -= 1
         matching = self._longest_match(keys, stops, blocks) if keys else 0
         if not matching:
@@ -251,13 +268,114 @@ class SessionSticky(LeastOutstanding):
         return home
 
 
+class Drawn(Router):
+    """Any, by chance."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self._random = random.Random(seed)
+
+    def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+        return self.ready[self._random.randrange(len(self.ready))]
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """The replicas of one pool that take requests, in order of number, and whose turn it is between equals."""
+
+    takes: Takes
+    ready: list[int] = field(default_factory=list)
+    turn: int = 0
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Pools for short requests first, of equals those that stand first."""
+        limit = self.takes.up_to_tokens
+        return (math.inf if limit is None else limit, self.takes.pool)
+
+
+class ByPromptLength(Router):
+    """The first pool that takes prompts of this length (`route_up_to_tokens`); there the fewest outstanding.
+
+    Where each replica of a pool has its `route_up_to_requests`, the next pool that takes the request, if one has
+    room. What no pool takes goes to the one for the longest. Without limits pools stand in the file's order: with the
+    cheapest first, this fills the cheap ones first.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self._pools: list[_Pool] = []  # for the shortest requests first
+        self._pool_of: dict[int, _Pool] = {}  # by replica
+
+    def belongs(self, replica: int, takes: Takes) -> None:
+        pool = next((each for each in self._pools if each.takes == takes), None)
+        if pool is None:
+            pool = _Pool(takes)
+            self._pools = sorted([*self._pools, pool], key=lambda each: each.order)
+        self._pool_of[replica] = pool
+
+    def joined(self, replica: int) -> None:
+        super().joined(replica)
+        if replica not in self._pool_of:  # nobody has told pools apart
+            self.belongs(replica, Takes())
+        insort(self._pool_of[replica].ready, replica)
+
+    def gone(self, replica: int) -> None:
+        super().gone(replica)
+        self._pool_of[replica].ready.remove(replica)
+
+    def pause(self, replica: int) -> None:
+        super().pause(replica)
+        self._pool_of[replica].ready.remove(replica)
+
+    def resume(self, replica: int) -> None:
+        super().resume(replica)
+        insort(self._pool_of[replica].ready, replica)
+
+    def _choose(self, prompt: Prompt) -> int:
+        pool = self._pool_for(self._tokens(prompt))
+        replica = self._least(self.requests, pool.ready, pool.turn)
+        pool.turn = replica + 1
+        return replica
+
+    def _tokens(self, prompt: Prompt) -> int:
+        return prompt.tokens
+
+    def _pool_for(self, tokens: int) -> _Pool:
+        first = longest = None
+        for pool in self._pools:
+            if not pool.ready:
+                continue
+            longest = pool
+            limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
+            if limit is not None and tokens > limit:
+                continue
+            if most is None or min(self.requests[replica] for replica in pool.ready) < most:
+                return pool
+            first = first or pool
+        chosen = first or longest
+        assert chosen is not None, "a router is asked only where a replica is ready"
+        return chosen
+
+
+class ByRequestLength(ByPromptLength):
+    """As by-prompt-length, by prompt and asked output together (max_tokens; where nobody says, what is generated)."""
+
+    def _tokens(self, prompt: Prompt) -> int:
+        return prompt.asked_tokens
+
+
 ROUTERS: dict[str, type[Router]] = {
     "round-robin": RoundRobin,
     "least-outstanding": LeastOutstanding,
     "least-kv": LeastKv,
     "prefix-aware": PrefixAware,
     "session-sticky": SessionSticky,
+    "by-prompt-length": ByPromptLength,
+    "by-request-length": ByRequestLength,
+    "random": Drawn,
 }
+BY_LENGTH = ("by-prompt-length", "by-request-length")  # the routers that tell pools apart
 
 
 def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:

@@ -85,6 +85,13 @@ class Traffic(Spec):
     image_size: str | None = flag(
         None, "Pixels of an image, WIDTHxHEIGHT, for its tokens.", needs=Need("images_per_prompt")
     )
+    audio_seconds: float | None = flag(
+        None,
+        "Seconds of audio in every prompt, at its start, of a model that hears; on top of --input-len.",
+        gt=0,
+        le=86_400,
+        read_by="steps",
+    )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -28,7 +29,7 @@ class CostEstimate:
 
     usd_per_request = input_tokens x input price + output_tokens x output price. The bill is of `billed_gpus`, whole
     instances where GPUs are sold in nodes; `num_gpus` are in use. `prefill_share` is the part of it that input tokens
-    carry.
+    carry. Of several kinds of GPU, `usd_per_gpu_hour` is the mean over those billed.
     """
 
     tier: str
@@ -52,15 +53,14 @@ RULE = "input tokens carry the share of GPU time that prefill takes, output toke
 
 
 def cost_estimate(
-    price: Price,
+    gpus: Mapping[str, tuple[Price, int]],
     *,
-    num_gpus: int,
     requests_per_s: float,
     input_tokens: float,
     output_tokens: float,
     prefill_share: float,
 ) -> CostEstimate:
-    """What a deployment of `num_gpus` costs that serves `requests_per_s` of mean lengths.
+    """What a deployment costs that serves `requests_per_s` of mean lengths; `gpus`: price and number of each kind.
 
     `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
     that is not positive.
@@ -72,10 +72,13 @@ def cost_estimate(
         raise InvalidInput(f"output_tokens is {output_tokens}; a cost needs a finite number above 0")
     if not 0 <= prefill_share <= 1:
         raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
+    num_gpus = sum(count for _, count in gpus.values())
     if num_gpus < 1:
         raise InvalidInput(f"num_gpus is {num_gpus}, must be at least 1")
-    billed = billed_gpus(price, num_gpus)
-    hourly = usd_per_hour(price, billed)
+    of_kind = [(price, billed_gpus(price, count)) for price, count in gpus.values()]
+    billed = sum(count for _, count in of_kind)
+    hourly = sum(usd_per_hour(price, count) for price, count in of_kind)
+    prices = [price for price, _ in of_kind]
     units = unit_costs(
         hourly,
         requests_per_s=requests_per_s,
@@ -84,10 +87,10 @@ def cost_estimate(
         prefill_share=prefill_share,
     )
     return CostEstimate(
-        tier=price.tier,
-        source=price.described,
-        date=price.date,
-        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        tier=" and ".join(dict.fromkeys(price.tier for price in prices)),
+        source=prices[0].described if len(prices) == 1 else "; ".join(price.quoted for price in prices),
+        date=min(price.date for price in prices),
+        usd_per_gpu_hour=prices[0].usd_per_gpu_hour if len(prices) == 1 else hourly / billed,
         num_gpus=num_gpus,
         billed_gpus=billed,
         usd_per_hour=hourly,

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
-from capacity.model.mixer import KvCacheGroup, Mixer
+from capacity.model.mixer import Eviction, KvCacheGroup, Mixer
 from capacity.model.parts import ParameterPart, Product, vector
 from capacity.model.quantization import KvCacheFormat
 from capacity.model.recurrent import LinearAttention
@@ -45,6 +45,7 @@ class Attention:
     causal: bool = True  # else every token sees all of its prompt, and nothing is kept (encoders)
     crossed: bool = False  # has a second attention like itself, over the prompt of an encoder (T5's decoder)
     cross: bool = False  # keys and values are of an image's or encoder's tokens (Llama 3.2 Vision)
+    eviction: Eviction = "none"  # else the window is a budget of tokens that are kept, and from when on
 
     softmax: ClassVar[bool] = True
     latent: ClassVar[bool] = False
@@ -54,6 +55,11 @@ class Attention:
         if self.num_kv_heads == self.num_heads:
             return "mha"
         return "mqa" if self.num_kv_heads == 1 else "gqa"
+
+    @property
+    def prompt_whole(self) -> bool:
+        """Whether tokens of a prompt attend to all of it, whatever is kept afterwards."""
+        return self.window_tokens is None or self.eviction in ("after prompt", "after scoring")
 
     @property
     def value_head_dim(self) -> int:
@@ -87,6 +93,7 @@ class Attention:
             bytes_per_token=self.kv_bytes_per_token(kv) * len(layers),
             window_tokens=self.window_tokens,
             chunked=self.chunked,
+            eviction=self.eviction,
         )
         return (group,)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from capacity.model.parts import ParameterPart
 from capacity.model.quantization import KvCacheFormat
+
+Eviction: TypeAlias = Literal["none", "after prompt", "after scoring", "always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,7 @@ class KvCacheGroup:
     `full` grows with the context; `window` stops at `window_tokens`; `linear` is `state_bytes_per_sequence`
     whatever the context. Bytes are of the whole model: tensor parallelism divides them by at most
     `num_kv_heads` (1 for a latent, which every GPU holds whole). `index`: what a sparse indexer keeps beside the
-    KV itself.
+    KV itself. `eviction`: whether the window is a budget of kept tokens, and when it is kept to.
     """
 
     kind: Literal["full", "window", "linear"]
@@ -27,6 +29,7 @@ class KvCacheGroup:
     chunked: bool = False
     state_bytes_per_sequence: float = 0.0
     index: bool = False
+    eviction: Eviction = "none"
 
     @property
     def num_layers(self) -> int:

@@ -8,9 +8,10 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from capacity.base.checked import checked
-from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.fields import read_json_object
 from capacity.base.outside import outside_path
 from capacity.model.hf_config import from_hf_config
@@ -81,7 +82,7 @@ def add_model(name_or_path: str | Path, *, name: str | None = None) -> KeptModel
     beside = file.parent / "hf_quant_config.json"
     return keep(
         chosen,
-        read_json_object(file),
+        _with_named_parts(read_json_object(file), file),
         hf_id=hf_id,
         hf_quant_config=read_json_object(beside) if beside.is_file() else None,
         source=hf_id or str(file.resolve()),
@@ -153,20 +154,50 @@ def _load_variant(name: str) -> ModelSpec | None:
 
 def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
     file = path / "config.json" if path.is_dir() else path
-    config = read_json_object(file)
+    config = _with_named_parts(read_json_object(file), file)
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
     stated = config.get("_name_or_path")
     name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
-    model = from_hf_config(
-        config, name=name, hf_id=hf_id, hf_quant_config=quantization, source=str(file), origin=str(file)
-    )
+
+    def read(gated: bool | None = None) -> ModelSpec:
+        return from_hf_config(
+            config,
+            name=name,
+            hf_id=hf_id,
+            hf_quant_config=quantization,
+            source=str(file),
+            origin=str(file),
+            gated=gated,
+        )
+
     if file.name != "config.json":
-        return model
+        return read()
     from capacity.model.safetensors import with_stored_size
 
     dtype = config.get("dtype", config.get("torch_dtype"))
-    return with_stored_size(model, file.parent, at_32_bit=dtype == "float32")
+    return with_stored_size(read, file.parent, at_32_bit=dtype == "float32")
+
+
+def _with_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
+    """A config that names its language model and its encoder by their ids (Ultravox), with those of presets in it.
+
+    Raises MalformedFile where there is no such preset.
+    """
+    named = {"text_config": config.get("text_model_id"), "audio_config": config.get("audio_model_id")}
+    parts = {}
+    for key, hf_id in named.items():
+        if not isinstance(hf_id, str) or config.get(key):
+            continue
+        preset = _aliases().get(_normal(hf_id))
+        if preset is None:
+            raise MalformedFile(
+                file,
+                f"{hf_id!r} is no preset: put its config.json here as {key!r}",
+                where=f"{key[:-6]}model_id",
+            )
+        parts[key] = read_json_object(_PRESETS / f"{preset}.json")["config"]
+    return {**config, **parts}
 
 
 def _file_name(file: Path, stated: object) -> str:

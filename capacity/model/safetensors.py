@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,26 @@ def stored_bytes(folder: Path) -> int | None:
     return None
 
 
-def with_stored_size(model: ModelSpec, folder: Path, *, at_32_bit: bool = False) -> ModelSpec:
-    """The model with a note where what is stored differs by more than 2 % from what it counts.
+def with_stored_size(
+    read: Callable[[bool | None], ModelSpec], folder: Path, *, at_32_bit: bool = False
+) -> ModelSpec:
+    """The model that is read, with a note where what is stored differs by more than 2 % from what it counts.
 
-    `at_32_bit`: the checkpoint's own dtype, which engines halve. Where the layers were assumed, agreement is said too.
+    `read` takes whether the feed-forward is gated, None where that is the config's to say; of an unknown type it is
+    what agrees with the bytes. `at_32_bit`: the checkpoint's own dtype, which engines halve. Where the layers were
+    assumed, agreement is said too.
     """
-    stored = stored_bytes(folder)
+    model, stored = read(None), stored_bytes(folder)
     if stored is None:
         return model
     size = stored / 2 if at_32_bit else float(stored)
-    counted = min(_countings(model), key=lambda each: abs(each - size))
-    off = counted / size - 1 if size else 0.0
+    counted, off = _nearest(model, size)
+    if model.assumed and abs(off) > TOLERANCE:
+        for gated in (True, False):
+            other = read(gated)
+            other_counted, other_off = _nearest(other, size)
+            if abs(other_off) <= TOLERANCE:
+                model, counted, off = other, other_counted, other_off
     if abs(off) > TOLERANCE:
         note = (
             f"its safetensors index has {size / 1e9:,.4g} GB of weights, and the config counts {counted / 1e9:,.4g} GB "
@@ -54,10 +63,16 @@ def with_stored_size(model: ModelSpec, folder: Path, *, at_32_bit: bool = False)
     return replace(model, notes=(*model.notes, note))
 
 
+def _nearest(model: ModelSpec, size: float) -> tuple[float, float]:
+    """Of the countings the one nearest to so many bytes, and by what share it is off."""
+    counted = min(_countings(model), key=lambda each: abs(each - size))
+    return counted, counted / size - 1
+
+
 def _countings(model: ModelSpec) -> Iterator[float]:
     """The text model's bytes, without and with tower, MTP layers and their copies, and a tied head stored twice."""
     text = weight_bytes(model)
-    tower = 2.0 * model.vision_params
+    tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
     embedding = 2.0 * model.vocab_size * model.hidden_size
     for towers in {0.0, tower}:

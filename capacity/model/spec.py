@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from capacity.model.audio import AudioEncoder
 from capacity.model.layers import KvCacheGroup, LayerGroup
 from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
@@ -17,8 +18,9 @@ Task: TypeAlias = Literal["generate", "embed"]
 class ModelSpec:
     """A decoder: its layer groups, its vocabulary, and how its checkpoint is stored.
 
-    The vision tower and multi-token-prediction layers are counted apart: `vision_params` and `mtp` are in no total.
-    `vision` is what the tower computes, None where that is not known; `uncounted` names what the config has and this
+    Towers and multi-token-prediction layers are counted apart: `vision_params`, `audio_params` and `mtp` are in no
+    total. `vision` and `audio` are what the towers compute, None where that is not known; `prompt_audio_s`: the seconds
+    of audio that are the prompt itself (Whisper); `uncounted` names what the config has and this
     package does not count; `notes` say what was assumed in reading it. A norm has `norm_values` for each hidden value:
     one scale, two with a bias, none where nothing is learned. `outside`: parameters beside layers, embedding, LM head
     and final norm (positions, per-layer embeddings). `assumed`: the layers were read by the fields' names alone.
@@ -39,6 +41,9 @@ class ModelSpec:
     mtp: LayerGroup | None = None
     vision_params: int = 0
     vision: VisionEncoder | None = None
+    audio_params: int = 0
+    audio: AudioEncoder | None = None
+    prompt_audio_s: int | None = None
     uncounted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""
@@ -46,6 +51,16 @@ class ModelSpec:
     outside: tuple[ParameterPart, ...] = ()
     assumed: bool = False
     task: Task = "generate"
+
+    @property
+    def tower_params(self) -> int:
+        """Of all towers, projectors included."""
+        return self.vision_params + self.audio_params
+
+    @property
+    def tower(self) -> VisionEncoder | None:
+        """What works before a prompt's tokens are: the vision tower, else the audio encoder."""
+        return self.vision or self.audio
 
     @property
     def num_layers(self) -> int:

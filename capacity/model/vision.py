@@ -10,6 +10,16 @@ from capacity.model import vision_towers
 from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
 
 
+def multimodal_fields(outer: Fields) -> Fields:
+    """The object that has the towers: the thinker's of a model that also speaks."""
+    return outer.section("thinker_config") or outer
+
+
+def speech_parts(outer: Fields) -> tuple[str, ...]:
+    """What turns tokens into speech, which is not counted."""
+    return tuple(key for key in ("talker_config", "token2wav_config", "code2wav_config") if outer.has(key))
+
+
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     """Parameters of the vision tower with its projector, and what of the config is not counted.
 
@@ -17,16 +27,15 @@ def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     named, not guessed.
     """
     tower = config.section("vision_config")
-    uncounted = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if tower is None:
-        return 0, tuple(uncounted)
+        return 0, ()
     if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
         tower.count("hidden_size")
     text = config.section("text_config")
     formula = _FORMULAS.get(config.text("model_type"))
     if formula is None or text is None or not tower.has("hidden_size", "vt_hidden_size"):
-        return 0, (*uncounted, "vision_config")
-    return formula(config, tower, text.count("hidden_size")), tuple(uncounted)
+        return 0, ("vision_config",)
+    return formula(config, tower, text.count("hidden_size")), ()
 
 
 def _gemma3(_config: Fields, tower: Fields, hidden_size: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from capacity.base.fields import Fields
 
@@ -22,8 +23,11 @@ class VisionEncoder:
     `cell_pixels` is the side of a token in pixels, None where they depend on more. `largest_image_tokens`: of
     the largest image that the model's own preprocessor passes on, by its published defaults. Of its layers
     `windowed_layers` attend within `window_patches`. An image is scaled into `pixels` (least and most of its area), or
-    to at most `longest_side`; `row_tokens` are added for each of its rows.
+    to at most `longest_side`; `row_tokens` are added for each of its rows. Patches of one image are padded to a
+    multiple of `padded_patches`. `row_name`: of its row in a step's table.
     """
+
+    row_name: ClassVar[str] = "vision encoder"
 
     num_layers: int
     hidden_size: int
@@ -34,6 +38,7 @@ class VisionEncoder:
     projections: tuple[tuple[int, int], ...]
     largest_image_tokens: int
     tile_patches: int | None = None
+    padded_patches: int | None = None
     image_tokens: int | None = None
     cell_pixels: int | None = None
     gated: bool = False

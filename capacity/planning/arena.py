@@ -12,6 +12,7 @@ import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
+from capacity.planning.crew import stop_if_recalled
 from capacity.planning.judging import Goal, Trial
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import factors_at
@@ -122,25 +123,17 @@ class Arena:
         return Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made)
 
 
-_arena: Arena | None = None
-
-
-def enter(arena: Arena) -> None:
-    """Make `arena` the one of this worker process."""
-    global _arena
-    _arena = arena
-
-
-def run_task(task: Task, until_s: float = math.inf) -> Trial | None:
-    """Run a task in a worker process that has entered an arena; None where `time.monotonic()` passes `until_s`."""
-    assert _arena is not None
+def run_task(arena: Arena, task: Task, left_s: float = math.inf) -> Trial | None:
+    """Run a task on a worker, whose clock is its own; None where it takes longer than `left_s`."""
+    until_s = time.monotonic() + left_s
 
     def check() -> None:
+        stop_if_recalled()
         if time.monotonic() > until_s:
             raise OutOfTime
 
     try:
         check()
-        return _arena.run(task, check=check)
+        return arena.run(task, check=check)
     except OutOfTime:
         return None

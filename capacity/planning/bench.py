@@ -1,4 +1,4 @@
-"""Trials on demand: what is asked for runs here, what is likely to be asked for next meanwhile in worker processes.
+"""Trials on demand: what is asked for runs here, what is likely to be asked for next meanwhile on workers.
 
 Who asks sees the same trials, in the same order, whatever the number of workers; time alone can end them.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from capacity.base.processes import check_workers, local_workers
-from capacity.planning.arena import Arena, OutOfTime, Task, enter, run_task
+from capacity.base.processes import check_workers
+from capacity.planning.arena import Arena, OutOfTime, Task, run_task
+from capacity.planning.crew import Crew, NotDone, opened
 from capacity.planning.judging import Trial
+from capacity.planning.likeness import NOTHING, Named
 from capacity.planning.tried import Ask
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
@@ -29,35 +31,48 @@ Ahead = Callable[[], Sequence[Ask]]
 class Bench:
     """Runs trials until `until_s` (by `time.monotonic`), then raises OutOfTime; `tick` is called meanwhile.
 
-    `workers` counts this process. `trials` are those that were asked for, `seconds` what each took.
+    `workers` counts this process; with a `cluster` there are as many more as it has, which find there what is `named`.
+    `trials` are those that were asked for, `seconds` what each took.
     """
 
     arena: Arena
     confidence: float
     workers: int = 1
+    cluster: str | None = None
+    named: Named = NOTHING
     until_s: float = math.inf
     tick: Callable[[], None] | None = None
     trials: dict[Ask, Trial] = field(default_factory=dict)
     seconds: dict[Ask, float] = field(default_factory=dict)
     _found: dict[Ask, Trial] = field(default_factory=dict, repr=False)
     _futures: dict[Ask, Future[Trial | None]] = field(default_factory=dict, repr=False)
-    _context: AbstractContextManager[Executor] | None = field(default=None, repr=False)
-    _executor: Executor | None = field(default=None, repr=False)
+    _context: AbstractContextManager[Crew] | None = field(default=None, repr=False)
+    _crew: Crew | None = field(default=None, repr=False)
     _begun_s: float = field(default_factory=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
         check_workers(self.workers)
 
     def __enter__(self) -> Bench:
+        """Raises InvalidInput where there is no such cluster."""
+        if self.cluster is not None:
+            self._open()
+            assert self._crew is not None
+            self.workers = self._crew.workers + 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ends the workers, whatever they are at."""
-        context, self._context, self._executor = self._context, None, None
+        context, self._context, self._crew = self._context, None, None
         if context is not None:
             context.__exit__(OutOfTime, OutOfTime(), None)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What became of the workers, where that is worth a word."""
+        return () if self._crew is None else self._crew.remarks
 
     def check(self) -> None:
         """Raises OutOfTime where time is up."""
@@ -85,7 +100,7 @@ class Bench:
         for task, future in zip(tasks, futures, strict=True):
             try:
                 self.check()
-                if future is None or future.cancel():
+                if future is None or self._taken_back(future):
                     trials.append(self.arena.run(task, check=self.check))
                 else:
                     trials.append(self._result(future) or self.arena.run(task, check=self.check))
@@ -100,7 +115,7 @@ class Bench:
         if self._workers_are_there():
             self._send(ask, ahead)
             future = self._futures.get(ask)
-            if future is not None and not future.cancel():
+            if future is not None and not self._taken_back(future):
                 while not future.done():
                     self._meanwhile(ahead)
             self._collect()
@@ -129,19 +144,22 @@ class Bench:
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
         if self._context is None and self.workers > 1 and worth_it:
-            self._context = local_workers(self.workers - 1, enter, (self.arena,))
-            self._executor = self._context.__enter__()
-        return self._executor is not None
+            self._open()
+        return self._crew is not None and not self._crew.is_lost
+
+    def _open(self) -> None:
+        context = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
+        self._crew = context.__enter__()
+        self._context = context
+
+    def _taken_back(self, future: Future[Trial | None]) -> bool:
+        return self._crew is not None and self._crew.take_back(future)
 
     def _submitted(self, task: Task) -> Future[Trial | None] | None:
         if not self._workers_are_there():
             return None
-        assert self._executor is not None
-        try:
-            return self._executor.submit(run_task, task, self.until_s)
-        except BrokenExecutor:
-            self._executor = None
-            return None
+        assert self._crew is not None
+        return self._crew.submit(run_task, task, self.until_s - time.monotonic())
 
     def _send(self, ask: Ask, ahead: Ahead) -> None:
         """Give the workers what is likely to be asked for after `ask`."""
@@ -168,17 +186,18 @@ class Bench:
         for ask, future in list(self._futures.items()):
             if future.done():
                 del self._futures[ask]
-                trial = None if future.cancelled() else self._result(future)
+                trial = self._result(future)
                 if trial is not None:
                     self._found[ask] = trial
 
     def _result(self, future: Future[Trial | None]) -> Trial | None:
         """None where time was up there, or the worker died: then it is run here, and says what is the matter."""
+        assert self._crew is not None
+        while not future.done():
+            self.check()
+            wait([future], timeout=LOOK_S)
         try:
-            while not future.done():
-                self.check()
-                wait([future], timeout=LOOK_S)
-            return future.result()
-        except BrokenExecutor:
-            self._executor = None
+            trial: Trial | None = self._crew.result(future)
+        except NotDone:
             return None
+        return trial

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from capacity.answers.records import Quantity
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Billing
@@ -23,6 +24,7 @@ from capacity.hardware.pricing import (
     billed_gpus,
     usd_per_hour,
 )
+from capacity.planning.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.hosted_prices import ApiPrice
 
 HOURS_PER_DAY = 24
@@ -140,6 +142,8 @@ class Bill(AnswerRecord):
     apis: tuple[BreakEven, ...]
     spot: SpotCost | None
     job: BatchJob | None
+    batch_apis: tuple[BatchApiCost, ...]
+    idle: IdleJob | None
     rule: str
     warnings: tuple[str, ...]
 
@@ -154,9 +158,13 @@ def make_bill(
     full: Rates,
     served: Rates | None,
     apis: Sequence[ApiPrice] = (),
+    full_ends: tuple[float, float] = (1.0, 1.0),
     warnings: tuple[str, ...] = (),
 ) -> Bill:
-    """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together."""
+    """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together.
+
+    `full_ends`: the 90 % interval of what a request takes at full load, over its prediction.
+    """
     gpus = gpus_per_replica * billing.replicas
     billed = billed_gpus(price, gpus)
     hourly = usd_per_hour(price, billed)
@@ -166,6 +174,8 @@ def make_bill(
     def against(api: ApiPrice) -> BreakEven:
         return break_even(hourly, served or full, full, api, cached_fraction=billing.api_cached_fraction)
 
+    job = batch_job(price, billing, gpus_per_replica, full)
+    offered = [*apis, *(() if own is None else (own,))]
     return Bill(
         deployment=deployment,
         tier=price.tier,
@@ -188,9 +198,50 @@ def make_bill(
         break_even=None if own is None else against(own),
         apis=tuple(against(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
-        job=batch_job(price, billing, gpus_per_replica, full),
+        job=job,
+        batch_apis=_by_batch_api(billing, job, offered, full, full_ends),
+        idle=_in_idle_hours(billing, full, watts, hourly),
         rule=RULE,
         warnings=warnings,
+    )
+
+
+def _by_batch_api(
+    billing: Billing,
+    job: BatchJob | None,
+    apis: Sequence[ApiPrice],
+    full: Rates,
+    full_ends: tuple[float, float],
+) -> tuple[BatchApiCost, ...]:
+    """The job by batch APIs, where they were asked for. Raises InvalidInput without a price of any."""
+    if billing.batch_api is None or job is None:
+        return ()
+    if not apis and billing.api is None:
+        raise InvalidInput(
+            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
+            "--api-output-price"
+        )
+    each = job.usd_per_document
+    return batch_api_costs(
+        billing.batch_api,
+        apis,
+        documents=job.documents,
+        lengths=(full.input_tokens, full.output_tokens),
+        deadline_hours=job.deadline_hours,
+        own_usd_per_document=Quantity(value=each, low=each * full_ends[0], high=each * full_ends[1]),
+    )
+
+
+def _in_idle_hours(billing: Billing, full: Rates, watts: float, hourly_usd: float) -> IdleJob | None:
+    """The job on the replicas in their idle hours, where these were given."""
+    if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
+        return None
+    return idle_job(
+        billing.idle_hours_per_day,
+        busy_hours=billing.documents / full.requests_per_s / SECONDS_PER_HOUR,
+        deadline_hours=billing.deadline_hours,
+        watts=watts,
+        usd_per_hour=hourly_usd,
     )
 
 

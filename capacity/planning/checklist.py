@@ -9,17 +9,19 @@ import numpy as np
 
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.deployment.drafts import DRAFT_FIELDS
+from capacity.deployment.drafts import DRAFT_FIELDS, has_way
 from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
 from capacity.model import Attention, ModelSpec
 from capacity.planning.outcome import Latencies
 from capacity.planning.space import rounded_context
 from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.kv_eviction import find_eviction
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
 GROUPED_KV_HEADS = 8  # of a what-if: what grouped-query models of today mostly have
 HOST_GIB = 64.0  # of a what-if: host memory for KV that leaves the GPU
+KEPT_TOKENS = 1024  # of a what-if: the budget that most papers on eviction have figures of
 OTHER_GPUS = 3  # cheaper ones that are tried
 LOSSLESS = "same: drafts are verified"
 Fields = Mapping[str, object]
@@ -60,6 +62,7 @@ def changes(
     """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
     yield from _formats(resolved)
     yield from _attention(resolved.model, _context(resolved, workload))
+    yield from _eviction(resolved, workload)
     yield from _engine(resolved)
     in_flight = _most_in_flight(workload, latencies)
     yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(_mean_context(workload)))
@@ -115,6 +118,30 @@ def _attention(model: ModelSpec, context: int) -> Iterator[Change]:
     )
 
 
+def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
+    """A part of each request's KV, chosen by what the end of its prompt attends to."""
+    if resolved.pool.kv_eviction is not None:
+        whole: Fields = {"kv_eviction": None, "kv_budget": None}
+        yield Change(text="keep the whole KV (what eviction is worth)", pool=whole, quality="the model's own")
+        return
+    text = f"keep {KEPT_TOKENS:,} tokens of each request's KV (SnapKV)"
+    if _mean_context(workload) <= KEPT_TOKENS:
+        yield Change(text=text, refused=f"requests hold {_mean_context(workload):,.0f} tokens on average")
+        return
+    asked = ("enable_prefix_caching", "enable_chunked_prefill")
+    yield Change(
+        text=text,
+        pool={
+            "kv_eviction": "snapkv",
+            "kv_budget": KEPT_TOKENS,
+            "max_model_len": _context(resolved, workload),
+            **{name: None for name in asked if getattr(resolved.pool, name)},
+        },
+        note="no prefix cache, and prompts whole in one step",
+        quality=f"unknown on your requests; published: {find_eviction('snapkv').published[0].what}",
+    )
+
+
 def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     pool = resolved.pool
     if pool.enforce_eager:
@@ -148,6 +175,8 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
         ways["mtp"] = "the model's own MTP layer"
+    if has_way(resolved.engine.name, "lookahead"):
+        ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         way, what = find_speculator(name), f"speculative decoding by {text}"
         try:

@@ -21,7 +21,7 @@ from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.billing import Bill, make_bill
 from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
-from capacity.planning.saturated import full_load, rates_of
+from capacity.planning.saturated import full_load, full_load_ends, rates_of
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 
@@ -81,6 +81,7 @@ def cost(
         full=full,
         served=None if run is None else rates_of([(resolved, replicas)], run.load),
         apis=apis,
+        full_ends=(1.0, 1.0) if billing.batch_api is None else full_load_ends(resolved, lengths),
         warnings=(
             *cautions_of(price),
             *resolved.notes,

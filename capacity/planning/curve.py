@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import ConfigDict
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
@@ -26,6 +28,7 @@ from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.bounds import Load, bound
+from capacity.planning.crew import Crew, once, opened, side_by_side, stop_if_recalled
 from capacity.planning.day import Day, day_of, replicas_by_hour
 from capacity.planning.draws import draws
 from capacity.planning.judging import Goal, Level, Trial
@@ -44,6 +47,7 @@ MOST_DOUBLINGS = 12
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
 Number = int | float
 Progress = Callable[[int, int], None]
+Value = TypeVar("Value")
 
 
 class RisingLoad(Spec):
@@ -151,6 +155,7 @@ def curve(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
+    cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
@@ -161,7 +166,8 @@ def curve(
 
     The traffic's own rate does not matter: its requests come faster or slower. `hourly_rates` (24, requests/s), or
     a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
-    for the interval that sampling leaves. Raises DoesNotFit and InvalidInput.
+    for the interval that sampling leaves. `cluster` (tcp://host:port) simulates on a Dask cluster.
+    Raises DoesNotFit and InvalidInput.
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
@@ -180,7 +186,16 @@ def curve(
     workloads = draws(traffic, workload, load.replications)
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
-    return draw_curve(resolved, workloads, goal, load, replicas=pool.replicas, price=price, progress=progress)
+    return draw_curve(
+        resolved,
+        workloads,
+        goal,
+        load,
+        replicas=pool.replicas,
+        price=price,
+        cluster=cluster,
+        progress=progress,
+    )
 
 
 def draw_curve(
@@ -191,6 +206,7 @@ def draw_curve(
     *,
     replicas: int = 1,
     price: Price | None = None,
+    cluster: str | None = None,
     progress: Progress | None = None,
 ) -> Curve:
     """The curve of `replicas` engines: at the load's rates, or around the highest rate within the SLO.
@@ -203,15 +219,19 @@ def draw_curve(
             "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
         )
     day_rates_per_s = load.day_rates_per_s
-    runs = _Runs(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas, progress=progress)
-    runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
-    guess = _bound_rate(resolved, workloads[:1], goal) * replicas
-    highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
-    around = highest.predicted if highest is not None and highest.predicted > 0 else guess
-    rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
+    served = _Served(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas)
+    with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
+        runs = _Runs(served=served, crew=crew, progress=progress)
+        runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
+        guess = _bound_rate(resolved, workloads[:1], goal) * replicas
+        highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
+        around = highest.predicted if highest is not None and highest.predicted > 0 else guess
+        rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
+        trials = runs.all(rates)
+        remarks = () if crew is None else crew.remarks
     points = tuple(
-        _point(rate, runs.trial(rate, None, give_up=False), price, [(resolved, replicas)], workloads[0])
-        for rate in rates
+        _point(rate, trial, price, [(resolved, replicas)], workloads[0])
+        for rate, trial in zip(rates, trials, strict=True)
     )
     each = load.requests_per_user_hour
     usable = None if highest is None else highest.at_confidence
@@ -235,55 +255,93 @@ def draw_curve(
             *resolved.notes,
             *resolved.split_notes(workloads[0].mean_prompt_tokens),
             *workloads[0].notices,
+            *remarks,
         ),
     )
 
 
-@dataclass(kw_only=True)
-class _Runs:
-    """The deployment at any rate, counted; to bisect takes about nine runs."""
+class _Rate(NamedTuple):
+    """One run: at a rate, with step times at a level of their error, of one draw of the traffic."""
+
+    rate: float
+    level: float | None = None
+    draw: int = 0
+    give_up: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Served:
+    """The deployment at any rate."""
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
     goal: Goal
     replicas: int
+
+    def trial(self, ask: _Rate) -> Trial:
+        """Here, or on a worker."""
+        factors = factors_at(self.resolved.step_model, ask.level)
+        scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
+        return simulate_trial(
+            self.resolved,
+            self.replicas,
+            scaled,
+            self.goal,
+            factors=factors,
+            give_up=ask.give_up,
+            check=stop_if_recalled,
+        )
+
+
+@dataclass(kw_only=True)
+class _Runs:
+    """Runs, counted; to bisect takes about nine."""
+
+    served: _Served
+    crew: Crew | None
     progress: Progress | None
     expected: int = 0
     done: int = 0
 
-    def trial(self, rate: float, level: float | None, *, give_up: bool, draw: int = 0) -> Trial:
-        """At one rate, with step times at a level of their error."""
+    def _tell(self) -> None:
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, max(self.expected, self.done + 1))
-        factors = factors_at(self.resolved.step_model, level)
-        scaled = [self.workloads[draw].at_rate(rate)]
-        return simulate_trial(
-            self.resolved, self.replicas, scaled, self.goal, factors=factors, give_up=give_up
+
+    def _of(self, chains: Sequence[Generator[_Rate, Trial, Value]]) -> list[Value]:
+        return side_by_side(
+            chains, self.served.trial, crew=self.crew, function=_Served.trial, told=self._tell
         )
+
+    def all(self, rates: Sequence[float]) -> list[Trial]:
+        """At each of these, to the end."""
+        chains: list[Generator[_Rate, Trial, Trial]] = [once(_Rate(rate)) for rate in rates]
+        return self._of(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
         """The highest rate within the SLO; None, with a note, where any rate is."""
-
-        def at(level: float | None, draw: int = 0) -> float:
-            return highest_rate(lambda rate: self.trial(rate, level, give_up=True, draw=draw).met, guess)
-
-        predicted = [at(None, draw) for draw in range(len(self.workloads))]
+        draws = len(self.served.workloads)
+        *predicted, at_confidence, low, high = self._of(
+            [
+                *(_bisected(guess, None, draw) for draw in range(draws)),
+                *(_bisected(guess, level, 0) for level in (confidence, 0.95, 0.05)),
+            ]
+        )
         sampling = _interval(predicted)
         highest = HighestRate(
             predicted=predicted[0],
-            at_confidence=at(confidence),
+            at_confidence=at_confidence,
             confidence=confidence,
-            low=at(0.95),
-            high=at(0.05),
-            replications=len(self.workloads),
+            low=low,
+            high=high,
+            replications=draws,
             sampling_low=None if sampling is None else sampling[0],
             sampling_high=None if sampling is None else sampling[1],
         )
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
         note = (
-            f"these {len(self.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
+            f"these {len(self.served.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
             "give more (--num-prompts)"
         )
         return None, (note,)
@@ -307,15 +365,28 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
     return max(mean - reach, 0.0), mean + reach
 
 
-def highest_rate(met: Callable[[float], bool], guess: float) -> float:
+def _bisected(guess: float, level: float | None, draw: int) -> Generator[_Rate, Trial, float]:
+    asking = highest_rate(guess)
+    rate = next(asking)
+    while True:
+        trial = yield _Rate(rate, level, draw, give_up=True)
+        try:
+            rate = asking.send(trial.met)
+        except StopIteration as found:
+            highest: float = found.value
+            return highest
+
+
+def highest_rate(guess: float) -> Generator[float, bool, float]:
     """The highest rate that meets the SLO, within `TOLERANCE`: bracketed by doubling and halving, then bisected.
 
-    0 where even the guess halved `MOST_DOUBLINGS` times does not; infinite where doubling it as often does.
+    Asks of one rate after the other whether it does. 0 where even the guess halved `MOST_DOUBLINGS` times does not;
+    infinite where doubling it as often does.
     """
     low, high = 0.0, math.inf
     rate = guess
     for _ in range(MOST_DOUBLINGS):
-        if met(rate):
+        if (yield rate):
             low = rate
             rate *= 2
         else:
@@ -327,7 +398,7 @@ def highest_rate(met: Callable[[float], bool], guess: float) -> float:
         return high if low else 0.0
     while high - low > TOLERANCE * low:
         middle = (low + high) / 2
-        low, high = (middle, high) if met(middle) else (low, middle)
+        low, high = (middle, high) if (yield middle) else (low, middle)
     return low
 
 

@@ -7,10 +7,11 @@ traffic's chance, not of the step model's error, which both sides share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +20,11 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
 from capacity.hardware.pricing import Price, price_of
+from capacity.planning.crew import Crew, once, opened, side_by_side, stop_if_recalled
 from capacity.planning.outcome import (
     Floats,
     Latencies,
@@ -42,6 +45,7 @@ BLOCKS = 20
 DRAWS = 400
 PERCENTILES = (50, 95, 99)
 NO_SERVICE = Service()
+Progress = Callable[[int, int], None]
 DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 
@@ -131,6 +135,8 @@ def diff(
     workload: Workload | None = None,
     replications: int = 1,
     seed: int | None = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
+    progress: Progress | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
 ) -> Diff:
@@ -138,8 +144,11 @@ def diff(
 
     A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
     first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
-    for both, and compares every metric pair by pair (`replicated`). Raises DoesNotFit and InvalidInput.
+    for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster` (tcp://host:port)
+    where there is one. `progress(pairs, of so many)`. Raises DoesNotFit and InvalidInput.
     """
+    if cluster is not None and replications == 1:
+        raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
         raise InvalidInput(
@@ -153,27 +162,64 @@ def diff(
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
     requests = requests_of(traffic, workload)
     before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
-    compared = compare_pair(before, after, requests)
     if replications == 1:
-        return compared
+        return compare_pair(before, after, requests)
     if workload is not None or traffic.trace is not None:
         raise InvalidInput(
             "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
         )
-    return replace(compared, replicated=_replicated(before, after, traffic, replications))
+    seeds = replication_seeds(traffic.seed, replications)
+    pair = _Pair(sides=(before, after), traffic=traffic)
+    with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
+        compared = compare_pair(before, after, requests)
+        replicated = _replicated(pair, seeds, crew, progress)
+        remarks = () if crew is None else crew.remarks
+    return replace(compared, replicated=replicated, warnings=(*compared.warnings, *remarks))
 
 
-def _replicated(first: Side, second: Side, traffic: Traffic, count: int) -> tuple[PairedMetric, ...]:
-    """Both sides on the same draws of the traffic, metric by metric."""
-    summaries: tuple[list[LatencySummary], list[LatencySummary]] = ([], [])
-    for seed in replication_seeds(traffic.seed, count):
-        requests = make_workload(traffic.model_copy(update={"seed": seed}))
-        for side, of_side in zip((first, second), summaries, strict=True):
-            run = run_service(
-                [side.resolved], side.service, requests, scheduling=traffic.scheduling, seed=seed
+Summaries = tuple[LatencySummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Both sides, and the traffic that is drawn for them."""
+
+    sides: tuple[Side, Side]
+    traffic: Traffic
+
+    def served(self, seed: int) -> Summaries:
+        """By each side, of the same draw; here, or on a worker."""
+        requests = make_workload(self.traffic.model_copy(update={"seed": seed}))
+        runs = (
+            run_service(
+                [side.resolved],
+                side.service,
+                requests,
+                scheduling=self.traffic.scheduling,
+                seed=seed,
+                progress=lambda *_: stop_if_recalled(),
             )
-            of_side.append(run.summary)
-    return pair_runs(*summaries)
+            for side in self.sides
+        )
+        return tuple(run.summary for run in runs)
+
+
+def _replicated(
+    pair: _Pair, seeds: Sequence[int], crew: Crew | None, progress: Progress | None
+) -> tuple[PairedMetric, ...]:
+    """Both sides on the same draws of the traffic, metric by metric."""
+    done = 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, len(seeds))
+
+    chains: list[Generator[int, Summaries, Summaries]] = [once(seed) for seed in seeds]
+    served = side_by_side(chains, pair.served, crew=crew, function=_Pair.served, told=tell)
+    first, second = zip(*served, strict=True)
+    return pair_runs(first, second)
 
 
 def _deployment(described: DeploymentLike) -> DeploymentFile:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.use_cases import levels_of
@@ -31,6 +32,7 @@ def plan(
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
+    cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
@@ -39,7 +41,8 @@ def plan(
     `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, those
     of the `use_case`.
     `workers` processes simulate side by side, this one among them: a script that asks for more
-    than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
+    than one guards its own code by `if __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask
+    cluster in their place, and here. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
     from capacity.deployment.images import with_image_tokens
@@ -57,18 +60,20 @@ def plan(
     search: Search = build(Search, search_fields)
     traffic: Traffic = build(Traffic, traffic_fields)
     cost: Cost = build(Cost, cost_fields)
-    _check(search, cost)
+    check_search(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
     workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
-    _check_goal(goal.slos, workloads[0])
+    check_goal(goal.slos, workloads[0])
     for router in search.routers:
         make_router(router, has_sessions=workloads[0].session is not None)
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
     load = Load.of(workloads)
     folders = [str(profiles)] if profiles else []
     market = Market.of(search, cost, folders)
-    return run_search(arena, search, load, market, workers=workers, progress=progress, started_s=started_s)
+    return run_search(
+        arena, search, load, market, workers=workers, cluster=cluster, progress=progress, started_s=started_s
+    )
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
@@ -84,7 +89,7 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     return slos
 
 
-def _check(search: Search, cost: Cost) -> None:
+def check_search(search: Search, cost: Cost) -> None:
     """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
     from capacity.pool.drafting import find_speculator
 
@@ -111,7 +116,8 @@ def _check(search: Search, cost: Cost) -> None:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 
 
-def _check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+    """Raise InvalidInput where no level limits how long a request waits."""
     waits = any(slo.metric in ("ttft", "e2el") for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput(

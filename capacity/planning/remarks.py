@@ -13,6 +13,8 @@ from capacity.planning.records import Ranked
 from capacity.planning.space import TUNING, Search, speculators
 from capacity.pool.drafting import find_speculator
 
+ROUTED = "replicas share no prefix cache; a router stands before them (round robin unless named)"
+
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
     """What the axes leave out, and the flag that takes it in."""
@@ -71,7 +73,7 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
         for remark in arena.resolved(pool).step_setting.remarks
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
-        texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")
+        texts.append(ROUTED)
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
         if name is not None:
             texts.append(_acceptance(name, ranked))

@@ -17,6 +17,7 @@ from capacity.planning.chase import Chase, Entry
 from capacity.planning.contender import Contender
 from capacity.planning.fastest import Fastest
 from capacity.planning.fronts import cost_front, points_of, speed_front
+from capacity.planning.likeness import Named
 from capacity.planning.market import Market
 from capacity.planning.options import Surveyor
 from capacity.planning.prospect import Prospect
@@ -231,15 +232,23 @@ def run_search(
     market: Market,
     *,
     workers: int = 1,
+    cluster: str | None = None,
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run.
+    """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or
+    where there is no such `cluster`.
 
     Ctrl-C ends the search as the time limit does.
     """
     surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
-    with Bench(arena=arena, confidence=search.confidence, workers=workers) as bench:
+    named = Named(
+        profiles=None if arena.profiles is None else str(arena.profiles),
+        models=() if search.draft is None else (search.draft,),
+    )
+    with Bench(
+        arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
+    ) as bench:
         state = _Search(
             arena=arena,
             search=search,
@@ -292,7 +301,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         elapsed_s=state.elapsed_s,
         prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
-        warnings=(*_left_out(market), *_unfinished(state), *warnings_of(arena, ranked)),
+        warnings=(*_left_out(market), *_unfinished(state), *warnings_of(arena, ranked), *bench.remarks),
     )
 
 

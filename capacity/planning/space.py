@@ -26,7 +26,7 @@ Fields = Mapping[str, Any]  # of a pool
 ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
 
-def _listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """`a,b,c` as a tuple; anything else as it is."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -34,8 +34,8 @@ def _listed(value: Any) -> Any:
 
 
 def _listed_or_default(value: Any) -> Any:
-    """As `_listed`, with `default` (none, checkpoint) standing for None."""
-    listed = _listed(value)
+    """As `as_list`, with `default` (none, checkpoint) standing for None."""
+    listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
     return tuple(None if isinstance(part, str) and part.lower() in NONE else part for part in listed)
@@ -50,11 +50,11 @@ def _endless(value: Any) -> Any:
     return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
 Ways = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), AfterValidator(_drafting_names)]
 Counts = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(_listed), Field(min_length=1)
+    tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Limits = Annotated[
     tuple[Annotated[int, Field(ge=1)] | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)
@@ -94,7 +94,7 @@ class Search(Spec):
     draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
     num_speculative_tokens: Counts = flag((2, 4), "Drafts of a request in a step.")
     acceptance: str | None = flag(None, "Their acceptance, as for `simulate`; default: as published.")
-    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = flag(
+    serving: Annotated[tuple[Serving, ...], BeforeValidator(as_list), Field(min_length=1)] = flag(
         ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
     )
     routers: Names = flag(

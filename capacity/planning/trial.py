@@ -73,7 +73,8 @@ def run_engines(
     engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
     """The whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
-    link = kv_link([pool.resolved for pool in engines], Service()) if len(engines) > 1 else None
+    apart = any(pool.role != "both" for pool in engines)
+    link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
     return simulate(
         workload,
@@ -95,10 +96,13 @@ def simulate_trial(
     give_up: bool = True,
     sample: bool = False,
     intervals: bool = False,
+    check: Check = None,
 ) -> Trial:
     """As `try_engines`, of `replicas` equal engines that take requests in turn."""
     engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
-    return try_engines(engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals)
+    return try_engines(
+        engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals, check=check
+    )
 
 
 def try_engines(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
+from capacity.model.layers import Attention
 from capacity.model.quantization import ComputeDtype, QuantizationScheme
 from capacity.model.spec import ModelSpec
 from capacity.model.vision_towers import VisionEncoder
@@ -53,9 +54,22 @@ def activation_bytes(
         for group in model.layer_groups
     )
     text = max(sampling, values * HALF_BYTES)
-    if model.vision is None or not engine.profiles_images:
+    if model.tower is None or not engine.profiles_images:
         return text
-    return with_images(text, model.vision, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+    return with_images(text, model.tower, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+
+
+def eager_score_bytes(model: ModelSpec, *, tokens: int, context: int, tensor_parallel_size: int = 1) -> int:
+    """Scores and probabilities of one layer, of all its heads: 2 values for each of `tokens` and each of `context`."""
+    heads = max(
+        (
+            max(group.mixer.num_heads // tensor_parallel_size, 1)
+            for group in model.layer_groups
+            if isinstance(group.mixer, Attention)
+        ),
+        default=0,
+    )
+    return 2 * heads * tokens * context * (4 if model.dtype == "fp32" else HALF_BYTES)
 
 
 def with_images(

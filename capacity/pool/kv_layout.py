@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from capacity.deployment.engines import EngineSpec
 from capacity.model.layers import KvCacheGroup
+from capacity.model.mixer import Eviction
 from capacity.model.spec import ModelSpec
 
 
@@ -21,7 +22,7 @@ class KvLayout:
 
     One block id stands for `block_bytes` over the layers of one group; a request needs blocks in each of
     `full_groups` for all of its tokens, in each of the `window_groups` (a cap on tokens each) for its window,
-    and one in each of `state_groups`.
+    and one in each of `state_groups`. `shrinks`: prompts are held whole, and shrink to their windows once computed.
     """
 
     block_tokens: int
@@ -30,6 +31,7 @@ class KvLayout:
     window_groups: tuple[int, ...]
     state_groups: int
     window_tokens: tuple[int, ...] = ()  # what the layers of each window group look back on
+    shrinks: bool = False
 
     @property
     def kv_windows(self) -> tuple[int | None, ...]:
@@ -45,6 +47,15 @@ class KvLayout:
         whole = math.ceil(tokens / self.block_tokens)
         windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
         return self.full_groups * whole + windows + self.state_groups
+
+    def requests_held(self, blocks: int, tokens: int) -> float:
+        """Requests of `tokens` that so many blocks hold: all at their most; of those that shrink, one."""
+        most = self.blocks_of_request(tokens)
+        if not self.shrinks or blocks < most:
+            return blocks / most
+        whole = math.ceil(tokens / self.block_tokens)
+        after = sum(min(whole, math.ceil(kept / self.block_tokens) + 1) for kept in self.window_tokens)
+        return 1 + (blocks - most) / after
 
     def capacity_tokens(self, blocks: int) -> int:
         """What vLLM's log prints as the KV cache size."""
@@ -90,7 +101,10 @@ def kv_layout(
             )
         ]
     if not engine.window_aware_kv:
-        kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
+        kinds = [
+            replace(kind, kind="full") if kind.kind == "window" and kind.eviction == "none" else kind
+            for kind in kinds
+        ]
     block_tokens = block_size or default_block_size(model, engine)
     length = model.max_position_embeddings if max_model_len is None else max_model_len
     states = [kind for kind in kinds if kind.kind == "linear"]
@@ -118,6 +132,7 @@ class _Kind:
     state_bytes: float  # of one layer, one GPU
     window_tokens: int | None
     chunked: bool
+    eviction: Eviction = "none"
 
     @classmethod
     def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> _Kind:
@@ -130,6 +145,7 @@ class _Kind:
             state_bytes=group.state_bytes_per_sequence / group.num_layers * share,
             window_tokens=group.window_tokens,
             chunked=group.chunked,
+            eviction=group.eviction,
         )
 
     @property
@@ -163,6 +179,7 @@ def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_fligh
         window_groups=windows,
         state_groups=1 if is_state else 0,
         window_tokens=tuple(kind.window_tokens or length for kind in windowed),
+        shrinks=any(kind.eviction in ("after prompt", "after scoring") for kind in windowed),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
+from capacity.deployment.drafts import drafting_notes
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
@@ -19,6 +21,7 @@ from capacity.model.quantization import (
     QuantizationScheme,
     scheme_for,
 )
+from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import (
@@ -28,7 +31,13 @@ from capacity.pool.parallelism import (
 )
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.supported import check_formats, check_runs, served_in
+from capacity.pool.supported import (
+    check_attention,
+    check_formats,
+    check_runs,
+    served_in,
+    what_ifs,
+)
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
@@ -46,6 +55,10 @@ class ResolvedPool(PoolSettings):
     """
 
     draft: ResolvedPool | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """What follows is worked out anew by another process: step models do not travel."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -89,7 +102,8 @@ class ResolvedPool(PoolSettings):
 
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
-        return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
+        plan = self.memory
+        return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
         """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
@@ -142,6 +156,8 @@ class ResolvedPool(PoolSettings):
             decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
+            attn_implementation=self.pool.attn_implementation,
+            use_cache=self.pool.use_cache,
         )
 
     @cached_property
@@ -204,6 +220,7 @@ def resolve(
     check_runs(resolved)
     check_formats(resolved)
     check_offload(resolved)
+    check_attention(resolved)
     _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
@@ -232,7 +249,10 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "cpu_offload_gb": 0.0,
         "n_gpu_layers": None,
         "max_loras": None,
+        "attn_implementation": "auto",
         "decode_context_parallel_size": 1,
+        "kv_eviction": None,
+        "kv_budget": None,
         "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
     }
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
@@ -271,8 +291,9 @@ def with_defaults(
     other.
     """
     scheme = scheme or model.checkpoint
+    model = evicting(model, pool)
     max_model_len = _max_model_len(model, pool)
-    chunked = engine.chunked_prefill if pool.enable_chunked_prefill is None else pool.enable_chunked_prefill
+    chunked = _chunked(model, pool, engine)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     max_num_seqs, max_num_batched_tokens = _step_limits(
@@ -281,7 +302,9 @@ def with_defaults(
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
         longest_prefill=1 if chunked else max_model_len,
     )
-    caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    by_default = engine.prefix_caching and pool.kv_eviction is None
+    caching = by_default if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    caching = caching and pool.use_cache
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -294,12 +317,26 @@ def with_defaults(
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
+        notes=(
+            *engine.notes,
+            *model.notes,
+            *_converted(model, scheme),
+            *what_ifs(pool, engine),
+            *eviction_notes(pool, engine.name),
+            *drafting_notes(engine.name, pool.speculator),
+        ),
         host_cpu=host_cpu,
     )
     learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
     remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
     return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
+
+
+def _chunked(model: ModelSpec, pool: Pool, engine: EngineSpec) -> bool:
+    """Whether prompts go in chunks; tokens are dropped of whole ones only."""
+    if pool.enable_chunked_prefill is not None:
+        return pool.enable_chunked_prefill
+    return engine.chunked_prefill and not keeps_whole_prompts(model)
 
 
 def _step_limits(

@@ -8,9 +8,11 @@ from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.base.platforms import TITLES
+from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile
-from capacity.model import ModelSpec
+from capacity.hardware.attention_kernels import find_attention_kernel
+from capacity.model import Attention, ModelSpec
 from capacity.model.quantization import (
     find_format,
     find_kv_cache_format,
@@ -18,6 +20,7 @@ from capacity.model.quantization import (
 )
 from capacity.pool.settings import PoolSettings
 
+WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
 DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "half": "fp16",
     "float16": "fp16",
@@ -53,6 +56,40 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
         return replace(model, dtype=name)
     return replace(
         model, dtype=name, checkpoint=uniform_scheme(name, find_format(name), base=find_format(name))
+    )
+
+
+def check_attention(settings: PoolSettings) -> None:
+    """Raises InvalidInput for an attention kernel that these layers or GPUs have not, and for what needs a KV cache."""
+    pool, model = settings.pool, settings.model
+    if pool.attn_implementation != "auto":
+        others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
+        if others:
+            raise InvalidInput(
+                f"--attn-implementation {pool.attn_implementation}: {model.name} has {others[0]} layers, and kernels "
+                "by name are of mha, gqa and mqa alone: use auto"
+            )
+        find_attention_kernel(pool.attn_implementation, settings.profile.architecture)
+    if pool.use_cache:
+        return
+    needing = {
+        "--speculator": pool.speculator,
+        "--enable-prefix-caching": pool.enable_prefix_caching,
+        "--kv-offloading-size": pool.kv_offloading_size,
+        "--kv-eviction": pool.kv_eviction,
+        "--prefill-replicas": None if pool.role == "both" else pool.role,
+    }
+    if asked := [name for name, value in needing.items() if value]:
+        raise InvalidInput(f"--no-use-cache leaves {asked[0]} nothing to work with: leave out one of them")
+
+
+def what_ifs(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
+    """What to tell of a pool that asks an engine for what it has long left behind."""
+    if pool.use_cache or engine.baseline or engine.name in WITHOUT_CACHE:
+        return ()
+    return (
+        f"{engine.name} always keeps a KV cache: --no-use-cache asks what its steps would take without one (memory is "
+        "planned as with it)",
     )
 
 

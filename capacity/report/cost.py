@@ -8,8 +8,10 @@ from capacity.report.display import shown
 from capacity.report.layout import Part, crossed, facts, listed, notes
 
 if TYPE_CHECKING:
+    from capacity.planning.batch_api import IdleJob
     from capacity.planning.billing import BatchJob, Bill, SpotCost
 
+THOUSAND = 1e3
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("requests/s", "requests_per_s", ",.3f"),
     ("requests a day", "requests_per_day", ",.0f"),
@@ -37,6 +39,8 @@ def bill_tables(bill: Bill) -> list[Part]:
         *_api_table(bill),
         *_spot_facts(bill.spot),
         *_job_facts(bill.job),
+        *_batch_api_table(bill),
+        *_idle_facts(bill.idle),
         f"rule: {bill.rule}",
         *notes(bill.warnings),
     ]
@@ -119,3 +123,41 @@ def _job_facts(job: BatchJob | None) -> list[Part]:
         ("bill", f"${job.usd:,.2f}", f"${job.usd_per_document:.6f} a document"),
     ]
     return [facts("Batch job at full load", rows)]
+
+
+def _batch_api_table(bill: Bill) -> list[Part]:
+    if not bill.batch_apis or bill.job is None:
+        return []
+    own = bill.batch_apis[0].own_usd_per_document
+    rented = f"${own.value * THOUSAND:.4g}"
+    if own.low is not None and own.high is not None:
+        rented += f" ({own.low * THOUSAND:.3g} to {own.high * THOUSAND:.3g})"
+    table = listed(
+        f"By a batch API; GPUs rented for the job are {rented} per 1k documents at full load",
+        bill.batch_apis,
+        ("API", "left", lambda cost: cost.api),
+        ("discount", "left", lambda cost: cost.discount),
+        ("of the price", "right", lambda cost: f"{cost.multiple:.0%}"),
+        ("within", "right", lambda cost: f"{cost.window_hours:g} h" + ("" if cost.in_time else ", too late")),
+        ("$", "right", lambda cost: f"{cost.usd:,.2f}"),
+        ("$ per 1k", "right", lambda cost: f"{cost.usd_per_document * THOUSAND:,.4g}"),
+        ("rented pays from", "right", lambda cost: _from(cost.break_even_utilization)),
+    )
+    sources = {cost.discount: cost.discount_source for cost in bill.batch_apis}
+    return [table, *(f"{name}: {source}" for name, source in sources.items())]
+
+
+def _from(utilization: float | None) -> str:
+    return "never" if utilization is None else f"{utilization:.0%} busy"
+
+
+def _idle_facts(idle: IdleJob | None) -> list[Part]:
+    if idle is None:
+        return []
+    rows = [
+        ("idle hours", f"{idle.hours_per_day:g} a day", f"{idle.hours:,.2f} h of work"),
+        ("done after", f"{idle.days:,.2f} days", "in time" if idle.in_time else "too late"),
+        ("energy", f"{idle.kwh:,.1f} kWh", "all that it adds"),
+        ("hours of the bill", f"${idle.usd_paid_anyway:,.2f}", "paid for in any case"),
+    ]
+    return [facts("In the idle hours of these GPUs", rows)]

@@ -25,10 +25,12 @@ QUESTIONS = {  # by the name of the answer's schema
     "load-sweep": "How does it answer to its load?",
     "simulation": "What would users see?",
     "plan": "What to rent?",
+    "fleet": "What to rent, where short and long requests go apart?",
     "cost": "What does it cost?",
     "curve": "How much can it take?",
     "tornado": "What does the answer hang on?",
     "advice": "What would help here?",
+    "stack": "What is each technique worth, one upon the other?",
     "diff": "What is the difference?",
     "swept": "What do the points of the sweep say?",
 }

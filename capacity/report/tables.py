@@ -27,11 +27,14 @@ TABLES = {
     "load-sweep": "capacity.report.load_sweep:load_sweep_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
     "plan": "capacity.report.plan:plan_tables",
+    "fleet": "capacity.report.fleet:fleet_tables",
     "cost": "capacity.report.cost:bill_tables",
+    "cascade": "capacity.report.cascade:cascade_tables",
     "curve": "capacity.report.curve:curve_tables",
     "diff": "capacity.report.comparisons:diff_tables",
     "tornado": "capacity.report.comparisons:tornado_tables",
     "advice": "capacity.report.comparisons:advice_tables",
+    "stack": "capacity.report.stack:stack_tables",
     "swept": "capacity.report.sweep:swept_tables",
 }  # by the name of the answer's schema
 SUMMARIES = {

@@ -320,7 +320,9 @@ class Cluster:
             check_encoding(setup, self.requests.most_image_tokens)
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
-        self._routers.append(self._router_for(setup.role))
+        router = self._router_for(setup.role)
+        router.belongs(number, setup.takes)
+        self._routers.append(router)
         if ready:
             self.open(number, now_ps)
         return number

@@ -38,6 +38,11 @@ class Requests:
     def prompt_tokens(self) -> array[int]:
         return array("q", self.workload.prompt_tokens.tobytes())
 
+    @cached_property
+    def asked_tokens(self) -> array[int]:
+        """Prompt and output that each asks for: as much as it gets, where nobody says more."""
+        return array("q", self.workload.asked_tokens.tobytes())
+
     @property
     def have_adapters(self) -> bool:
         """Whether any is for a LoRA adapter."""
@@ -103,11 +108,11 @@ class Requests:
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
         """What a router sees of each request; with its prefixes, for replicas with blocks of this size."""
-        tokens, sessions = self.prompt_tokens, self._sessions
+        tokens, asked, sessions = self.prompt_tokens, self.asked_tokens, self._sessions
 
         def prompt(request: int) -> Prompt:
             session = None if sessions is None else sessions[request]
-            return new_tuple(Prompt, (request, tokens[request], session, (), (), 0))
+            return new_tuple(Prompt, (request, tokens[request], session, (), (), 0, asked[request]))
 
         if block_size is None:
             return prompt
@@ -117,7 +122,8 @@ class Requests:
             length = tokens[request]
             session = None if sessions is None else sessions[request]
             keys, stops = chain_of(request)
-            return new_tuple(Prompt, (request, length, session, keys, stops, length // block_size))
+            blocks = length // block_size
+            return new_tuple(Prompt, (request, length, session, keys, stops, blocks, asked[request]))
 
         return prompt_with_prefixes
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import Takes
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
@@ -37,7 +38,7 @@ class EngineSetup:
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
     one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
     class of `Policy`, `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
-    of a shape take the same time.
+    of a shape take the same time. `takes`: what routers that tell pools apart send it.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     """
@@ -59,6 +60,7 @@ class EngineSetup:
     noise: StepNoise | None = None
     label: str = "engine"
     role: Role = "both"
+    takes: Takes = field(default_factory=Takes)
 
     @property
     def policy_name(self) -> str:

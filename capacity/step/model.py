@@ -20,6 +20,7 @@ from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
 from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
 from capacity.step.setting import StepSetting
+from capacity.step.shape import recomputed
 
 CACHE_ENTRIES = 1 << 16
 KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
@@ -41,7 +42,11 @@ class StepModel:
         self.profile = setting.profile
         self.host = setting.host_time()
         self.ranks = setting.data_parallel_size
-        self._graph_sizes = () if setting.enforce_eager else self.host.graph_sizes
+        self._use_cache = setting.use_cache
+        graphs = (
+            setting.use_cache and not setting.enforce_eager
+        )  # without a cache no two steps have the same shape
+        self._graph_sizes = self.host.graph_sizes if graphs else ()
         build = Builder(setting)
         self._lookup = build.lookup
         self._build = build
@@ -78,7 +83,14 @@ class StepModel:
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
         return self._lookup.residuals(regime).widened(max(self.error_factor, *self.unmeasured.values(), 1.0))
 
+    def _computed(self, shape: StepShape) -> StepShape:
+        """The step as it is computed: without a KV cache, its sequences from their beginning."""
+        if self._use_cache:
+            return shape
+        return recomputed(shape, window_tokens=self.model.window_tokens)
+
     def _step_seconds(self, shape: StepShape) -> float:
+        shape = self._computed(shape)
         rows = shape[1] + shape[7] + shape[8]
         if rows <= 0:
             return 0.0
@@ -88,10 +100,10 @@ class StepModel:
 
     @cached_property
     def _encoder(self) -> EncoderOperator:
-        """The vision encoder, whose time comes on top of the step's: it runs before. Made when a step has images."""
-        if self.model.vision is None:
-            raise UnsupportedModel(self.model.model_type, "a vision encoder of no known formula")
-        return encoder_operator(self._build, self.model.vision)
+        """The vision or audio encoder: its time comes on top of the step's: it runs before. Made when one is asked."""
+        if self.model.tower is None:
+            raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
+        return encoder_operator(self._build, self.model.tower)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""
@@ -135,6 +147,7 @@ class StepModel:
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """The table whose seconds add up to `step_seconds(shape)`."""
+        shape = self._computed(shape)
         rows = shape.num_tokens
         if rows <= 0:
             return StepCost(operators=())
@@ -158,6 +171,7 @@ class StepModel:
         that takes longest for its own part sets the pace. All ranks replay a CUDA graph of the fullest one's size,
         or else all run eagerly; one without work computes a dummy row. Source: vLLM 0.33, v1/worker/dp_utils.py.
         """
+        shapes = [self._computed(shape) for shape in shapes]
         rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
         if not any(rows):
             return 0.0
@@ -220,8 +234,10 @@ class StepModel:
         )
 
     def step_data(self) -> ModelData | None:
-        """This model for a compiled engine; None where an operator has no such form."""
+        """This model for a compiled engine; None where an operator, or a step without a cache, has no such form."""
         own = self._operators
+        if not self._use_cache:
+            return None
         by_context = operators_data(own.per_context, None)
         if by_context is None:
             return None

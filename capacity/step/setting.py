@@ -55,7 +55,8 @@ class StepSetting:
     `scheme` None: as the checkpoint is stored. `engine` None: no host time but vLLM's kernels and graph sizes.
     `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` replace what
     the engine's data say. `data_parallel_size` counts ranks that take every step together. `async_scheduling` None: as
-    the engine does by default; without it the host's time hides behind nothing. `host_weight_share`: of the layers'
+    the engine does by default; without it the host's time hides behind nothing. Without `use_cache` every step computes
+    all earlier tokens of its sequences anew. `host_weight_share`: of the layers'
     weights, what stands in host memory. `gpu_layers` None: all; else `host_cpu` computes the others, which come first.
     """
 
@@ -81,6 +82,8 @@ class StepSetting:
     host_weight_share: float = 0.0
     gpu_layers: int | None = None
     host_cpu: HardwareProfile | None = None
+    attn_implementation: str = "auto"
+    use_cache: bool = True
 
     @property
     def cpu_layers(self) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from capacity.base.errors import InvalidInput
+
 Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
 
@@ -79,6 +81,37 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
         decode_context_tokens=sequences * context_tokens,
         decode_window_context_tokens=sequences * window_context,
     )
+
+
+def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
+    """The same step where nothing is cached: each row computes its whole context again, as a prompt of that length.
+
+    Exact for rows of equal contexts, as a static batch pads them; others count by their mean, which leaves out some
+    pairs. Raises InvalidInput for drafts, whose tokens a row without a cache has no place for.
+    """
+    if shape.draft_tokens:
+        raise InvalidInput("drafts need a KV cache: leave out --no-use-cache, or --speculator")
+    prompts = _whole(shape.prefill_sequences, shape.prefill_context_tokens, window_tokens)
+    outputs = _whole(shape.decode_sequences, shape.decode_context_tokens, window_tokens)
+    summed = StepShape(*(mine + other for mine, other in zip(prompts, outputs, strict=True)))
+    return summed._replace(
+        prompts_completed=shape.prompts_completed + shape.decode_sequences,
+        encoder_tokens=shape.encoder_tokens,
+        encoder_pairs=shape.encoder_pairs,
+    )
+
+
+def _whole(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
+    """Prompts of so many tokens in all, as equal as they can be."""
+    if not sequences:
+        return StepShape()
+    each, longer = divmod(context_tokens, sequences)
+    parts = [
+        prefill_shape(count, length, window_tokens=window_tokens)
+        for count, length in ((sequences - longer, each), (longer, each + 1))
+        if count
+    ]
+    return StepShape(*(sum(values) for values in zip(*parts, strict=True)))
 
 
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:

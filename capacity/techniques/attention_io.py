@@ -8,7 +8,8 @@ O(N^2 d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: D
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from capacity.answers.fit import gpu_summary
@@ -19,10 +20,12 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
+from capacity.hardware.attention_kernels import attention_kernels
 from capacity.model import ModelSpec
 from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.step import prefill_shape
+from capacity.step import decode_shape, prefill_shape
+from capacity.step.model import StepModel
 from capacity.techniques.one_pool import Contexts, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
@@ -99,8 +102,27 @@ def shared_memory_bytes(profile: HardwareProfile) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """Attention of all layers by one kernel, as the step model has it: a prefill, and a decode of one request.
+
+    None where nobody published how fast it is on this GPU. `times_fitted`: of the prefill, over the fitted kernel's.
+    """
+
+    kernel: str
+    title: str
+    prefill_s: float | None
+    decode_s: float | None
+    times_fitted: float | None
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionIo:
-    """Prefill attention of a whole model on one sequence: naive, tiled, and what the fitted kernel takes."""
+    """Prefill attention of a whole model on one sequence: naive, tiled, and what the fitted kernel takes.
+
+    `kernels`: without FlashAttention and by its versions; `naive_seconds` and `tiled_seconds` are limits, not kernels.
+    """
 
     tokens: int
     naive_bytes: float
@@ -112,6 +134,7 @@ class AttentionIo:
     tiled_seconds: float
     kernel_seconds: float  # the step model's, fitted to measured kernels
     traffic_ratio: float  # naive bytes over tiled ones
+    kernels: tuple[KernelTime, ...]
 
 
 def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
@@ -138,9 +161,7 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         naive_extra = max(naive_extra, heads * naive.extra_memory_bytes)
         tiled_extra = max(tiled_extra, heads * tiled.extra_memory_bytes)
     compute_s = flops / profile.dense_flops_per_s[profile.sixteen_bit]
-    operators = resolved.step_model.step_cost(
-        prefill_shape(1, tokens, window_tokens=model.window_tokens)
-    ).operators
+    fitted_s = _attention_s(resolved.step_model, tokens, "prefill")
     return AttentionIo(
         tokens=tokens,
         naive_bytes=naive_bytes,
@@ -150,9 +171,34 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         flops=flops,
         naive_seconds=max(compute_s, naive_bytes / profile.hbm_bytes_per_s),
         tiled_seconds=max(compute_s, tiled_bytes / profile.hbm_bytes_per_s),
-        kernel_seconds=sum(op.seconds for op in operators if op.name.startswith("attention prefill")),
+        kernel_seconds=fitted_s,
         traffic_ratio=naive_bytes / tiled_bytes,
+        kernels=tuple(_kernel_times(resolved, tokens, fitted_s)),
     )
+
+
+def _kernel_times(resolved: ResolvedPool, tokens: int, fitted_s: float) -> Iterator[KernelTime]:
+    for name, kernel in attention_kernels().items():
+        prefill_s = decode_s = None
+        if kernel.runs_on(resolved.profile.architecture):
+            steps = StepModel(replace(resolved.step_setting, attn_implementation=name))
+            prefill_s, decode_s = (_attention_s(steps, tokens, phase) for phase in ("prefill", "decode"))
+        yield KernelTime(
+            kernel=name,
+            title=kernel.title,
+            prefill_s=prefill_s,
+            decode_s=decode_s,
+            times_fitted=None if prefill_s is None else prefill_s / fitted_s,
+            source=kernel.source,
+            date=kernel.date,
+        )
+
+
+def _attention_s(steps: StepModel, tokens: int, phase: str) -> float:
+    """Attention of all layers: one prompt of so many tokens, or one decode row that sees as many."""
+    make = prefill_shape if phase == "prefill" else decode_shape
+    operators = steps.step_cost(make(1, tokens, window_tokens=steps.model.window_tokens)).operators
+    return sum(op.seconds for op in operators if op.name.startswith(f"attention {phase}"))
 
 
 def _flops(tokens: int, head_dim: int, *, causal: bool) -> float:
@@ -187,7 +233,7 @@ def attention_traffic(
     contexts: Contexts = (1024, 4096, 16384, 65536),
     **options: Any,
 ) -> AttentionTrafficTable:
-    """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
+    """HBM traffic and memory of naive and tiled attention, and what each kernel takes. Raises InvalidInput."""
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(

@@ -20,6 +20,14 @@ from capacity.techniques.kv_bytes import (
     limited_attention,
     request_kv_bytes,
 )
+from capacity.techniques.kv_eviction import (
+    BUDGET_TOKENS,
+    EvictionMethod,
+    EvictionRow,
+    described,
+    eviction_rows,
+    methods_asked,
+)
 from capacity.techniques.long_context import CONTEXTS, LongContext, long_context, prefill_crossover_tokens
 from capacity.techniques.one_pool import Contexts, TensorParallel
 
@@ -64,6 +72,8 @@ class KvAnswer(AnswerRecord):
     sink_tokens: int
     rows: tuple[KvAnswerRow, ...]
     limited: tuple[LimitedRow, ...]
+    evictions: tuple[EvictionRow, ...]  # only where a method was asked for
+    eviction_methods: tuple[EvictionMethod, ...]
     long_contexts: tuple[LongContext, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,12 +92,22 @@ def kv(
         Sequence[str] | str, Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
     ] = (),
     contexts: Contexts = CONTEXTS,
-    batch_size: Annotated[int, Flag("Of the decode step in which attention overtakes.", least=1)] = 32,
+    batch_size: Annotated[int, Flag("Of decode steps.", least=1)] = 32,
     window_tokens: Annotated[
         int | None,
         Flag("Also attention limited to windows, sinks or chunks of so many.", "--window", least=1),
     ] = None,
     sink_tokens: Annotated[int, Flag("First tokens kept besides the window.", "--sinks", least=0)] = 4,
+    eviction: Annotated[
+        str | None,
+        Flag(
+            "Also what keeping less buys: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, or all.",
+            "--eviction --kv-eviction",
+        ),
+    ] = None,
+    budget_tokens: Annotated[
+        int, Flag("Tokens that every layer keeps of a request then.", "--kv-budget", least=1)
+    ] = BUDGET_TOKENS,
     kv_cache_dtype: Annotated[str, Flag("auto, fp8, int8, int4, ...")] = "auto",
     tensor_parallel_size: TensorParallel = 1,
     quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
@@ -95,7 +115,8 @@ def kv(
 ) -> KvAnswer:
     """KV by model and context, kinds of attention and ways to forget side by side, and what each GPU holds.
 
-    `batch_size` is of the decode crossover; `window_tokens` asks for windows, sinks and chunks of that size.
+    `batch_size` is of decode steps; `window_tokens` asks for windows, sinks and chunks of that size, `eviction` for
+    methods that keep `budget_tokens` of a request by what is attended to, or fewer bits (a name, or "all").
     A single model or GPU may be given without a list.
     Raises InvalidInput or UnknownName.
     """
@@ -110,6 +131,7 @@ def kv(
         "engine": engine,
     }
     specs = [load_model(model) if isinstance(model, str) else model for model in models]
+    methods = methods_asked(eviction)
     pools = [{gpu: resolve(spec, build(Pool, {"gpu": gpu, **options})) for gpu in gpus} for spec in specs]
     return KvAnswer(
         contexts=tuple(contexts),
@@ -123,6 +145,23 @@ def kv(
             for context in contexts
             if window_tokens is not None
         ),
+        evictions=tuple(
+            row
+            for spec, held in zip(specs, pools, strict=True)
+            for pool in held.values() or (None,)
+            for context in contexts
+            if methods
+            for row in eviction_rows(
+                spec,
+                pool,
+                methods,
+                context_tokens=context,
+                budget_tokens=budget_tokens,
+                batch_size=batch_size,
+                kv_cache_dtype=kv_cache_dtype,
+            )
+        ),
+        eviction_methods=described(methods),
         long_contexts=tuple(
             long_context(pool, batch_size=batch_size, prefix_tokens=min(contexts), contexts=contexts)
             for held in pools

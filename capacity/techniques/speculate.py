@@ -16,6 +16,7 @@ from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.deployment.drafts import ONLY_IN, drafting_notes
 from capacity.model import ModelSpec
 from capacity.pool.drafting import (
     DraftMemory,
@@ -151,6 +152,7 @@ class Speculating(AnswerRecord):
     draft: str | None
     draft_tokens: int
     verified_tokens: int
+    drafts: str  # the same in words
     acceptance: tuple[float, ...]
     acceptance_source: AcceptanceSource
     context_tokens: int
@@ -170,8 +172,8 @@ def speculate(
     method: Annotated[
         str | None,
         Flag(
-            "draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp: chains; eagle3-tree: trees, as of "
-            "medusa and eagle; default: --speculator, or eagle3."
+            "draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, eagle3, mtp: chains; "
+            "eagle3-tree: trees, as of medusa and eagle; default: --speculator, or eagle3."
         ),
     ] = None,
     draft_tokens: Annotated[
@@ -205,6 +207,7 @@ def speculate(
     largest = speculation.largest_batch(context_tokens)
     held, left_out = _held(batches, largest)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
+    said = (*notes_of(resolved), *drafting_notes(resolved.engine.name, speculator.name))
     return Speculating(
         model=resolved.model.name,
         gpu=gpu_summary(resolved),
@@ -213,6 +216,7 @@ def speculate(
         draft=pool.draft,
         draft_tokens=k,
         verified_tokens=speculator.verified_tokens(k),
+        drafts=speculator.shape_of(k),
         acceptance=speculator.rates(k),
         acceptance_source=AcceptanceSource(
             text=speculator.source,
@@ -230,7 +234,7 @@ def speculate(
             _speculation_row(speculation, batch, context_tokens, k, engine_loop if simulate else None)
             for batch in held
         ),
-        warnings=(*notes_of(resolved), *left_out),
+        warnings=(*dict.fromkeys(said), *left_out),
     )
 
 
@@ -294,6 +298,8 @@ class SpeculatorRow:
     draft_tokens: int
     tree_tokens: int | None
     tokens_per_round: float
+    tokens_per_round_by_task: dict[str, float]  # where they were published
+    engines: tuple[str, ...]  # the only ones that have it; none: most of those that draft at all
     acceptance_model: str
     source: str
     date: str
@@ -319,6 +325,8 @@ def speculation_methods() -> Speculators:
                 draft_tokens=way.draft_tokens,
                 tree_tokens=way.tree_tokens,
                 tokens_per_round=way.tokens_per_round(way.draft_tokens),
+                tokens_per_round_by_task=way.accepted_lengths_by_task,
+                engines=ONLY_IN.get(name, ()),
                 acceptance_model=way.acceptance_model,
                 source=way.source,
                 date=way.date,

@@ -191,6 +191,12 @@ class Workload:
         return float(self.prompt_tokens.mean())
 
     @property
+    def asked_tokens(self) -> IntArray:
+        """Of each request the prompt and the output that its client asks for: what it gets, where nobody says more."""
+        asked = self.output_tokens if self.max_tokens is None else self.max_tokens
+        return self.prompt_tokens + np.maximum(asked, self.output_tokens)
+
+    @property
     def is_closed_loop(self) -> bool:
         """Whether any request waits for another's completion rather than for the clock alone."""
         return self.concurrency is not None or (

@@ -118,11 +118,23 @@ def test_a_simulated_deployment_of_two_roles_has_a_price() -> None:
     assert simulate("llama-3.1-8b", gpu="h100", **ASKED).to_dict()["cost"] is None
 
 
+def test_pools_of_unequal_gpus_are_billed_each_at_its_own_price() -> None:
+    pools = {"gpu": "h100", "other_pools": [Pool(gpu="h200", replicas=2)], "router": "least-outstanding"}
+    cost = simulate("llama-3.1-8b", **pools, price="h100=2,h200=3", **ASKED).cost
+    assert cost is not None
+    assert (cost.num_gpus, cost.billed_gpus, cost.usd_per_hour) == (3, 3, 8.0)
+    assert cost.usd_per_gpu_hour == pytest.approx(8 / 3)
+    for price in ("h100-sxm-80gb: $2", "h200-sxm-141gb: $3"):
+        assert price in cost.source
+
+
 def test_one_price_is_of_one_kind_of_gpu_and_of_a_deployment_that_stays() -> None:
     with pytest.raises(
-        InvalidInput, match="one kind of GPU, and these pools have h100-sxm-80gb and h200-sxm-141gb"
+        InvalidInput, match="kind of GPU, and these pools have h100-sxm-80gb and h200-sxm-141gb"
     ):
-        simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price_tier="on-demand", **ASKED)
+        simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price="2", **ASKED)
+    with pytest.raises(InvalidInput, match="the deployment uses h200-sxm-141gb"):
+        simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price="h100=2", **ASKED)
     scaled = {"autoscale_max_replicas": 3, "autoscale_target_requests": 4, "replica_startup_s": 1}
     with pytest.raises(InvalidInput, match="autoscaled deployment changes by the hour"):
         simulate("llama-3.1-8b", gpu="h100", price="2", **scaled, **ASKED)

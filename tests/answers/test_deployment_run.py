@@ -52,6 +52,26 @@ def test_pools_may_differ() -> None:
     assert labels[1] == labels[2] != labels[0]
 
 
+def test_pools_take_requests_by_length() -> None:
+    """Half of the prompts are below the median, and the pools say so."""
+    lengths = {"length_distribution": "lognormal", "num_prompts": 200, "request_rate": 4}
+    pools = {
+        "gpu": "a10",
+        "max_model_len": 4096,
+        "route_up_to_tokens": 354,
+        "other_pools": [Pool(gpu="h100")],
+    }
+    answer = capacity.simulate(MODEL, **LOAD | lengths | pools, router="by-prompt-length").to_dict()
+    few, many = (replica["requests"] for replica in answer["replicas"])
+    assert few + many == 200
+    assert abs(few - 100) < 30, "4 standard errors; 354 is the median of a mean of 500 with CV 1"
+    assert [replica["label"] for replica in answer["replicas"]] == ["1 x a10-24gb", "1 x h100-sxm-80gb"]
+    with pytest.raises(InvalidInput, match="use by-prompt-length or by-request-length"):
+        capacity.simulate(MODEL, **LOAD, request_rate=4, other_pools=[Pool(gpu="h100", route_up_to_tokens=5)])
+    with pytest.raises(InvalidInput, match="changes nothing without --router by-prompt-length or by-request"):
+        capacity.simulate(MODEL, **LOAD, request_rate=4, route_up_to_tokens=5)
+
+
 def test_prefill_here_decode_there() -> None:
     load = {**LOAD, "request_rate": 20, "replicas": 3, "prefill_replicas": 1}
     fast = capacity.simulate(MODEL, **load).to_dict()

@@ -18,6 +18,7 @@ NOT_WALKED = {
     **dict.fromkeys(
         ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"
     ),
+    "cluster": "the same numbers by other machines, which is tested",
     "engine-loop": "the same numbers by another loop, which is tested",
     "list": "another question, which is tested",
     "order": "of the GPUs of `--gpu all`, which is tested",
@@ -29,9 +30,11 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
     ("speculate", "block-size"): "rounds the largest batch",
     ("scale", "block-size"): "rounds the largest batch",
     ("batching", "max-loras"): "memory alone, of which there is enough",
+    ("stack", "quantization"): "FP8 is what it takes for its step where nobody says",
+    ("stack", "kv-cache-dtype"): "FP8 is what it takes for its step where nobody says",
     **{
         (verb, name): "the price is given by --price"
-        for verb in ("quantize", "scale", "cost", "tornado", "advise")
+        for verb in ("quantize", "scale", "cost", "cascade", "tornado", "advise", "stack")
         for name in ("price-tier", "price-provider", "price-instance")
     },
 }

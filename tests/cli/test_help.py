@@ -14,7 +14,7 @@ from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 SCREEN = 40
-SLOW = {"plan", "advise", "tornado", "curve", "charts", "validate", "dashboard", "batching"}
+SLOW = {"plan", "fleet", "advise", "stack", "tornado", "curve", "charts", "validate", "dashboard", "batching"}
 FILES = ("requests.csv", "requests.jsonl", "result.json", ".toml", "scenario.json", "measurements")
 
 

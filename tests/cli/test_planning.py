@@ -192,6 +192,9 @@ def test_tornado_and_advise(run: Any) -> None:
     code, out, _ = run("tornado", *POOL, *LOAD, "--price", "2")
     assert code == 0
     assert "-20.0% / +20.0%" in out
+    code, out, _ = run("stack", *POOL, *LOAD, "--price", "2", "--order", "bf16,kv-cache")
+    assert code == 0
+    assert "2 KV cache" in out
     code, out, _ = run("advise", *POOL, *LOAD, "--price", "2", "--format", "json")
     assert code == 0
     assert json.loads(out)["advice"][0]["flags"].startswith("--")
@@ -255,7 +258,7 @@ def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
     written = ("--write-deployment", str(file))
     assert run("simulate", *POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", *written)[0] == 0
     flags = (*POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", "--price", "2", "--format", "json")
-    for verb in ("cost", "tornado", "advise"):
+    for verb in ("cost", "tornado", "advise", "stack"):
         asked, stored = (
             run(verb, *flags),
             run(verb, "--deployment", str(file), "--price", "2", "--format", "json"),

@@ -39,6 +39,16 @@ def test_lines_tell_news_at_once_and_else_only_now_and_then(monkeypatch: pytest.
     )
 
 
+def test_of_many_searches_in_turn_lines_come_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(search_progress.time, "monotonic", lambda: now)
+    stream = io.StringIO()
+    lines = Lines(stream, every_better=False)
+    for now, best in ((2.0, ONE), (3.0, TWO), (9.0, ONE), (11.0, TWO), (12.0, ONE)):  # noqa: B007
+        lines(snapshot(best))
+    assert stream.getvalue().count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("minimised", "words"), [("gpus", "4.5 GPUs"), ("energy", "0.0 kW"), ("latency", "4.50 of the limits")]
 )

@@ -7,7 +7,8 @@ import json
 import pytest
 from vllm_pools import pool
 
-from capacity.deployment.drafts import METHODS, drafting_name, way_of
+from capacity.deployment.drafts import METHODS, drafting_name, drafting_notes, way_of
+from capacity.deployment.launching import launch_command
 from capacity.pool.drafting import find_speculator
 
 DRAFT = {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 4}
@@ -51,3 +52,16 @@ def test_a_draft_model_is_one_pool_however_it_is_written() -> None:
     split = pool(speculative_config=DRAFT | {"draft_tensor_parallel_size": 1})
     assert split.draft_tensor_parallel_size == 1
     assert split.without_drafts == pool()
+
+
+def test_what_an_engine_does_not_draft_by_is_said_and_not_launched() -> None:
+    asked = pool(speculator="lookahead", num_speculative_tokens=4)
+    vllm, tensorrt = launch_command("vllm", "m", asked), launch_command("tensorrt-llm", "m", asked)
+    assert "--speculative-config" not in vllm.words
+    assert any("drafts nothing" in note for note in vllm.notes)
+    ((_, text),) = tensorrt.files
+    assert "decoding_type: Lookahead" in text
+    assert "max_ngram_size: 5" in text
+    assert not any("drafts nothing" in note for note in tensorrt.notes)
+    assert drafting_notes("vllm", "layer-skip")
+    assert not drafting_notes("vllm", "eagle3")

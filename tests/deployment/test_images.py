@@ -96,3 +96,48 @@ def test_prompts_have_their_images_tokens_and_wait_for_the_encoder() -> None:
     assert pictured["total_input_tokens"] == written["total_input_tokens"] == 40 * 812
     assert pictured["total_output_tokens"] == written["total_output_tokens"]
     assert written["mean_ttft_ms"] + 15 < pictured["mean_ttft_ms"] < written["mean_ttft_ms"] + 60
+
+
+@pytest.mark.parametrize(
+    ("model", "seconds", "tokens"), [("voxtral-mini-3b", 45, 750), ("qwen2-audio-7b", 10, 250)]
+)
+def test_a_clip_is_one_image_more_to_the_engine(model: str, seconds: float, tokens: int) -> None:
+    traffic = with_image_tokens(Traffic(audio_seconds=seconds), model)
+    assert (traffic.images_per_prompt, traffic.image_tokens) == (1, tokens)
+    assert with_image_tokens(traffic, model) == traffic
+
+
+def test_whispers_prompt_is_the_audio() -> None:
+    assert with_image_tokens(Traffic(audio_seconds=7), "whisper").input_len == 1_500
+    with pytest.raises(InvalidInput, match="leave out --input-len 50"):
+        with_image_tokens(Traffic(audio_seconds=7, input_len=50), "whisper")
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "why"),
+    [
+        ("llama-3.1-8b", {}, "no audio encoder of a known formula"),
+        ("gemma-3-4b", {}, "no audio encoder of a known formula"),
+        ("qwen2-audio-7b", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
+        ("whisper", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
+        ("voxtral-mini-3b", {"images_per_prompt": 2, "image_tokens": 9}, "does not see: leave out images"),
+    ],
+)
+def test_audio_that_cannot_be_is_refused(model: str, words: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        with_image_tokens(Traffic(**({"audio_seconds": 3} | words)), model)
+
+
+def test_shorter_audio_takes_the_encoder_as_long_as_30_seconds() -> None:
+    """It pads: Qwen2-Audio's row of 5 and of 30 s is the same time; of Voxtral's 31 s twice that of 30."""
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 20, "output_len": 20, "batch_size": 1}
+
+    def encoder_s(model: str, seconds: float) -> float:
+        rows = capacity.estimate(model, audio_seconds=seconds, **load).breakdown.prefill
+        (row,) = (row for row in rows if row.name == "audio encoder")
+        return row.seconds
+
+    assert encoder_s("qwen2-audio-7b", 5) == pytest.approx(encoder_s("qwen2-audio-7b", 30), rel=0.01)
+    assert encoder_s("ultravox", 5) == pytest.approx(encoder_s("ultravox", 30), rel=0.01)
+    assert encoder_s("voxtral-mini-3b", 60) > 1.6 * encoder_s("voxtral-mini-3b", 30)
+    assert encoder_s("voxtral-mini-3b", 31) == pytest.approx(encoder_s("voxtral-mini-3b", 60), rel=1e-9)

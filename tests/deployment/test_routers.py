@@ -19,6 +19,7 @@ from capacity.deployment.routers import (
     Prompt,
     Router,
     SessionSticky,
+    Takes,
     make_router,
 )
 
@@ -53,6 +54,71 @@ def test_a_router_that_draws_gets_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
         return [replica["requests"] for replica in answer.to_dict()["replicas"]]
 
     assert shares(1) == shares(1) != shares(2)
+
+
+def pooled(name: str, *pools: Takes) -> Router:
+    """A router with two replicas of each pool: 0 and 1 of the first, 2 and 3 of the next."""
+    router = make_router(name)
+    for replica in range(2 * len(pools)):
+        router.belongs(replica, pools[replica // 2])
+        router.joined(replica)
+    return router
+
+
+SHORT, MIDDLE, LONG = Takes(0, 100), Takes(1, 1000), Takes(2)
+
+
+def test_requests_go_to_the_first_pool_that_takes_their_length() -> None:
+    router = pooled("by-prompt-length", LONG, SHORT, MIDDLE)
+    sent = [router.send(Prompt(0, tokens)) for tokens in (100, 100, 101, 1000, 1001, 10**6)]
+    assert sent == [2, 3, 4, 5, 0, 1], "limits hold; within a pool the fewest outstanding, in turn"
+    assert router.send(Prompt(0, 50)) == 2
+    router.left(5, 1000)
+    assert router.send(Prompt(0, 500)) == 5, "the one with the fewest, whoever's turn it is"
+
+
+def test_the_length_is_of_the_prompt_or_of_what_is_asked_for() -> None:
+    prompt = Prompt(0, 90, asked_tokens=110)
+    assert pooled("by-prompt-length", SHORT, LONG).send(prompt) == 0
+    assert pooled("by-request-length", SHORT, LONG).send(prompt) == 2
+
+
+def test_a_full_pool_spills_into_the_next_that_takes_the_request_and_has_room() -> None:
+    router = pooled("by-prompt-length", Takes(0, 100, 1), Takes(1, 1000, 1), Takes(2, None, 1))
+    assert [router.send(Prompt(0, 10)) for _ in range(8)] == [0, 1, 2, 3, 4, 5, 0, 1], "all full: its own"
+    router.left(4, 10)
+    assert router.send(Prompt(0, 10)) == 4
+
+
+def test_cheap_pools_fill_first_where_nothing_but_room_decides() -> None:
+    router = pooled("by-prompt-length", Takes(0, None, 2), Takes(1))
+    assert [router.send(Prompt(0, tokens)) for tokens in (9, 9999, 9, 9999, 9, 9)] == [0, 1, 0, 1, 2, 3]
+
+
+def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_over() -> None:
+    router = pooled("by-prompt-length", SHORT, MIDDLE)
+    assert router.send(Prompt(0, 5000)) == 2
+    for replica in (2, 3):
+        router.gone(replica)
+    assert router.send(Prompt(0, 5000)) == 0, "better than nowhere"
+    for replica in (0, 1):
+        router.pause(replica)
+    router.joined(4)  # of a pool that nobody has told of
+    assert router.send(Prompt(0, 10)) == 4
+    router.resume(1)
+    assert router.send(Prompt(0, 10)) == 1
+
+
+def test_chance_reaches_every_replica_alike_and_is_the_seed_s() -> None:
+    def sent(seed: int) -> list[int]:
+        router = ready(make_router("random", seed=seed), 4)
+        return [router.send(Prompt(request, 1)) for request in range(4000)]
+
+    assert sent(1) == sent(1) != sent(2)
+    counts = [sent(1).count(replica) for replica in range(4)]
+    assert max(abs(count - 1000) for count in counts) < 4.5 * (4000 * 0.25 * 0.75) ** 0.5, (
+        "4.5 standard errors"
+    )
 
 
 def test_every_router_stands_in_the_help() -> None:

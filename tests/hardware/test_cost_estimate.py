@@ -29,8 +29,7 @@ def price_of(usd: float, *, instance: int = 1) -> Price:
 )
 def test_cost_identities(usd: float, gpus: int, rate: float, inputs: int, outputs: int, share: float) -> None:
     cost = cost_estimate(
-        price_of(usd),
-        num_gpus=gpus,
+        {"h100": (price_of(usd), gpus)},
         requests_per_s=rate,
         input_tokens=inputs,
         output_tokens=outputs,
@@ -51,8 +50,7 @@ def test_cost_identities(usd: float, gpus: int, rate: float, inputs: int, output
 @given(st.integers(1, 64), st.integers(1, 16))
 def test_whole_instances_are_billed(gpus: int, instance: int) -> None:
     cost = cost_estimate(
-        price_of(2, instance=instance),
-        num_gpus=gpus,
+        {"h100": (price_of(2, instance=instance), gpus)},
         requests_per_s=1,
         input_tokens=1,
         output_tokens=1,
@@ -66,7 +64,6 @@ def test_whole_instances_are_billed(gpus: int, instance: int) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"num_gpus": 0},
         {"requests_per_s": 0},
         {"requests_per_s": float("nan")},
         {"input_tokens": 0},
@@ -76,14 +73,26 @@ def test_whole_instances_are_billed(gpus: int, instance: int) -> None:
 )
 def test_impossible_loads_are_refused(bad: dict[str, float]) -> None:
     usual = {
-        "num_gpus": 1,
         "requests_per_s": 1.0,
         "input_tokens": 1.0,
         "output_tokens": 1.0,
         "prefill_share": 0.5,
     }
     with pytest.raises(InvalidInput, match=next(iter(bad))):
-        cost_estimate(price_of(2), **(usual | bad))  # type: ignore[arg-type]
+        cost_estimate({"h100": (price_of(2), 1)}, **(usual | bad))
+    with pytest.raises(InvalidInput, match="num_gpus"):
+        cost_estimate({"h100": (price_of(2), 0)}, **usual)
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 8))
+def test_kinds_of_gpus_are_billed_each_by_its_own_price(few: int, many: int, instance: int) -> None:
+    kinds = {"a": (price_of(1), few), "b": (price_of(5, instance=instance), many)}
+    load = {"requests_per_s": 1.0, "input_tokens": 1.0, "output_tokens": 1.0, "prefill_share": 0.5}
+    both = cost_estimate(kinds, **load)
+    alone = [cost_estimate({name: kind}, **load) for name, kind in kinds.items()]
+    assert both.usd_per_hour == pytest.approx(sum(each.usd_per_hour for each in alone))
+    assert both.billed_gpus == sum(each.billed_gpus for each in alone)
+    assert both.usd_per_gpu_hour * both.billed_gpus == pytest.approx(both.usd_per_hour)
 
 
 def test_the_daily_cost_example_of_the_literature() -> None:

@@ -273,7 +273,8 @@ OF_EQUAL_SHAPES = {
     "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
     "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V2.5-1210",
     "mistralai/Mistral-Large-Instruct-2411", "mistral-large-2", "mistral-small-3", "phi-4-14b", "glm-4.7-355b",
-    "minimax-m2-230b",
+    "minimax-m2-230b", "exaone-4", "exaone-4-32b", "mistral-small-3.2", "mistral-small-3.2-24b",
+    "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5",
 }  # fmt: skip
 
 

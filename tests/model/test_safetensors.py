@@ -94,3 +94,15 @@ def test_an_index_without_a_size_is_refused(tmp_path: Path, size: Any) -> None:
 
 def test_nothing_beside_the_config_says_nothing(tmp_path: Path) -> None:
     assert stored_bytes(folder_of(tmp_path)) is None
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_bytes_say_whether_a_feed_forward_of_an_unknown_type_is_gated(
+    tmp_path: Path, gated: bool
+) -> None:
+    """The activation says the contrary: the index is right, and the reading is its own."""
+    fields = {"model_type": "brand_new", "hidden_act": "silu" if not gated else "gelu"}
+    part = read(**fields, gated_mlp=gated)
+    notes = loaded(tmp_path, 2 * part.total_params, **fields).notes
+    assert f"{'a gated' if gated else 'an ungated'} feed-forward" in notes[0]
+    assert "agrees with that reading" in notes[1]

@@ -18,6 +18,7 @@ def test_the_most_beneficial_comes_first(answer: AdviceList) -> None:
     assert {found.change for found in answer.refused} == {
         "swap preempted requests to the host",
         "a larger batch",
+        "keep 1,024 tokens of each request's KV (SnapKV)",
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from capacity.deployment import Pool
 from capacity.model import load_model
-from capacity.planning.arena import Arena, Task, enter, run_task
+from capacity.planning.arena import Arena, Task, run_task
 from capacity.planning.judging import Goal
 from capacity.planning.space import Candidate
 from capacity.workload import parse_slos, random_requests
@@ -30,15 +30,10 @@ def test_a_pool_is_resolved_once_and_does_not_travel_to_workers() -> None:
     assert there.run(TASK) == here.run(TASK)
 
 
-def test_a_worker_runs_tasks_of_the_arena_that_it_entered() -> None:
+def test_a_worker_stops_when_its_seconds_are_over() -> None:
     own = arena()
-    enter(own)
-    assert run_task(TASK) == own.run(TASK)
-
-
-def test_a_worker_stops_when_time_is_up() -> None:
-    enter(arena())
-    assert run_task(TASK, 0.0) is None
+    assert run_task(own, TASK, 60.0) == own.run(TASK)
+    assert run_task(own, TASK, -1e-9) is None
     calls = []
     arena().run(TASK, check=lambda: calls.append(1))
     assert calls

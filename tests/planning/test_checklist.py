@@ -62,6 +62,18 @@ def test_the_engine_that_swaps_is_asked_to() -> None:
     assert "--preemption-mode swap" in found.flags
 
 
+def test_long_requests_keep_a_part_of_their_kv() -> None:
+    """Decode then reads 1,024 of some 8,100 tokens; what it costs in quality is nobody's promise."""
+    asked = LOAD | {"num_prompts": 40, "input_len": 8000, "max_model_len": 16384}
+    found = line(advise(MODEL, **asked), "SnapKV")
+    assert found.refused is None, found.refused
+    assert "--kv-eviction snapkv" in found.flags
+    assert not found.quality_known
+    assert found.effects is not None
+    given_up = line(advise(MODEL, **asked, kv_eviction="h2o", kv_budget=512), "whole KV")
+    assert given_up.effects is not None
+
+
 def test_drafts_in_use_are_given_up() -> None:
     found = line(advise(MODEL, **(LOAD | {"num_prompts": 40}), speculator="ngram"), "speculative decoding")
     assert found.change.startswith("give up")

@@ -383,3 +383,32 @@ def test_monotone_and_consistent(
     with_more = plan_of(model, more, engine, max_model_len=length, **settings)
     if engine.memory_rule != "sglang_static":  # its reserve jumps where the default limits do
         assert with_more.kv_capacity_blocks >= plan.kv_capacity_blocks
+
+
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (4, 1), (2, 2)])
+def test_a_tower_stands_on_every_stage_and_is_divided_by_tensor_parallelism(tp: int, pp: int) -> None:
+    """Each stage has as much more as the tower has at 16 bit, over the ranks; quantized or not."""
+    model = load_model("gemma-3-27b")
+    for scheme in (model.checkpoint, scheme_for(model, "fp8")):
+        pool = pool_of(model, H100, VLLM, scheme=scheme, tensor_parallel_size=tp, pipeline_parallel_size=pp)
+        blind = pool_of(
+            replace(model, vision_params=0),
+            H100,
+            VLLM,
+            scheme=scheme,
+            tensor_parallel_size=tp,
+            pipeline_parallel_size=pp,
+        )
+        for stage in range(pp):
+            more = held_memory(pool, stage).weights_bytes - held_memory(blind, stage).weights_bytes
+            assert more == pytest.approx(2 * 423_060_336 / tp, abs=2)
+
+
+def test_weights_of_a_model_that_sees_as_vllm_printed_them() -> None:
+    """13.1665 GiB a GPU, https://github.com/vllm-project/vllm/issues/15676 and 16378 (vLLM 0.8, TP 4).
+
+    The rotary table of 1,048,576 positions, 0.28 GiB, is among them and in no plan.
+    """
+    pool = pool_of(load_model("gemma-3-27b"), A100, VLLM_011, tensor_parallel_size=4)
+    printed = 13.1665 - 1_179_648 * 128 * 2 / GIB
+    assert held_memory(pool, 0).weights_bytes / GIB == pytest.approx(printed, rel=0.01)

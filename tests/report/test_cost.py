@@ -55,3 +55,16 @@ def test_a_day_and_a_thousand_requests() -> None:
     text = printed(bill_tables(bill))
     for part in ("$60.00", "86,400", f"{60 / 86.4:.4f}", "GPU time on input"):
         assert part in text
+
+
+def test_a_job_that_may_wait_by_batch_api_and_in_idle_hours() -> None:
+    bill = cost(
+        "llama-3.1-8b", gpu="h100", price="2", input_len=800, output_len=100, documents=200_000, deadline_hours=6.0,
+        api_input_price=1.0, api_output_price=4.0, batch_api="openai,deepseek-off-peak", idle_hours_per_day=2.0,
+    )  # fmt: skip
+    text = printed(bill_tables(bill))
+    assert "24 h, too late" in text
+    assert "openai: 2026-11 (" in text
+    assert "% busy" in text
+    assert bill.idle is not None
+    assert f"{bill.idle.kwh:,.1f} kWh" in text

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from quick_fleets import quick_fleet
 
 import capacity
 from capacity.planning.sweeping.spec import SweepSpec
@@ -50,6 +51,8 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "plan": _plan,
     "plan, unmet": lambda: _plan(slo="ttft:p95:1ms"),
     "plan, all at once": lambda: _plan(request_rate="inf", slo="ttft:p95:60s"),
+    "fleet": lambda: quick_fleet(split_at=(500,), peak_to_mean=1.5),
+    "fleet, unmet": lambda: quick_fleet(split_at=(500,), slo="ttft:p95:1ms"),
     "cost": lambda: capacity.cost(MODEL, **LOAD, price="2.5"),
     "cost, all that can be asked": lambda: capacity.cost(
         MODEL, **LOAD, price_tier="on-demand", requests_per_user_hour=10, api_input_price=0.2, api_output_price=0.6,
@@ -62,6 +65,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     ),
     "tornado": lambda: capacity.tornado(MODEL, **LOAD, price="2.5"),
     "advise": lambda: capacity.advise(MODEL, **LOAD, price="2.5"),
+    "stack": lambda: capacity.stack(MODEL, **LOAD, price="2.5"),
     "diff": _diff,
 }  # fmt: skip
 

@@ -26,8 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, RoundRobin, Router
+from capacity.deployment.routers import Prompt, RoundRobin, Router, Takes
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
+from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes, FunctionStepTimes
@@ -105,7 +106,9 @@ class _Serving:
         return float(self.rng.exponential(1.0))
 
 
-def waits_of(servers: int, load: float, **options: Any) -> tuple[float, float]:
+def waits_of(
+    servers: int, load: float, router: str = "least-outstanding", **options: Any
+) -> tuple[float, float]:
     """Mean wait of 20,000 requests at k replicas of one seat each, and the half-width of its 99 % interval."""
     workload = synthetic(
         num_requests=20_000,
@@ -121,7 +124,7 @@ def waits_of(servers: int, load: float, **options: Any) -> tuple[float, float]:
         limits=SchedulerLimits(max_num_seqs=1),
         enable_prefix_caching=False,
     )
-    records = simulate(workload, [setup] * servers, router="least-outstanding", **options).records
+    records = simulate(workload, [setup] * servers, router=router, **options).records
     waits = (records.first_scheduled_ps - records.arrival_ps) / 1e12
     means = waits[2000:].reshape(20, -1).mean(axis=1)
     return float(means.mean()), 2.86 * float(means.std(ddof=1)) / math.sqrt(len(means))
@@ -293,3 +296,57 @@ def test_replicas_that_take_turns_may_be_given_all_their_requests_at_once(
     assert_equal(fed, sent)
     assert fed.replicas == sent.replicas
     assert fed.to_dict() | {"router": None} == sent.to_dict() | {"router": None}
+
+
+def unequal(short: Takes, long: Takes) -> list[EngineSetup]:
+    """Two slow engines with small caches, and one that is thrice as fast."""
+    slow = EngineSetup(step_times=AffineStepTimes(0.03, 3e-4), num_blocks=200, label="slow", takes=short)
+    fast = EngineSetup(step_times=STEPS, num_blocks=2000, label="fast", takes=long)
+    return [slow, slow, fast]
+
+
+@pytest.mark.parametrize("router", ["by-prompt-length", "by-request-length", "random", "least-outstanding"])
+@pytest.mark.parametrize("failing", [False, True])
+def test_unequal_engines_do_the_same_readable_and_compiled(router: str, failing: bool) -> None:
+    workload = requests(count=300, rate=12.0, seed=3)
+    engines = unequal(Takes(0, 150, 4), Takes(1))
+    lost = Failures(mean_time_between_failures_s=8.0, recovery_s=2.0, seed=1) if failing else None
+    runs = [
+        simulate(workload, engines, router=router, failures=lost, seed=5, engine_loop=loop)
+        for loop in ("events", "core")
+    ]
+    assert_equal(*runs)
+    assert [each.label for each in runs[0].replicas[:3]] == ["slow", "slow", "fast"]
+    assert [each.requests for each in runs[0].replicas] == [each.requests for each in runs[1].replicas]
+    assert min(each.requests for each in runs[0].replicas[:3]) > 0
+
+
+@pytest.mark.parametrize("limit", [20, 100, 400])
+def test_pools_apart_by_length_are_deployments_of_their_own(limit: int) -> None:
+    """A router by length thins the traffic and no pool acts on another: together they do what each does alone."""
+    workload = requests(count=300, rate=12.0, seed=4)
+    slow, _, fast = unequal(Takes(0, limit), Takes(1))
+    together = simulate(workload, [slow, slow, fast], router="by-prompt-length")
+    short = workload.prompt_tokens <= limit
+    for rows, pool in ((np.flatnonzero(short), [slow, slow]), (np.flatnonzero(~short), [fast])):
+        apart = simulate(workload.take(rows), pool, router="least-outstanding")
+        for column in COLUMNS:
+            found = getattr(together.records, column)[rows]
+            np.testing.assert_array_equal(found, getattr(apart.records, column), column)
+
+
+def test_without_limits_pools_are_one() -> None:
+    workload = requests(count=200, rate=20.0, seed=6)
+    engine = EngineSetup(step_times=STEPS, num_blocks=300)
+    for takes in (Takes(), Takes(0, 10**9)):
+        assert_equal(
+            simulate(workload, [replace(engine, takes=takes)] * 3, router="by-prompt-length"),
+            simulate(workload, [engine] * 3, router="least-outstanding"),
+        )
+
+
+def test_chance_over_equal_replicas_is_as_many_queues_of_their_own() -> None:
+    """Thinning at random keeps arrivals Poisson: k queues of rate/k, each an M/M/1 with its wait."""
+    wait, half = waits_of(2, 0.5, "random")
+    assert half < 0.2 * wait
+    assert abs(wait - erlang_c_wait(0.5, 1)) < half

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step import decode_shape
 from capacity.techniques.attention_io import (
     attention_io,
     naive_attention,
@@ -73,6 +74,32 @@ def test_the_measured_kernel_lies_between_the_floor_and_naive_attention() -> Non
     assert (
         attention_io(pool(), 32768).naive_extra_bytes == 2 * 2 * 32 * 32768**2
     )  # 137 GB: more than the GPU has
+
+
+def test_each_kernel_is_what_the_step_model_says_of_it() -> None:
+    """The same as asking for it by name, in a prefill and in a decode; on Hopper the fitted kernel is the third."""
+    io = attention_io(pool(), 65_536)
+    kernels = {each.kernel: each for each in io.kernels}
+    named = resolve("llama-3.1-8b", Pool(gpu="h100", attn_implementation="flash_attention_1")).step_model
+    cost = named.step_cost(decode_shape(1, 65_536)).operators
+    assert kernels["flash_attention_1"].decode_s == sum(
+        op.seconds for op in cost if op.name == "attention decode"
+    )
+    assert kernels["flash_attention_3"].prefill_s == io.kernel_seconds
+    times = [
+        kernels[name].times_fitted for name in ("flash_attention_3", "flash_attention_2", "flash_attention_1")
+    ]
+    assert times == pytest.approx([1.0, 1.75, 3.5], rel=0.02)
+    eager = kernels["eager"].times_fitted
+    assert eager is not None
+    assert eager > 3.5
+    assert all(each.source and each.date for each in io.kernels)
+
+
+def test_a_kernel_of_other_gpus_has_no_time() -> None:
+    kernels = {each.kernel: each for each in attention_io(pool(gpu="l40s"), 4096).kernels}
+    assert kernels["flash_attention_3"].prefill_s is None
+    assert kernels["flash_attention_2"].times_fitted == 1.0
 
 
 def test_on_chip_memory_is_the_gpus() -> None:

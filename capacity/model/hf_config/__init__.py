@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from capacity.base.errors import MalformedFile
 from capacity.base.fields import MAX_COUNT, Fields
+from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import FeedForward, NoFeedForward
 from capacity.model.hf_config.assumed import assumed_family, reading_of, with_known_kinds
 from capacity.model.hf_config.families import FAMILIES
@@ -22,7 +23,7 @@ from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec, Task
-from capacity.model.vision import vision_encoder, vision_tower
+from capacity.model.vision import multimodal_fields, speech_parts, vision_encoder, vision_tower
 
 _MAX_LENGTHS = (
     "max_position_embeddings",
@@ -32,6 +33,9 @@ _MAX_LENGTHS = (
     "model_max_length",
     "max_sequence_length",
 )
+_LEFT_OUT = {  # of transformers' defaults, in the published configs of these types
+    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+}
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "bfloat16": "bf16",
@@ -50,12 +54,13 @@ def from_hf_config(
     hf_quant_config: Mapping[str, Any] | None = None,
     source: str = "",
     origin: str | None = None,
+    gated: bool | None = None,
 ) -> ModelSpec:
     """The model that the object of a `config.json` describes.
 
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so. Raises MalformedFile
-    for a bad field, or one that is missing.
+    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so; `gated` says then
+    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing.
     """
     if not isinstance(config, Mapping):
         raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
@@ -63,7 +68,7 @@ def from_hf_config(
     text = _text_fields(outer)
     model_type = text.text("model_type") or outer.text("model_type")
     known = FAMILIES.get(model_type)
-    family = known or assumed_family(text)
+    family = known or assumed_family(text, gated)
     text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
     said = text
     if known is None:
@@ -75,7 +80,10 @@ def from_hf_config(
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
-    vision_params, uncounted = vision_tower(outer)
+    towers = multimodal_fields(outer)
+    vision_params, unseen = vision_tower(towers)
+    audio_params, audio, unheard = audio_tower(towers)
+    uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
         name=name,
         hf_id=hf_id,
@@ -97,7 +105,10 @@ def from_hf_config(
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
-        vision=vision_encoder(outer),
+        vision=vision_encoder(towers),
+        audio_params=audio_params,
+        audio=audio,
+        prompt_audio_s=family.prompt_audio_s,
         uncounted=uncounted,
         source=source,
     )
@@ -138,7 +149,10 @@ def supported_model_types() -> tuple[str, ...]:
 def _text_fields(outer: Fields) -> Fields:
     """The language model's own object: `text_config` and its kin where the model is multimodal."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
-    return outer if inner is None else _text_fields(inner)
+    if inner is None:
+        return outer
+    left_out = _LEFT_OUT.get(outer.text("model_type"), {})
+    return _text_fields(Fields({**left_out, **inner.values}, inner.origin, prefix=inner.prefix))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:

@@ -25,7 +25,8 @@ from capacity.model.hf_config.mixers import (
 )
 from capacity.model.spec import ModelSpec
 
-NOT_GATED = ("relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu", "xielu")
+GATE_FLAGS = ("is_gated_act", "gated_mlp", "use_gated_mlp", "mlp_gated", "use_glu", "use_swiglu")
+LAYER_NORM = ("layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "norm_epsilon")
 MOST_NAMED = 6  # fields that are not read, in a note
 MAMBA2_FIELDS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
 _READ = {
@@ -56,13 +57,13 @@ _HARMLESS = (
 )  # fmt: skip
 
 
-def assumed_family(text: Fields) -> Family:
-    """The family that the fields' names describe."""
+def assumed_family(text: Fields, gated: bool | None = None) -> Family:
+    """The family that the fields' names describe; `gated`: the feed-forward, where the weights say it."""
     if text.has("hybrid_override_pattern"):
         return hybrids.FAMILIES["nemotron_h"]
     family = Family(
         mixer=grouped_query,
-        feed_forward=_feed_forward(text),
+        feed_forward=_feed_forward(text, has_gate(text) if gated is None else gated),
         qkv_bias=_first(
             text, "attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_bias", "bias"
         ),
@@ -118,12 +119,31 @@ def _window(text: Fields, layer: int) -> int | None:
     return windows.uniform_window(text, layer)
 
 
-def _feed_forward(text: Fields) -> FeedForwardRule:
+def has_gate(text: Fields) -> bool:
+    """Whether the feed-forward is gated: a flag of its own, else the activation's name.
+
+    SiLU and the names of gated units are; ReLU, GELU, their kin and tanh are not, but for "gelu_pytorch_tanh", which
+    Gemma has with a gate and StarCoder2 without: gated where the norms are not LayerNorm.
+    """
+    for key in GATE_FLAGS:
+        if isinstance(text.values.get(key), bool):
+            return text.flag(key)
+    activation = _activation(text)
+    if "glu" in activation or not any(part in activation for part in ("elu", "tanh", "linear")):
+        return True
+    return _either_way(activation) and not text.has(*LAYER_NORM)
+
+
+def _activation(text: Fields) -> str:
+    return text.text("hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act")
+
+
+def _either_way(activation: str) -> bool:
+    return "gelu" in activation and "tanh" in activation
+
+
+def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
     """Routed where the config has experts, dense elsewhere."""
-    activation = text.text(
-        "hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act"
-    )
-    gated = activation not in NOT_GATED
     if text.has("intermediate_size_mlp"):
         return feed_forwards.llama4
     if text.has("expert_layer_period"):
@@ -176,6 +196,8 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
         f"{called} is not known here: read by its fields' names as a decoder of {model.num_layers} layers with {kinds} "
         f"and {forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
     )
+    if _either_way(_activation(text)) and not text.has(*GATE_FLAGS):
+        said += f"; {_activation(text)} says nothing of a gate, the kind of norm was taken for a sign"
     unread = unread_fields(text)
     if not unread:
         return said

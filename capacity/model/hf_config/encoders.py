@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
+from capacity.model.audio import CHUNK_S, CONVOLUTION
 from capacity.model.feed_forward import DenseFeedForward, FeedForward
 from capacity.model.hf_config import feed_forwards
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HEADS, HIDDEN
 from capacity.model.layers import Attention, Phase
 from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.vision_towers import linear
 
 ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "decoder_layers")
 
@@ -177,6 +179,46 @@ _BART = replace(
     defaults={},
 )
 
+
+# Whisper: the encoder hears 30 s at a time, as 1,500 frames
+
+
+def _whisper_beside(text: Fields, layer: int) -> Beside:
+    """Biases of queries and values; keys have none."""
+    encoder = _phase(text, layer) == "prompt"
+    width = text.count(*HIDDEN)
+    return Beside(norms=2 if encoder else 3, vector_values=(2 if encoder else 4) * width)
+
+
+def _whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
+    """Two convolutions, positions of both sides, and the encoder's final norm."""
+    width, bins = text.count(*HIDDEN), text.count("num_mel_bins", default=80)
+    convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
+    rows = text.count("max_source_positions", default=1_500) + text.count("max_target_positions", default=448)
+    return (
+        vector("convolutions", "norm", convolutions, ()),
+        matrix("embed_positions", "norm", rows, width, (), sharding="replicated"),
+        vector("encoder.norm", "norm", 2 * width, ()),
+    )
+
+
+def _whisper_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    return replace(_pair_mixer(bias=True)(text, family, layer), qkv_bias=False)
+
+
+_WHISPER = replace(
+    _BART,
+    mixer=_whisper_mixer,
+    beside=_whisper_beside,
+    outside=_whisper_outside,
+    defaults={"max_position_embeddings": 1_500 + 448},
+    prompt_audio_s=CHUNK_S,
+    notes=(
+        *_BART.notes,
+        "its prompt is the audio: 1,500 frames of 30 s whatever is said in them (--audio-seconds, or --input-len 1500)",
+    ),
+)
+
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
     "roberta": _BERT,
@@ -201,6 +243,7 @@ FAMILIES: dict[str, Family] = {
     "t5": _T5,
     "mt5": _T5,
     "umt5": _T5,
+    "whisper": _WHISPER,
     "bart": _BART,
     "mbart": replace(_BART, outside=_bart_outside(offset=2, embedding_norms=True, final_norms=True)),
     "pegasus": replace(_BART, outside=_bart_outside(offset=0, embedding_norms=False, final_norms=True)),

@@ -178,6 +178,8 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe_lite": _DEEPSEEK_V3,
     "glm4_moe": _GLM4_MOE,
     "glm4v_moe_text": _GLM4_MOE,
+    "sarvam_moe": replace(_GLM4_MOE, qkv_bias="use_qkv_bias"),
+    "sarvam_mla": _DEEPSEEK_V3,
     "glm": replace(_LLAMA, output_bias=False, feed_forward=feed_forwards.dense),
     "glm4": replace(_LLAMA, output_bias=False, norms_per_layer=4, feed_forward=feed_forwards.dense),
     "glm4v_text": replace(_LLAMA, output_bias=False, norms_per_layer=4, feed_forward=feed_forwards.dense),

@@ -54,6 +54,7 @@ class Family:
     num_layers: Callable[[Fields], int] | None = None  # where the config counts otherwise
     notes: tuple[str, ...] = ()
     task: Task = "generate"
+    prompt_audio_s: int | None = None  # seconds of audio that are the prompt
     phase: Callable[[Fields, int], Phase] = lambda _fields, _layer: "all"
 
 

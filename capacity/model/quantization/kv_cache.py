@@ -46,6 +46,14 @@ _KV_CACHE_FORMATS = (
         source="LMDeploy docs quantization/kv_quant: scale and zero point, FP16 each, per head and token; datasheet",
     ),
     KvCacheFormat(
+        name="kivi2",
+        value_bits=2,
+        scale_bits=32,
+        scale_block=32,
+        source="KIVI, arXiv 2402.02750: scale and zero point, FP16 each, for each 32 values; the recent ones at 16 bit "
+        "are left out; datasheet",
+    ),
+    KvCacheFormat(
         name="nvfp4",
         value_bits=4,
         scale_bits=8,

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import CLUSTER
 from capacity.base.keywords import split
-from capacity.base.processes import check_workers, local_workers
+from capacity.base.processes import check_workers
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
+from capacity.planning.crew import Crew, Crews, opened, stop_if_recalled
 from capacity.planning.sweeping.export import check_export, export, flat_row
-from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
+from capacity.planning.sweeping.spec import Point, SweepSpec, named_in, points, read_sweep
 from capacity.planning.sweeping.store import Answer, Store, open_store, status_of
 from capacity.pool.resolve import ResolvedPool, resolve
 
@@ -33,15 +34,6 @@ OTHERS_S = 0.25  # between looks at what other processes have done
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
-    """An executor, and how many tasks it works on at a time."""
-
-    executor: Executor
-    workers: int
-
-
-Executors = Callable[[], AbstractContextManager[Crew]]
 Progress = Callable[[int, int], None]
 Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
@@ -70,24 +62,27 @@ def sweep(
     store: str | Path,
     *,
     workers: int = 1,
-    scheduler: str | None = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
     retry_failed: bool = False,
     export_to: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Swept:
     """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
 
-    `workers` local processes, or the Dask cluster at `scheduler` (tcp://host:port). A script that asks for more
+    `workers` local processes, or the Dask cluster at `cluster` (tcp://host:port). A script that asks for more
     than one worker guards its own code by `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
     point that fails is recorded with its reason.
     """
     read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
     if export_to is not None:
         check_export(export_to)
-    executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
-    with open_store(store) as opened:
-        swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)
-        rows = tuple(opened.rows(points(read)))
+    check_workers(workers)
+    crews = (
+        None if cluster is None and workers == 1 else partial(opened, workers, cluster, named=named_in(read))
+    )
+    with open_store(store) as there:
+        swept = run_sweep(read, there, crews=crews, retry_failed=retry_failed, progress=progress)
+        rows = tuple(there.rows(points(read)))
         if export_to is not None:
             export(rows, export_to)
     return replace(swept, rows=tuple(flat_row(row) for row in rows))
@@ -97,14 +92,14 @@ def run_sweep(
     spec: SweepSpec,
     store: Store,
     *,
-    executors: Executors | None = None,
+    crews: Crews | None = None,
     retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Swept:
     """Answer every point that the store does not hold yet.
 
-    `executors` opens an executor (again, where its workers died); None: this process. A point that fails, or
-    that its worker dies of `ATTEMPTS` times, is recorded with its reason.
+    `crews` opens a crew (again, where its workers died); None: this process. A point that fails, or that its worker
+    dies of `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput where there is no such crew, or no more.
     """
     everything = points(spec)
     known = store.known(failed=not retry_failed)
@@ -125,11 +120,19 @@ def run_sweep(
 
     while left:
         todo = _Todo(left, CHUNK[spec.question], lambda chunk: store.claim(chunk, failed=not retry_failed))
-        if executors is None:
+        if crews is None:
             while chunk := todo.take():
                 keep(chunk, answer_points(chunk))
         else:
-            _spread(todo, executors, keep)
+            try:
+                _spread(todo, crews, keep)
+            except InvalidInput as error:
+                if not any(ended.values()):
+                    raise
+                kept = before + sum(ended.values())
+                raise InvalidInput(
+                    f"{error}; {kept} of {len(everything)} points are kept: the same command goes on"
+                ) from None
         known = store.known(failed=not retry_failed) if todo.others else set()
         left = [point for point in todo.others if point.key not in known]
         before = len(everything) - len(left) - sum(ended.values())
@@ -169,12 +172,12 @@ class _Todo:
         return ()
 
 
-def _spread(chunks: _Todo, executors: Executors, keep: Keep) -> None:
+def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
     """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
     while chunks or suspects:
-        with executors() as crew:
+        with crews() as crew:
             _one_by_one(crew.executor, suspects, deaths, keep)
             if not suspects:
                 suspects.extend(_abreast(crew, chunks, keep))
@@ -233,8 +236,12 @@ def _abreast(crew: Crew, chunks: _Todo, keep: Keep) -> list[Point]:
 
 
 def answer_points(chunk: Sequence[Point]) -> list[Answer]:
-    """What a worker does: every point of a chunk."""
-    return [answer_point(point) for point in chunk]
+    """What a worker does: every point of a chunk, as long as somebody waits for them."""
+    answers = []
+    for point in chunk:
+        stop_if_recalled()
+        answers.append(answer_point(point))
+    return answers
 
 
 def answer_point(point: Point) -> Answer:
@@ -294,41 +301,3 @@ def _price(gpu: str, cost: Frozen) -> Price | None:
 @lru_cache(maxsize=64)
 def _model(name: str) -> ModelSpec:
     return load_model(name)
-
-
-def processes(workers: int) -> Executors | None:
-    """Executors of local processes; None for one worker: this process."""
-    check_workers(workers)
-    if workers == 1:
-        return None
-
-    @contextmanager
-    def opened() -> Iterator[Crew]:
-        with local_workers(workers) as executor:
-            yield Crew(executor=executor, workers=workers)
-
-    return opened
-
-
-def dask_executors(address: str) -> Executors:
-    """The executor of the Dask cluster at `address`, tcp://host:port. Raises InvalidInput without `distributed`."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise InvalidInput("--scheduler needs Dask: pip install 'llm-capacity[dask]'") from None
-
-    @contextmanager
-    def opened() -> Iterator[Crew]:
-        try:
-            client = Client(address, timeout="10s")
-        except ValueError as error:  # Dask's word on an address that is none
-            raise InvalidInput(
-                f"--scheduler is {address!r}, no address as tcp://host:port: {error}"
-            ) from None
-        except OSError as error:
-            raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
-        with client:
-            workers = sum(client.nthreads().values())
-            yield Crew(executor=client.get_executor(retries=ATTEMPTS), workers=max(workers, 1))
-
-    return opened

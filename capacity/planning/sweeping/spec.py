@@ -21,6 +21,7 @@ from capacity.base.keywords import split
 from capacity.base.outside import read_toml
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, Pool, Service, Traffic, explain
+from capacity.planning.likeness import Named
 
 MAX_POINTS = 1_000_000
 FILE_OPTIONS = ("model", "trace", "price_file")
@@ -59,6 +60,18 @@ class Point:
     options: Options
     goodput: tuple[str, ...]
     key: str
+
+
+def named_in(spec: SweepSpec) -> Named:
+    """The models and files that its points look up."""
+
+    def values(name: str) -> tuple[str, ...]:
+        varied = spec.vary.get(name, ())
+        listed = () if isinstance(varied, Range) else varied
+        return tuple(str(value) for value in (*listed, *((spec.fixed[name],) if name in spec.fixed else ())))
+
+    files = tuple(value for name in FILE_OPTIONS if name != "model" for value in values(name))
+    return Named(models=values("model"), files=files)
 
 
 def read_sweep(path: str | Path) -> SweepSpec:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.model.spec import ModelSpec
+from capacity.pool.drafting.drafter import Drafter, DraftWork, by_bound, in_a_round
+from capacity.pool.drafting.own_layers import layers_drafter
 from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.resolve import ResolvedPool
-from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape
-from capacity.step.closed_form import NOTHING, EngineLimits, prefill_steps
+from capacity.step import OpCost, StepShape, decode_shape
+from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
@@ -24,56 +24,6 @@ WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from the
 LOOKUP_S = (
     50e-6  # n-gram search on the CPU for one round: assumed, 2026-11-21; prompts of a few thousand tokens
 )
-
-
-class DraftWork(NamedTuple):
-    """The drafting of one round: requests, their context, drafts in depth, nodes in all, and what was accepted last.
-
-    `last_round_tokens`: tokens of a request that the round before yielded, on average. `beside`: the target's step,
-    whose prompt tokens a drafter with a KV cache of its own computes as well.
-    """
-
-    batch_size: int
-    context_tokens: int
-    draft_tokens: int
-    nodes: int
-    last_round_tokens: float
-    beside: StepShape = NOTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafter:
-    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes).
-
-    Each GPU holds `gpu_weights_bytes` of them and `gpu_kv_bytes_per_token`, KV heads that are too few to share
-    included. `reads_prompts`: it computes every prompt too.
-    """
-
-    weights_bytes: float = 0.0
-    gpu_weights_bytes: float = 0.0
-    kv_bytes_per_token: float = 0.0
-    gpu_kv_bytes_per_token: float = 0.0
-    reads_prompts: ClassVar[bool] = False
-
-    def seconds(self, work: DraftWork) -> float:
-        """Time to draft one round."""
-        raise NotImplementedError
-
-    def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """The same of data-parallel ranks that take every step together, a round each."""
-        return max(map(self.seconds, works))
-
-    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """What `seconds` are made of, as rows of the step's table."""
-        return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
-
-    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
-        """Time that a prompt takes before it can draft, beside the target's own prefill."""
-        return 0.0
-
-    def prompts_s(self, shape: StepShape) -> float:  # noqa: ARG002
-        """The same of the prompt tokens of one step."""
-        return 0.0
 
 
 def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
@@ -88,8 +38,10 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
         case "self-draft":
             scheme = scheme_for(target.model, speculator.draft_quantization)
             return _model_drafter(replace(target, scheme=scheme), target)
-        case "lookup":
+        case "lookup" | "lookahead":
             return LookupDrafter()
+        case "layers":
+            return layers_drafter(target, speculator)
         case "heads":
             return _heads_drafter(target, speculator)
         case "layer":
@@ -124,7 +76,7 @@ class ModelDrafter(Drafter):
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
         """A row for each bound."""
         first, level = (self.steps.step_cost(shape) for shape in self._shapes(work))
-        return _by_bound([(first, 1), (level, work.draft_tokens - 1)])
+        return by_bound([(first, 1), (level, work.draft_tokens - 1)])
 
     def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
         """Draft steps in sequence: the first, and each of the others.
@@ -152,25 +104,8 @@ class ModelDrafter(Drafter):
         return self.steps.step_seconds(shape._replace(**none))
 
 
-def _by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Several steps, each so many times, added up by what bounds their operators."""
-    rows: dict[Bound, OpCost] = {}
-    for table, times in tables:
-        for op in table.operators if times else ():
-            row = rows.get(op.bound) or OpCost(
-                name=f"drafting, {op.bound}", flops=0.0, bytes=0.0, seconds=0.0, bound=op.bound
-            )
-            rows[op.bound] = replace(
-                row,
-                flops=row.flops + times * op.flops,
-                bytes=row.bytes + times * op.bytes,
-                seconds=row.seconds + times * op.seconds,
-            )
-    return tuple(rows.values())
-
-
 class LookupDrafter(Drafter):
-    """N-grams of the prompt, found on the CPU."""
+    """N-grams of the prompt, or of a window that the target computed in steps before, found on the CPU."""
 
     def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
         return LOOKUP_S
@@ -225,7 +160,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
     ranks, weights = draft.pool.tensor_parallel_size, weight_bytes(draft.model, draft.scheme)
     return ModelDrafter(
         model=draft.model,
-        steps=replace(draft, engine=_in_a_round(draft.engine)).step_model,
+        steps=replace(draft, engine=in_a_round(draft.engine)).step_model,
         limits=target.limits,
         weights_bytes=weights,
         gpu_weights_bytes=weights / ranks,
@@ -258,7 +193,7 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
     ]
     return ModelDrafter(
         model=model,
-        steps=replace(target, model=model, pool=one_stage, engine=_in_a_round(target.engine)).step_model,
+        steps=replace(target, model=model, pool=one_stage, engine=in_a_round(target.engine)).step_model,
         limits=target.limits,
         weights_bytes=sum(size for size, _ in sizes),
         gpu_weights_bytes=sum(size / (ranks * sharing) for size, sharing in sizes),
@@ -266,12 +201,6 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
         gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, ranks)
         / target.pool.decode_context_parallel_size,
     )
-
-
-def _in_a_round(engine: EngineSpec) -> EngineSpec:
-    """The engine as it drafts: no outputs to process, and an asynchronous one schedules nothing between the steps."""
-    base_s = 0.0 if engine.host_overlapped else engine.host_base_s
-    return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
 
 
 def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
@@ -310,6 +239,8 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
         mtp=None,
         vision_params=0,
         vision=None,
+        audio_params=0,
+        audio=None,
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.pool.drafting.drafter import DraftWork
 from capacity.pool.drafting.drafters import (
-    DraftWork,
     HeadsDrafter,
     LookupDrafter,
     ModelDrafter,

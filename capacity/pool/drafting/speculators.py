@@ -31,7 +31,7 @@ TABLE = Path(__file__).with_name("speculators.toml")
 # MT-bench, HumanEval and GSM8K (model card nebius/EAGLE3-Llama-3.3-70B-Instruct, as read in 2026-11)
 LENGTH_SPREAD = 0.115
 
-Kind = Literal["draft-model", "self-draft", "lookup", "heads", "layer"]
+Kind = Literal["draft-model", "self-draft", "lookup", "lookahead", "layers", "heads", "layer"]
 
 
 class Speculator(Spec):
@@ -41,6 +41,9 @@ class Speculator(Spec):
     it), `accepted_length` (tokens of a round of `draft_tokens`, the bonus token included), `accepted_lengths` (the
     same by number of drafts, from 0). With `tree_tokens`, rates are those of the first candidate of each place, and
     what its siblings add follows from `capacity.pool.drafting.tree`; a length is that of the whole tree.
+
+    `lookahead` verifies `guesses` n-grams beside a Jacobi window of `window_tokens` positions, both as many rows deep
+    as it drafts; `layers` drafts by the first `layers_share` of the target's layers.
     """
 
     name: str
@@ -49,12 +52,16 @@ class Speculator(Spec):
     tree_tokens: int | None = Field(None, ge=1, le=MOST_NODES)
     rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # of the candidates after a tree's first
     fused_inputs: int = Field(0, ge=0, le=8)  # hidden states that a `layer` projects to one
+    window_tokens: int = Field(0, ge=0, le=LONGEST_DRAFT)
+    guesses: int = Field(0, ge=0, le=LONGEST_DRAFT)
+    layers_share: float = Field(0.0, ge=0, lt=1)
     draft_vocab_size: int | None = Field(None, ge=1)
     draft_quantization: str | None = None
     acceptance_rate: float | None = Field(None, ge=0, le=1)
     acceptance_by_position: tuple[float, ...] | None = None
     accepted_length: float | None = Field(None, ge=1)
     accepted_lengths: tuple[float, ...] | None = None
+    accepted_lengths_by_task: dict[str, float] = Field(default={})
     acceptance_model: str = ""  # on which the acceptance was measured
     acceptance_setting: str = ""  # and with what: engine, GPU, batch, sampling
     source: str = "given"
@@ -81,8 +88,10 @@ class Speculator(Spec):
         except ValueError as error:
             if isinstance(error, InvalidInput):
                 raise
+            tasks = ", ".join(self.accepted_lengths_by_task)
             raise InvalidInput(
                 f"acceptance {acceptance!r}: give a rate (0.7), rates by position (0.92,0.72,0.36), or length:2.3"
+                + (f"; published for {self.name} by task: {tasks}" if tasks else "")
             ) from None
         return Speculator(
             **fields
@@ -93,6 +102,14 @@ class Speculator(Spec):
                 "acceptance_model": "",
                 "acceptance_setting": "",
             }
+        )
+
+    def on_task(self, task: str) -> Speculator:
+        """The same way to draft at the length that was published for one of its tasks."""
+        length = self.accepted_lengths_by_task[task]
+        none = dict.fromkeys(("acceptance_rate", "acceptance_by_position", "accepted_lengths"))
+        return self.model_copy(
+            update={**none, "accepted_length": length, "acceptance_model": f"{self.acceptance_model}, {task}"}
         )
 
     @property
@@ -144,7 +161,7 @@ class Speculator(Spec):
         """
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)
-        if self.tree_tokens is None and nodes == draft_tokens:
+        if self.kind == "lookahead" or (self.tree_tokens is None and nodes == draft_tokens):
             return first
         return tree_rates(first, nodes, exponent=self.rank_exponent)
 
@@ -167,12 +184,28 @@ class Speculator(Spec):
 
     def verified_tokens(self, draft_tokens: int) -> int:
         """Rows beside the last token that a round verifies for each request: a tree's nodes, scaled by its depth."""
+        if self.kind == "lookahead" and draft_tokens:
+            return draft_tokens * (self.window_tokens + self.guesses) - 1
         if self.tree_tokens is None or not draft_tokens:
             return draft_tokens
         return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
 
+    def shape_of(self, draft_tokens: int) -> str:
+        """What a round verifies, in words."""
+        rows = self.verified_tokens(draft_tokens)
+        if self.kind == "lookahead":
+            return (
+                f"n-grams of {draft_tokens + 1}, a window of {self.window_tokens} and {self.guesses} guesses: "
+                f"{rows + 1} rows a step"
+            )
+        if rows == draft_tokens:
+            return f"{draft_tokens} draft tokens"
+        return f"a tree of {rows} drafts, {draft_tokens} deep"
+
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
         """Sizes of tree worth trying at a depth: a chain, then doubling up to the method's own."""
+        if self.kind == "lookahead":  # its window is not a choice of candidates
+            return (self.verified_tokens(draft_tokens),)
         most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
         while draft_tokens and sizes[-1] < most:
             sizes.append(min(2 * sizes[-1], most))
@@ -226,8 +259,14 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
+    if pool.draft_layers is not None and speculator.kind != "layers":
+        raise InvalidInput(
+            f"--draft-layers changes nothing with drafts by {speculator.name}: use layer-skip, or leave it out"
+        )
     deep = speculator.at_depth(pool.num_speculative_tokens)
-    if pool.acceptance is not None:
+    if pool.acceptance in speculator.accepted_lengths_by_task:
+        speculator = speculator.on_task(pool.acceptance)
+    elif pool.acceptance is not None:
         speculator = deep.accepting(pool.acceptance)
     return speculator if pool.num_speculative_tokens else _as_by_default(pool, speculator)
 

@@ -85,6 +85,8 @@ _PUBLISHED_TOKENS = {
 }
 _PUBLISHED_SPEEDUPS = {0.5: 1.5, 0.7: 2.0, 0.8: 2.4, 0.9: 2.9, 0.95: 3.4}  # K = 5, c = 0.05
 
+_SHARES = ((0.5, 1), (0.8, 1), (0.8, 4))  # of the formula by shares
+
 
 def _variants(acceptance: float, drafts: int) -> dict[str, float]:
     return {
@@ -112,7 +114,32 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
         verify = expected_tokens(a, 5) / published - 5 * 0.05
         implied = {f"verification at {verify:.2f} plain steps": published}
         rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
-    return tuple(rows)
+    return (*rows, *(_of_a_share(a, k) for a, k in _SHARES))
+
+
+def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
+    """T/(T_d·a·k + T·(1 - a·k)), as tutorials write it, with T_d = c·T: wrong everywhere.
+
+    It takes a·k, the drafts accepted, for a share of the tokens: a round's cost is 0 at a·k = 1/(1 - c), below 0
+    beyond, and it forgets verification and the drafts that are refused.
+    """
+    share = check_rate(acceptance) * draft_tokens
+    return 1.0 / (draft_cost * share + 1.0 - share)
+
+
+def _of_a_share(acceptance: float, drafts: int) -> TextbookEntry:
+    """A tutorial's formula, at c = 0.05, beside Leviathan's."""
+    said = share_speedup(acceptance, drafts, 0.05)
+    return TextbookEntry(
+        quantity="by shares",
+        acceptance=acceptance,
+        draft_tokens=drafts,
+        published=said,
+        formula=textbook_speedup(acceptance, drafts, 0.05),
+        agrees=False,
+        explained_by="T/(Td·a·K + T·(1 - a·K)) takes a·K drafts for a share of the tokens"
+        + (": the time is negative" if said < 0 else ""),
+    )
 
 
 def _entry(

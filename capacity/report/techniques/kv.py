@@ -10,6 +10,7 @@ from capacity.report.techniques.cells import Cell, Columns, Part, number, table,
 
 if TYPE_CHECKING:
     from capacity.techniques.kv import KvAnswer, KvAnswerRow, LimitedRow
+    from capacity.techniques.kv_eviction import EvictionMethod, EvictionRow
     from capacity.techniques.long_context import LongContext
 
 
@@ -46,6 +47,8 @@ def kv_parts(answer: KvAnswer) -> list[Part]:
     parts: list[Part] = [table("KV cache of one request", rows, columns), kinds]
     if answer.limited:
         parts.append(_limited_table(answer))
+    if answer.evictions:
+        parts += _eviction_parts(answer)
     if answer.long_contexts:
         parts += _long_context_parts(answer.long_contexts)
     return parts
@@ -70,6 +73,43 @@ def _limited_table(answer: KvAnswer) -> Part:
         "prefill: query x key pairs over all"
     )
     return table(title, answer.limited, columns)
+
+
+def _eviction_parts(answer: KvAnswer) -> list[Part]:
+    """Bytes alone where no GPU is named; then who has which method, and what was published of it."""
+    rows = answer.evictions
+    columns: Columns[EvictionRow] = [
+        ("method", text("method")),
+        *([("model", text("model"))] if len(answer.rows) > 1 else []),
+        *([("GPU", text("gpu"))] if len(answer.gpus) > 1 else []),
+        ("tokens", lambda row: tokens(row.context_tokens)),
+        ("kept", lambda row: f"{row.kept_tokens:,}"),
+        ("MiB", number("kv_bytes", 1 / 2**20, 0)),
+        ("share", lambda row: f"{row.kept_share:.1%}"),
+    ]
+    if answer.gpus:
+        columns += [
+            (f"step of {rows[0].batch_size}, ms", number("step_s", 1e3, 1)),
+            ("times", number("speedup")),
+            ("held", lambda row: f"{row.held:,}"),
+            ("tokens/s", number("tokens_per_s", 1, 0)),
+            ("prefill, s", number("prefill_s")),
+            ("scoring, ms", number("score_s", 1e3, 1)),
+        ]
+    found: Columns[EvictionMethod] = [
+        ("method", text("method")),
+        ("engines", lambda row: ", ".join(row.engines) or "none"),
+        ("remark", _published),
+    ]
+    return [
+        table("Keeping less: one request, a step, and as many requests as fit", rows, columns),
+        table("Not lossless: what was published", answer.eviction_methods, found),
+    ]
+
+
+def _published(row: EvictionMethod) -> str:
+    known = "; ".join(f"{each.what} ({each.model}; {each.source}, {each.date})" for each in row.published)
+    return f"{row.title}. {known}" + (f". Here: {row.note}" if row.note else "")
 
 
 def _long_context_parts(rows: Sequence[LongContext]) -> list[Part]:

@@ -25,8 +25,7 @@ def speculate_parts(answer: Speculating) -> list[Part]:
     rates = ", ".join(f"{rate:.2f}" for rate in answer.acceptance)
     memory, ttft = answer.memory, answer.ttft_s
     lines = [
-        f"{headline(answer)}: {answer.method}, {_drafts(answer.draft_tokens, answer.verified_tokens)}, "
-        f"{answer.context_tokens:,} tokens of context",
+        f"{headline(answer)}: {answer.method}, {answer.drafts}, {answer.context_tokens:,} tokens of context",
         f"acceptance by position {rates}: {_measured(source)}",
     ]
     simulated: Columns[object] = [("simulated", number("simulated_speedup"))]
@@ -39,7 +38,7 @@ def speculate_parts(answer: Speculating) -> list[Part]:
         ("speed-up", number("speedup")),
         *(simulated if answer.rows[0].simulated_speedup is not None else []),
         ("textbook", number("textbook_speedup")),
-        ("best k", lambda row: _drafts(row.best_draft_tokens, row.best_verified_tokens, short=True)),
+        ("best k", lambda row: _drafts(row.best_draft_tokens, row.best_verified_tokens)),
         ("speed-up", number("best_speedup")),
     ]
     rounds = table("One round against plain decode steps", answer.rows, columns)
@@ -60,11 +59,9 @@ def _measured(source: AcceptanceSource) -> str:
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
-def _drafts(depth: int, nodes: int, *, short: bool = False) -> str:
-    """A chain by its length, a tree by its size and depth."""
-    if short:
-        return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
-    return f"{depth} draft tokens" if nodes == depth else f"a tree of {nodes} drafts, {depth} deep"
+def _drafts(depth: int, nodes: int) -> str:
+    """A chain by its length, a tree by its depth and size."""
+    return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
 
 
 def speculators_parts(answer: Speculators) -> list[Part]:
@@ -73,9 +70,18 @@ def speculators_parts(answer: Speculators) -> list[Part]:
         ("depth", text("draft_tokens")),
         ("tree", lambda row: "-" if row.tree_tokens is None else str(row.tree_tokens)),
         ("tokens/round", number("tokens_per_round")),
-        ("remark", lambda row: f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})"),
+        ("remark", _known),
     ]
     return [table("Ways to draft, with published acceptance", answer.rows, columns)]
+
+
+def _known(row: SpeculatorRow) -> str:
+    by_task = ", ".join(f"{task} {length:.2f}" for task, length in row.tokens_per_round_by_task.items())
+    return (
+        f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})"
+        + (f"; by task: {by_task}" if by_task else "")
+        + (f"; in {', '.join(row.engines)} only" if row.engines else "")
+    )
 
 
 def textbook_parts(answer: Textbook) -> list[Part]:

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
+from capacity.hardware.attention_kernels import AttentionKernel, find_attention_kernel
 from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
@@ -78,6 +79,15 @@ class Builder:
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
+        self.attention_kernel = self._named_kernel()
+
+    def _named_kernel(self) -> AttentionKernel | None:
+        """The attention kernel that is asked for in place of the fitted one; what it rests on is said."""
+        setting = self.setting
+        found = find_attention_kernel(setting.attn_implementation, setting.profile.architecture)
+        if found is not None:
+            self.assume(found.remark, found.error_factor)
+        return found
 
     def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
         """In which formats these parts of a group's layers (None: what stands outside of layers) are multiplied.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
+from capacity.step.layers import eager
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES, Operator, prompt_tokens
 
@@ -32,8 +33,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     kv_width = (keys if "k" in own else 0.0) + (values if "v" in own else 0.0)
     query_width = width * (2 if mixer.output_gate else 1)
     into = tuple(f"self_attn.{name}_proj" for name in own)
-    suffix = "" if mixer.window_tokens is None else " (window)"
     windowed = mixer.window_tokens is not None
+    suffix = " (window)" if windowed and mixer.eviction == "none" else ""
     work = {
         "kv_heads": kv_heads,
         "flops_per_pair": 2.0 * (width + value_width) * (1.0 if mixer.causal else 2.0),
@@ -42,17 +43,24 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     }
     shared = build.setting.decode_context_parallel_size
     of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    prefill = build.attention(
+    scored = (
+        width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
+    )  # all scores once more
+    of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
+    fitted_prefill = build.attention(
         "attention prefill" + suffix,
         "prefill_attention",
-        PrefillWork(windowed=windowed, **work),
+        PrefillWork(windowed=not mixer.prompt_whole, **of_prefill),
         count=layers,
     )
-    decode = build.attention(
+    fitted_decode = build.attention(
         "attention decode" + suffix,
         "decode_attention",
         DecodeWork(windowed=windowed, **of_decode),
         count=layers,
+    )
+    prefill, decode = eager.by_kernel(
+        fitted_prefill, fitted_decode, build, mixer=mixer, heads=heads, kv_heads=kv_heads
     )
     exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
     phases: dict[str, list[Operator]] = {

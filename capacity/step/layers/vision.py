@@ -1,7 +1,8 @@
-"""The vision encoder: its images' patches go through its layers as a prefill goes through a model's."""
+"""The vision or audio encoder: patches or frames go through its layers as a prefill goes through a model's."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from capacity.model.vision_towers import VisionEncoder
@@ -12,6 +13,7 @@ from capacity.step.layers.grouped import PrefillWork, shard
 from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
 
 KERNELS_PER_LAYER = 3.0  # two layer norms with the residual, and the activation
+ROUNDING = 1e-9  # of quotients that are whole
 WEIGHT_BITS = 16.0  # quantized checkpoints keep their towers at 16 bit
 
 
@@ -22,6 +24,7 @@ class EncoderOperator:
     name: str
     patches_per_token: int
     tile_patches: int | None
+    padded_patches: int | None
     window_patches: int
     of_patches: tuple[Operator, ...]
     of_tokens: tuple[Operator, ...]
@@ -43,7 +46,7 @@ class EncoderOperator:
         tokens, pairs = shape.encoder_tokens, shape.encoder_pairs
         if not tokens:
             return []
-        patches = tokens * self.patches_per_token
+        patches = self._patches(tokens, pairs)
         attended = patches * self.tile_patches if self.tile_patches else pairs * self.patches_per_token**2
         through = StepShape(
             prefill_sequences=1,
@@ -57,6 +60,15 @@ class EncoderOperator:
         return [(operator, through) for operator in self.of_patches] + [
             (operator, projected) for operator in self.of_tokens
         ]
+
+    def _patches(self, tokens: int, pairs: int) -> int:
+        """Of all images or clips of a step, which are as large as each other: pairs are items x tokens²."""
+        patches = tokens * self.patches_per_token
+        if self.padded_patches is None:
+            return patches
+        of_chunk = math.ceil(self.padded_patches / self.patches_per_token)
+        chunks = math.ceil(pairs / tokens / of_chunk - ROUNDING)
+        return round(tokens**2 / pairs * chunks) * self.padded_patches
 
 
 def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
@@ -112,9 +124,10 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
             )
         )
     return EncoderOperator(
-        name="vision encoder",
+        name=encoder.row_name,
         patches_per_token=encoder.patches_per_token,
         tile_patches=encoder.tile_patches,
+        padded_patches=encoder.padded_patches,
         window_patches=encoder.window_patches,
         of_patches=tuple(of_patches),
         of_tokens=tuple(_product(build, inputs, outputs) for inputs, outputs in encoder.projections),

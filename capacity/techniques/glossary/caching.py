@@ -105,6 +105,30 @@ def windows(s: Situation) -> str:
 
 
 @term(
+    "KV eviction",
+    "Dropping tokens that get little attention (H2O, SnapKV, PyramidKV): decode reads a budget; not lossless.",
+    also="kv compression, h2o, snapkv, pyramidkv, heavy hitters",
+)
+def dropped(s: Situation) -> str:
+    from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, methods_asked
+
+    tokens = s.estimate.input_len + s.estimate.output_len
+    whole, kept = eviction_rows(
+        s.pool.model,
+        s.pool,
+        methods_asked("snapkv"),
+        context_tokens=tokens,
+        budget_tokens=BUDGET_TOKENS,
+        batch_size=s.requests_in_flight,
+        kv_cache_dtype=s.pool.kv_cache_dtype,
+    )
+    return (
+        f"{BUDGET_TOKENS:,} tokens kept of your {tokens:,}: {kept.kv_bytes / 2**20:,.0f} of "
+        f"{whole.kv_bytes / 2**20:,.0f} MiB, decode steps {kept.speedup:.2f} times as fast"
+    )
+
+
+@term(
     "crossover",
     "The length at which attention costs as much as all the weights' matrices.",
     also="attention crossover, attention cost",

@@ -189,8 +189,49 @@ term("Medusa", "Extra heads that guess the next tokens at once from the last hid
 term(
     "n-gram",
     "Drafts copied from where the prompt says the same words: free, and good where answers repeat it.",
-    also="prompt lookup, ngram, lookahead",
+    also="prompt lookup, ngram",
 )(partial(drafting, method="ngram"))
+term(
+    "lookahead",
+    "No drafter: Jacobi steps guess a window of places at once, and n-grams that came up are verified beside them.",
+    also="lookahead decoding, jacobi decoding, n gram pool",
+)(partial(drafting, method="lookahead"))
+term(
+    "layer skip",
+    "The model's own first layers draft (LayerSkip, Draft & Verify); the draft costs their share of a step.",
+    also="layerskip, self speculative decoding, draft and verify",
+)(partial(drafting, method="layer-skip"))
+
+
+@term(
+    "early exit",
+    "A token leaves the model once a layer is sure of it (CALM): not lossless, and a batch waits for its deepest row.",
+    also="calm, adaptive computation",
+)
+def early_exit(s: Situation) -> str:
+    from capacity.pool.drafting.lossy import early_exit_share
+
+    alone, together = (early_exit_share(0.5, 0.8, batch) for batch in (1, s.requests_in_flight))
+    return (
+        f"were half of your {s.pool.model.num_layers} layers enough for 80% of the tokens, {alone:.0%} of them would "
+        f"run for one request and {together:.1%} for your {s.requests_in_flight}"
+    )
+
+
+@term(
+    "typical acceptance",
+    "Drafts taken where the target finds them likely enough: more pass than by rejection sampling; not lossless.",
+    also="threshold acceptance, medusa acceptance",
+)
+def typical_acceptance(s: Situation) -> str:
+    from capacity.pool.drafting.lossy import threshold_acceptance
+
+    found = threshold_acceptance((0.6, 0.3, 0.1), (0.3, 0.6, 0.1), 0.2)
+    return (
+        f"{s.pool.pool.speculator or 'no drafts'} here, which are verified; of a target 0.6, 0.3, 0.1 and a draft 0.3, "
+        f"0.6, 0.1 a threshold of 0.2 accepts {found.acceptance_rate:.0%} in place of {found.lossless_rate:.0%}, and "
+        f"{found.distance:.0%} of the tokens are other ones"
+    )
 
 
 def weight_format(s: Situation, method: str) -> str:

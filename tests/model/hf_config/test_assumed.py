@@ -60,11 +60,33 @@ def test_biases_and_norms_by_their_flags() -> None:
     assert (mixer.qkv_bias, mixer.output_bias, mixer.qk_norm) == (True, True, "none")
 
 
-@pytest.mark.parametrize(("activation", "gated"), [("silu", True), ("relu2", False), ("gelu_new", False)])
+@pytest.mark.parametrize(
+    ("activation", "gated"),
+    [
+        *((name, True) for name in ("silu", "swish", "swiglu", "geglu", "reglu", "mish")),
+        *(
+            (name, False)
+            for name in ("relu2", "relu6", "gelu_new", "gelu", "quick_gelu", "gelu_python", "tanh")
+        ),
+    ],
+)
 def test_a_gate_by_the_activation(activation: str, gated: bool) -> None:
     part = read(model_type="new", hidden_act=activation).layer_groups[0].feed_forward
     assert isinstance(part, DenseFeedForward)
     assert part.gated is gated
+
+
+def test_an_activation_that_has_a_gate_or_none_goes_by_the_norms_and_says_so() -> None:
+    tanh = {"model_type": "new", "hidden_act": "gelu_pytorch_tanh"}
+    for fields, gated in (({"rms_norm_eps": 1e-6}, True), ({"norm_epsilon": 1e-5}, False)):
+        model = read(**tanh, **fields)
+        part = model.layer_groups[0].feed_forward
+        assert isinstance(part, DenseFeedForward)
+        assert part.gated is gated
+        assert "says nothing of a gate" in model.notes[0]
+    stated = read(**tanh, norm_epsilon=1e-5, use_gated_mlp=True)
+    assert stated.layer_groups == read(model_type="new").layer_groups
+    assert "says nothing" not in stated.notes[0]
 
 
 def test_experts_by_any_name() -> None:

@@ -17,4 +17,5 @@ def test_kv_cache_formats() -> None:
         "int8": 132,
         "int4": 68,
         "nvfp4": 72,
+        "kivi2": 48,  # 128 x 2 bits, and 4 groups' scales and zero points of 32 bits
     }

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import distributed
 import pytest
 from sweep_files import HEAD, make
 from sweep_workers import DEADLY, arm
 
 from capacity import estimate
 from capacity.base.errors import InvalidInput
-from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep, sweep
+from capacity.planning.crew import Crew
+from capacity.planning.sweeping.run import answer_point, answer_points, run_sweep, sweep
 from capacity.planning.sweeping.spec import Point, points, read_sweep
 from capacity.planning.sweeping.store import Row, open_store
 
@@ -144,30 +144,6 @@ def test_common_random_numbers_across_points() -> None:
     assert answers[0]["median_ttft_ms"] != answers[1]["median_ttft_ms"]
 
 
-def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path) -> None:
-    many = make(vary={"batch_size": tuple(range(1, 251))})
-    with open_store(tmp_path / "one.db") as store:
-        run_sweep(many, store)
-    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
-        victim = next(iter(cluster.workers.values()))
-        killed_after: list[int] = []
-
-        def progress(done: int, total: int) -> None:
-            del total
-            if not killed_after:
-                killed_after.append(done)
-                os.kill(victim.pid, signal.SIGKILL)
-
-        with open_store(tmp_path / "dask.db") as store:
-            swept = run_sweep(
-                many, store, executors=dask_executors(cluster.scheduler_address), progress=progress
-            )
-    assert (swept.done, swept.failed) == (250, 0)
-    assert len(killed_after) == 1
-    assert killed_after[0] < 250, "it ended before a worker was killed: nothing was tested"
-    assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")
-
-
 @contextmanager
 def armed(workers: int = 1) -> Iterator[Crew]:
     context = multiprocessing.get_context("spawn")
@@ -186,7 +162,7 @@ def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tm
         },
     )
     with open_store(tmp_path / "s.db") as store:
-        swept = run_sweep(many, store, executors=armed)
+        swept = run_sweep(many, store, crews=armed)
         rows = list(store.rows(points(many)))
     assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
     failed = [row for row in rows if row.status == "failed"]
@@ -300,17 +276,9 @@ def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Pa
         yield Crew(executor=Vanishing(2), workers=2)
 
     with open_store(tmp_path / "s.db") as store:
-        with pytest.raises(InvalidInput, match="no Dask scheduler"):
-            run_sweep(many, store, executors=vanishing)
+        with pytest.raises(
+            InvalidInput, match="no Dask scheduler answers; 100 of 250 points are kept: the same"
+        ):
+            run_sweep(many, store, crews=vanishing)
         assert len(store.known()) == len(store.known(failed=False)) == 100
         assert run_sweep(many, store).skipped == 100
-
-
-@pytest.mark.parametrize("address", ["not an address", "foo://x:1", "tcp://", "tcp://localhost:notaport"])
-def test_an_address_that_is_none_is_said_in_one_line(address: str) -> None:
-    with (
-        pytest.raises(InvalidInput, match=r"--scheduler|no Dask scheduler") as refused,
-        dask_executors(address)(),
-    ):
-        pass
-    assert "\n" not in str(refused.value)

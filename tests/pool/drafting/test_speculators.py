@@ -43,3 +43,30 @@ def test_a_pool_drafts_at_the_acceptance_and_depth_that_it_gives() -> None:
     assert at_half.first_rates(at_half.depth(2)) == (0.5, 0.5)
     with pytest.raises(UnknownName):
         speculator_of(Pool(gpu="h100", speculator="eagle9"))
+
+
+def test_a_task_has_the_length_that_was_published_for_it() -> None:
+    """EAGLE-3's chain of 7: 3.62 tokens a round on code; of 3 drafts the same rate gives fewer."""
+    code = speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="code"))
+    assert code.tokens_per_round(7) == pytest.approx(3.62)
+    shorter = speculator_of(
+        Pool(gpu="h100", speculator="eagle3", acceptance="code", num_speculative_tokens=3)
+    )
+    assert shorter.rates(3) == pytest.approx(code.rates(7)[:3])
+    assert code.acceptance_model.endswith("code")
+    with pytest.raises(InvalidInput, match="by task: chat, code, math"):
+        speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="poems"))
+
+
+def test_lookahead_verifies_its_window_and_its_guesses() -> None:
+    """(N - 1)(W + G) rows a step, one of which is the last token: 120 at 5, 15, 15, as its authors count."""
+    way = find_speculator("lookahead")
+    assert way.verified_tokens(4) == 4 * (7 + 7) - 1
+    wide = way.model_copy(update={"window_tokens": 15, "guesses": 15})
+    assert wide.verified_tokens(4) + 1 == 120
+    assert way.verified_tokens(0) == 0
+    assert way.tree_sizes(4) == (55,)
+    assert way.tokens_per_round(4) == pytest.approx(1.66)
+    assert len(way.rates(4)) == 4
+    assert "56 rows a step" in way.shape_of(4)
+    assert find_speculator("eagle3").shape_of(3) == "3 draft tokens"

@@ -19,6 +19,7 @@ from capacity.pool.drafting import (
     textbook_speedup,
     textbook_table,
 )
+from capacity.pool.drafting.textbook import share_speedup
 
 RATE = st.floats(0, 1)
 DRAFTS = st.integers(0, 12)
@@ -84,6 +85,16 @@ def test_the_published_textbook_table_disagrees_where_it_does() -> None:
     assert len(speedups) == 5
     assert not any(e.agrees for e in speedups)
     assert all(e.published < e.formula for e in speedups)
+
+
+def test_a_formula_by_shares_costs_less_than_nothing() -> None:
+    """0.8 of 4 drafts are 3.2: 0.05·3.2 + 1 - 3.2 = -2.04 steps; at one draft, 0.04 + 0.2 for 1.8/1.05."""
+    assert share_speedup(0.8, 4, 0.05) == pytest.approx(-1 / 2.04)
+    assert share_speedup(0.8, 1, 0.05) == pytest.approx(1 / 0.24)
+    shares = {(e.acceptance, e.draft_tokens): e for e in textbook_table() if e.quantity == "by shares"}
+    assert shares[0.8, 1].formula == pytest.approx(1.8 / 1.05)
+    assert not any(entry.agrees for entry in shares.values())
+    assert shares[0.8, 4].explained_by.endswith("negative")
 
 
 def test_what_no_formula_takes_is_refused() -> None:

@@ -1,0 +1,39 @@
+"""The cascade as a verb of the command line: parse, ask the library, print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+import capacity
+from capacity.cli.options import (
+    DownloadOption,
+    FormatOption,
+    ModelArgument,
+    ProfilesOption,
+    check_format,
+    show_answer,
+)
+from capacity.cli.verbs import CASCADE, COST, ESTIMATED, POOL, TRAFFIC, verb
+
+OTHER_LOADS = ("batch_size", "concurrency", "burstiness")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the `capacity` command."""
+    verb(app, CASCADE, POOL, TRAFFIC, COST, traffic_fields=ESTIMATED, without=OTHER_LOADS)(cascade)
+
+
+def cascade(
+    *,
+    model: ModelArgument,
+    options: Mapping[str, Any],
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."""
+    check_format(format)
+    show_answer(capacity.cascade(model, profiles=profiles, download=download, **options), format)

@@ -1,0 +1,67 @@
+"""What a fleet may be: where requests are told apart by length, by which GPUs, and what stands in reserve."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from capacity.base.spec import Spec
+from capacity.deployment.flags import Need, flag
+from capacity.planning.space import Names, as_list
+
+
+def _rising(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(tokens)))
+
+
+Thresholds = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1 << 40)], ...], BeforeValidator(as_list), AfterValidator(_rising)
+]
+
+
+class Split(Spec):
+    """How `fleet` may split the traffic over pools, and what it keeps in reserve."""
+
+    split_by: Literal["prompt", "request"] = flag(
+        "prompt",
+        "Requests are told apart by the tokens of their prompt, or of prompt and asked output (request).",
+    )
+    split_at: Thresholds = flag(
+        (), "Thresholds to try, in tokens, as 1024,4096; default: by the traffic's own lengths."
+    )
+    slo_of: Literal["fleet", "pool"] = flag(
+        "fleet", "Who keeps the service levels: all requests together (fleet), or those of each pool (pool)."
+    )
+    short_gpus: Names = flag((), "GPUs of the pool for short requests; default: --gpus.")
+    long_gpus: Names = flag((), "GPUs of the pool for long requests; default: --gpus.")
+    spare_replicas: int = flag(
+        0, "Replicas of each pool beyond those that the load needs (N+k).", ge=0, le=4096
+    )
+    availability: float | None = flag(
+        None,
+        "So much of the time each pool has the replicas that its load needs, as 0.999; more are kept in reserve.",
+        gt=0,
+        lt=1,
+        needs=Need("mean_time_between_failures_s"),
+    )
+    mean_time_between_failures_s: float | None = flag(
+        None,
+        "A replica is lost after so many seconds, on average.",
+        "--mtbf",
+        gt=0,
+        needs=Need("availability"),
+    )
+    recovery_s: float | None = flag(
+        None,
+        "Seconds until a new replica is in place of a lost one.",
+        "--recovery",
+        ge=0,
+        needs=Need("mean_time_between_failures_s"),
+    )
+    peak_to_mean: float | None = flag(
+        None,
+        "The traffic is a day's peak, so many times its mean: asks for the bill of a fleet that follows the day.",
+        ge=1,
+        le=2,
+    )

@@ -1,0 +1,98 @@
+"""Times of requests that take different ways: stages one after another, ways mixed by their shares.
+
+Stages of a way are taken as independent. A stage's 90 % interval is carried through: the sum and the mixture are taken
+anew with all stages at their low and at their high end, as their errors may coincide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.answers.records import Quantity
+
+Statistic = Literal["mean", "p95"]
+Ends = tuple[float, float]  # of an interval, over the value
+Times = npt.NDArray[np.float64]
+
+EXACT: Ends = (1.0, 1.0)
+MOST_POINTS = 512  # of a stage's distribution, where stages are added: all pairs of points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stage:
+    """Seconds that a part of the way takes, one value a request seen; `mean_ends` and `p95_ends` None: no evidence."""
+
+    seconds: Times
+    mean_ends: Ends | None = EXACT
+    p95_ends: Ends | None = EXACT
+
+    @classmethod
+    def constant(cls, seconds: float, *, known: bool = True) -> Stage:
+        """The same for every request; `known`: not a prediction, and so without an interval of its own."""
+        ends = EXACT if known else None
+        return cls(seconds=np.array([seconds]), mean_ends=ends, p95_ends=ends)
+
+    def ends(self, statistic: Statistic) -> Ends | None:
+        """The interval of this statistic, over its value."""
+        return self.mean_ends if statistic == "mean" else self.p95_ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Stages one after another, which a share of the requests takes."""
+
+    share: float
+    stages: tuple[Stage, ...]
+
+
+def mixed(ways: Sequence[Way], statistic: Statistic) -> Quantity:
+    """The mean or the 95th percentile over all requests, in s; the shares add up to 1."""
+    taken = [way for way in ways if way.share > 0]
+    value = _over(taken, statistic, None)
+    if any(stage.ends(statistic) is None for way in taken for stage in way.stages):
+        return Quantity(value=value)
+    return Quantity(value=value, low=_over(taken, statistic, 0), high=_over(taken, statistic, 1))
+
+
+def _over(ways: Sequence[Way], statistic: Statistic, end: int | None) -> float:
+    """The statistic with every stage at one end of its interval; None: as predicted."""
+    if statistic == "mean":
+        return sum(
+            way.share * sum(float(_at(stage, statistic, end).mean()) for stage in way.stages) for way in ways
+        )
+    times = [_summed([_at(stage, statistic, end) for stage in way.stages]) for way in ways]
+    weights = [np.full(len(drawn), way.share / len(drawn)) for way, drawn in zip(ways, times, strict=True)]
+    return _quantile(np.concatenate(times), np.concatenate(weights), 0.95)
+
+
+def _at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
+    ends = stage.ends(statistic)
+    return stage.seconds if end is None or ends is None else stage.seconds * ends[end]
+
+
+def _summed(parts: Sequence[Times]) -> Times:
+    """The distribution of a sum of independent times: all pairs of points."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = (_thinned(total)[:, None] + _thinned(part)[None, :]).ravel()
+    return total
+
+
+def _thinned(times: Times) -> Times:
+    """At most so many points of the same distribution, each in the middle of as many of it."""
+    if len(times) <= MOST_POINTS:
+        return times
+    return np.quantile(times, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
+
+
+def _quantile(times: Times, weights: Times, part: float) -> float:
+    """The least time that at least this part of the weight does not exceed, on the line between neighbours."""
+    order = np.argsort(times, kind="stable")
+    times, reached = times[order], np.cumsum(weights[order])
+    middles = (reached - weights[order] / 2) / reached[-1]
+    return float(np.interp(part, middles, times))

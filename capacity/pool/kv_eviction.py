@@ -1,0 +1,198 @@
+"""Ways to keep less KV than the context has, as data (`kv_eviction.toml`), and a model whose layers keep so much.
+
+A budget of tokens is a window of the layers: what is kept is read by every decode step and holds KV blocks, so that
+step times, memory and the simulator's blocks follow as they do for models that were made with windows. The prompt is
+another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.deployment import Pool
+from capacity.model import Attention, ModelSpec
+from capacity.model.mixer import Eviction
+from capacity.step import windowed_pairs
+
+TABLE = Path(__file__).with_name("kv_eviction.toml")
+
+
+class Published(Spec):
+    """What was published of a method, in words with its figures."""
+
+    what: str
+    model: str
+    source: str
+    date: str
+
+
+class KvEviction(Spec):
+    """One way to keep less, as data; the fields are described in the file."""
+
+    name: str
+    title: str
+    keeps: Literal["tokens", "share", "bits"]
+    scored: Literal["position", "prompt end", "all"]
+    scoring_queries: int | None = Field(None, ge=1)
+    prompt: Literal["whole", "kept"] = "whole"
+    grows: bool = False
+    kept_share: float | None = Field(None, gt=0, lt=1)
+    kv_cache_dtype: str | None = None
+    engines: tuple[str, ...] = ()
+    note: str = ""
+    published: tuple[Published, ...]
+
+    @property
+    def kept_from(self) -> Eviction:
+        """From when on a request holds its budget alone."""
+        if self.prompt == "kept":
+            return "always"
+        return "after scoring" if self.scored == "all" else "after prompt"
+
+    def kept_tokens(self, context_tokens: int, budget_tokens: int) -> int:
+        """Tokens of a context that every layer keeps, on average."""
+        if self.keeps == "tokens":
+            return min(context_tokens, budget_tokens)
+        return context_tokens if self.kept_share is None else max(round(context_tokens * self.kept_share), 1)
+
+    def prompt_pairs(self, prompt_tokens: int, kept_tokens: int) -> int:
+        """Query x key pairs of a prompt that sees no more than what is kept of it at any time."""
+        if self.keeps == "tokens":
+            return windowed_pairs(prompt_tokens, 0, kept_tokens)
+        return round(prompt_tokens * (prompt_tokens + 1) / 2 * (self.kept_share or 1.0))
+
+    def scored_pairs(self, prompt_tokens: int) -> int:
+        """Query x key pairs whose attention is looked at once more, after a prompt's fused kernels have run.
+
+        FlashAttention hands out no scores: a method that wants them computes them again.
+        """
+        if self.scored == "position":
+            return 0
+        queries = prompt_tokens if self.scored == "all" else min(self.scoring_queries or 1, prompt_tokens)
+        return queries * prompt_tokens - queries * (queries - 1) // 2
+
+
+@lru_cache(maxsize=1)
+def kv_evictions() -> dict[str, KvEviction]:
+    """All ways that come with the package. Raises MalformedFile."""
+    try:
+        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+        return {name: KvEviction(name=name, **fields) for name, fields in tables.items()}
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def find_eviction(name: str) -> KvEviction:
+    """The way of this name. Raises UnknownName."""
+    known, key = kv_evictions(), name.strip().lower().replace("_", "-")
+    if key not in known:
+        raise UnknownName("way to evict KV", name, known)
+    return known[key]
+
+
+def evicting(model: ModelSpec, pool: Pool) -> ModelSpec:
+    """The model as this pool's engines cache it: every layer keeps the pool's budget. Raises InvalidInput."""
+    whole = _whole(model)
+    if pool.kv_eviction is None:
+        return whole
+    method = find_eviction(pool.kv_eviction)
+    _check(method, whole, pool)
+    return replace(
+        whole,
+        layer_groups=tuple(
+            replace(
+                group, mixer=replace(group.mixer, window_tokens=pool.kv_budget, eviction=method.kept_from)
+            )
+            if isinstance(group.mixer, Attention)
+            else group
+            for group in whole.layer_groups
+        ),
+    )
+
+
+def keeps_whole_prompts(model: ModelSpec) -> bool:
+    """Whether its layers hold a whole prompt before they drop any of it."""
+    return any(
+        isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.prompt_whole
+        for group in model.layer_groups
+    )
+
+
+def _whole(model: ModelSpec) -> ModelSpec:
+    """The model with all of its KV, be it one that keeps less."""
+    groups = tuple(
+        replace(group, mixer=replace(group.mixer, window_tokens=None, eviction="none"))
+        if isinstance(group.mixer, Attention) and group.mixer.eviction != "none"
+        else group
+        for group in model.layer_groups
+    )
+    return model if groups == model.layer_groups else replace(model, layer_groups=groups)
+
+
+def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
+    """Raises InvalidInput for what is no budget of tokens, and for what does not go with dropping tokens."""
+    flag = f"--kv-eviction {method.name}"
+    if method.keeps == "bits":
+        raise InvalidInput(
+            f"{flag} is a KV format, which no engine here has: `capacity kv --eviction {method.name}` has its bytes "
+            "and steps; use --kv-cache-dtype for formats that engines have"
+        )
+    if method.keeps == "share":
+        raise InvalidInput(
+            f"{flag} keeps a share of every context, by a checkpoint trained for it: `capacity kv --eviction "
+            f"{method.name}` has its bytes and steps; a deployment takes a budget of tokens (snapkv, h2o, ...)"
+        )
+    if pool.kv_budget is None:
+        raise InvalidInput(
+            f"{flag} needs a budget: add --kv-budget, tokens that every layer keeps of a request"
+        )
+    if pool.enable_prefix_caching:
+        raise InvalidInput(
+            f"{flag} with --enable-prefix-caching: another request's prefix would need the tokens that were dropped; "
+            "leave one of them out"
+        )
+    if pool.enable_chunked_prefill and method.prompt == "whole":
+        raise InvalidInput(
+            f"{flag} with --enable-chunked-prefill: tokens are chosen once the whole prompt is computed, in one step; "
+            "leave one of them out"
+        )
+    full = [
+        isinstance(group.mixer, Attention)
+        and group.mixer.window_tokens is None
+        and group.mixer.causal
+        and not (group.mixer.crossed or group.mixer.cross)
+        for group in model.layer_groups
+    ]
+    if not all(full):
+        raise InvalidInput(
+            f"{flag}: {model.name} has layers with windows, latents or states of their own; it is modelled where all "
+            "layers attend to the whole context by KV heads: leave it out"
+        )
+
+
+def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
+    """What to say of every answer where KV is dropped."""
+    if pool.kv_eviction is None:
+        return ()
+    method = find_eviction(pool.kv_eviction)
+    has = (
+        f"{engine} has it in part: {method.note}"
+        if engine in method.engines
+        else f"{engine} has no flag for it (code of research over HF transformers does): what if it had"
+    )
+    on_top = (
+        "; generated tokens count in the budget here, and come on top of it there" if method.grows else ""
+    )
+    quality = method.published[0]
+    return (
+        f"KV eviction by {method.name}, {pool.kv_budget:,} tokens of a request kept in every layer: {has}{on_top}",
+        f"not lossless; published: {quality.what} ({quality.model}; {quality.source}, {quality.date})",
+    )

@@ -1,0 +1,137 @@
+"""What `fleet` answers, as tables: the pools to rent, what each threshold would cost, the reserve and the day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from capacity.report.display import shown
+from capacity.report.layout import Part, listed, notes
+from capacity.report.plan import level_text
+
+if TYPE_CHECKING:
+    from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
+    from capacity.planning.judging import Level
+
+
+def fleet_tables(plan: FleetPlan) -> list[Part]:
+    """The fleet, what it saves over one pool, every threshold that was tried, and what of it is simulated."""
+    best = plan.best
+    parts: list[Part] = [_header(plan)]
+    if not plan.proved:
+        parts.append("[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist")
+    if best is None:
+        parts.append("nothing meets the SLO, neither one pool nor two:")
+    else:
+        parts += ["\n".join(_answer(plan, best)), _pools_table(best)]
+    parts.append(_layouts_table(plan))
+    if plan.day is not None and best is not None:
+        parts.append(_day_text(plan.day, best))
+    return [
+        *parts,
+        *(f"price of {price}" for price in plan.prices),
+        *notes(plan.warnings),
+    ]
+
+
+def _header(plan: FleetPlan) -> str:
+    rate = plan.requests_per_s
+    arriving = "all at once" if rate == float("inf") else f"{rate:,.2f} requests/s"
+    return (
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arriving}\n"
+        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+    )
+
+
+def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
+    names = " + ".join(_engines(pool) for pool in best.pools)
+    bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
+    if best.usd_per_request is not None:
+        bill += f", ${best.usd_per_request * 1e3:,.4f} per 1k requests"
+    yield f"\n[bold]Rent {names}[/bold]{bill}"
+    if best.threshold_tokens is None or len(best.pools) == 1:
+        yield "  one pool for all: no threshold that was tried is cheaper"
+    else:
+        what = "prompts" if plan.split_by == "prompt" else "requests"
+        yield f"  {what} of up to {best.threshold_tokens:,} tokens go to the first ({plan.router})"
+        one = plan.one_pool
+        if one is None or one.objective is None:
+            yield "  one pool for all does not meet the SLO"
+        elif plan.saved is not None:
+            yield f"  {plan.saved:.1%} less than one pool for all ({' + '.join(map(_engines, one.pools))})"
+    if plan.proof is not None:
+        levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
+        met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
+        yield f"  all pools behind the router, simulated on {plan.proof.requests:,} requests: {met}; {levels}"
+    if plan.replica_availability is not None:
+        yield f"  each replica is there {plan.replica_availability:.3%} of the time"
+
+
+def _engines(pool: FleetPool) -> str:
+    size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
+    spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
+    return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
+
+
+def _pools_table(best: Layout) -> Part:
+    return listed(
+        "Pools",
+        best.pools,
+        ("pool", "left", lambda pool: pool.label),
+        ("engines", "left", _engines),
+        ("requests", "right", lambda pool: f"{pool.request_share:.1%}"),
+        ("requests/s", "right", lambda pool: f"{pool.requests_per_s:,.2f}"),
+        ("tokens in", "right", lambda pool: f"{pool.input_tokens:,.0f}"),
+        ("out", "right", lambda pool: f"{pool.output_tokens:,.0f}"),
+        ("$/h", "right", lambda pool: shown(pool.usd_per_hour, ",.2f")),
+        ("levels", "left", lambda pool: "; ".join(map(_level, pool.levels))),
+    )
+
+
+def _level(level: Level) -> str:
+    return f"{level.slo} {level_text(level)}"
+
+
+def _layouts_table(plan: FleetPlan) -> Part:
+    best, one = plan.best, plan.one_pool
+    base = None if one is None else one.objective
+
+    def against(layout: Layout) -> str:
+        if layout.objective is None or not base:
+            return "-"
+        return f"{layout.objective / base - 1:+.1%}"
+
+    def engines(layout: Layout) -> str:
+        if not layout.pools:
+            return layout.reason or layout.outcome
+        return " + ".join(map(_engines, layout.pools)) + (" *" if layout is best else "")
+
+    return listed(
+        "Thresholds that were tried",
+        plan.layouts,
+        (
+            "tokens",
+            "right",
+            lambda each: "one pool" if each.threshold_tokens is None else f"{each.threshold_tokens:,}",
+        ),
+        ("short", "right", lambda each: f"{each.pools[0].request_share:.1%}" if len(each.pools) > 1 else "-"),
+        ("engines", "left", engines),
+        ("GPUs", "right", lambda each: f"{each.num_gpus}" if each.pools else "-"),
+        ("$/h", "right", lambda each: shown(each.usd_per_hour, ",.2f")),
+        ("to one pool", "right", against),
+    )
+
+
+def _day_text(day: FleetDay, best: Layout) -> str:
+    """Replicas by the hour of each pool, and what following the day saves."""
+    lines = ["Replicas by the hour of a day, from midnight, each number simulated:"]
+    for place, pool in enumerate(best.pools):
+        counts = " ".join(str(hour.replicas[place]) for hour in day.hours)
+        lines.append(f"  {pool.label} ({pool.pool.gpu}): {counts}")
+    if day.scaled_usd_per_day is not None and day.fixed_usd_per_day:
+        less = 1 - day.scaled_usd_per_day / day.fixed_usd_per_day
+        lines.append(
+            f"  ${day.scaled_usd_per_day:,.2f} a day, {less:.1%} less than ${day.fixed_usd_per_day:,.2f} of the peak's "
+            "fleet around the clock; starting replicas is not in it"
+        )
+    return "\n".join(lines)

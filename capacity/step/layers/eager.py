@@ -1,0 +1,159 @@
+"""Attention by other kernels than those that were fitted: without FlashAttention, and by its older versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from capacity.model.layers import Attention as AttentionMixer
+from capacity.step import OpCost, StepShape
+from capacity.step.layers.builder import Builder
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding, idle
+
+PASSES_OVER_SCORES = 4.0  # scores written and read, probabilities written and read
+KERNELS = 3.0  # scores, softmax, output
+
+
+def by_kernel(
+    prefill: Attention,
+    decode: Attention,
+    build: Builder,
+    *,
+    mixer: AttentionMixer,
+    heads: float,
+    kv_heads: float,
+) -> tuple[Operator, Operator]:
+    """Prefill and decode of some layers, by the fitted kernels or by the one that is asked for by name."""
+    kernel = build.attention_kernel
+    if kernel is None:
+        return prefill, decode
+    if kernel.scores_in_hbm:
+        return (
+            _eager(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
+            _eager(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
+        )
+    slowdown = kernel.prefill_slowdown[build.setting.profile.architecture]
+    fraction = prefill.constants.compute_fraction / slowdown
+    slower = replace(prefill, constants=prefill.constants.model_copy(update={"compute_fraction": fraction}))
+    return slower, decode if kernel.split_decode else _unsplit(decode, heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsplitDecode(Attention):
+    """A decode whose contexts are not divided: of the GPU as many SMs work as there are query heads, at most all."""
+
+    heads: float  # query heads of one GPU
+
+    def seconds(self, shape: StepShape) -> float:
+        return self._slowdown(shape) * Attention.seconds(self, shape)
+
+    def cost(self, shape: StepShape) -> OpCost:
+        found = Attention.cost(self, shape)
+        return OpCost(
+            name=found.name,
+            flops=found.flops,
+            bytes=found.bytes,
+            seconds=self.seconds(shape),
+            bound=found.bound,
+        )
+
+    def _slowdown(self, shape: StepShape) -> float:
+        blocks = shape.decode_sequences * self.heads
+        return max(1.0, self.device.sm_count / blocks) if blocks else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerAttention(Repeated):
+    """`count` layers of attention as it is written down: products over the whole square, scores through HBM.
+
+    `decode`: of decode rows, else of prefill. Causal scores that are masked are computed and moved all the same, and
+    so are a prompt's outside of its window. Several prompts of a step count as equal ones. Never sooner than the
+    `fitted` kernel: the formula has no floor of its own.
+    """
+
+    fitted: Attention
+    decode: bool
+    windowed: bool  # of a decode: its cache holds a window
+    heads: float
+    flops_per_pair: float
+    kv_bytes: float  # of a token, as it is cached
+    row_bytes: float
+    copied_bytes: float  # of a token's keys and values once for every query head; 0: each has its own
+    value_bytes: float
+    flops_per_s: float
+    compute_fraction: float  # of products of 16-bit matrices
+    bandwidth_fraction: float  # of elementwise kernels
+    fixed_s: float
+    device: Device
+
+    def _work(self, shape: StepShape) -> tuple[float, float]:
+        """FLOPs and bytes of one layer."""
+        if self.decode:
+            sequences, queries = shape[7], shape[7] + shape[8]
+            context = shape[10] if self.windowed else shape[9]
+        else:
+            sequences, queries, context = shape[0], shape[1], shape[3]
+        if not sequences:
+            return 0.0, 0.0
+        pairs = queries * context / sequences
+        moved = context * (self.kv_bytes + 2.0 * self.copied_bytes) + queries * self.row_bytes
+        return pairs * self.flops_per_pair, moved + PASSES_OVER_SCORES * pairs * self.heads * self.value_bytes
+
+    def _parts(self, flops: float, moved: float) -> tuple[float, float]:
+        compute_s = flops / (self.compute_fraction * self.flops_per_s)
+        return compute_s, moved / (self.bandwidth_fraction * self.device.hbm_bytes_per_s)
+
+    def seconds(self, shape: StepShape) -> float:
+        flops, moved = self._work(shape)
+        own = self.count * (sum(self._parts(flops, moved)) + self.fixed_s) if moved else 0.0
+        return max(own, self.fitted.seconds(shape))
+
+    def key(self) -> EagerAttention:
+        return replace(self, count=0, fitted=self.fitted.key())
+
+    def plus(self, other: EagerAttention) -> EagerAttention:
+        return replace(self, count=self.count + other.count, fitted=self.fitted.plus(other.fitted))
+
+    def cost(self, shape: StepShape) -> OpCost:
+        flops, moved = self._work(shape)
+        if not moved:
+            return idle(self.name)
+        compute_s, memory_s = self._parts(flops, moved)
+        bound = binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
+        return self.row(shape, flops, moved, bound)
+
+
+def _eager(
+    fitted: Attention, build: Builder, mixer: AttentionMixer, *, decode: bool, heads: float, kv_heads: float
+) -> EagerAttention:
+    small, wide = build.lookup.elementwise(), 2.0 if build.model.dtype == "fp32" else 1.0
+    width = heads * (mixer.head_dim + mixer.value_head_dim)
+    return EagerAttention(
+        name=fitted.name,
+        count=fitted.count,
+        fitted=fitted,
+        decode=decode,
+        windowed=mixer.window_tokens is not None,
+        heads=heads,
+        flops_per_pair=2.0 * width,
+        kv_bytes=mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
+        row_bytes=width * ACTIVATION_BYTES * wide,
+        copied_bytes=width * ACTIVATION_BYTES * wide if heads > kv_heads else 0.0,
+        value_bytes=ACTIVATION_BYTES * wide,
+        flops_per_s=fitted.flops_per_s,
+        compute_fraction=build.lookup.kernel("gemm", "bf16").compute_fraction,
+        bandwidth_fraction=small.bandwidth_fraction,
+        fixed_s=KERNELS * small.fixed_s,
+        device=build.device,
+    )
+
+
+def _unsplit(fitted: Attention, heads: float) -> UnsplitDecode:
+    return UnsplitDecode(
+        name=fitted.name,
+        count=fitted.count,
+        work=fitted.work,
+        flops_per_s=fitted.flops_per_s,
+        device=fitted.device,
+        constants=fitted.constants,
+        heads=heads,
+    )

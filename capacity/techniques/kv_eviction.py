@@ -1,0 +1,194 @@
+"""KV eviction and compression, method by method: bytes, decode time, requests held, what scoring costs and loses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from capacity.base.errors import InvalidInput
+from capacity.model import ModelSpec
+from capacity.pool.kv_eviction import KvEviction, Published, find_eviction, kv_evictions
+from capacity.pool.resolve import ResolvedPool
+from capacity.step import StepShape
+from capacity.step.shape import prefill_shape
+from capacity.techniques.kv_bytes import request_kv_bytes
+
+BUDGET_TOKENS = 1024  # at which most of the papers have figures
+ALL = "all"
+SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-11-22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionRow:
+    """One method at one context: bytes of a request, and on a GPU seconds, requests held and tokens per second.
+
+    `score_bytes`: what a method that sums scores keeps beside. Steps are of `batch_size` requests; `held` requests at
+    `context_tokens` fit at once; `tokens_per_s` is of as many of them as run in a step. `prefill_s` is of one prompt,
+    whole, `score_s` what choosing adds to it. On no GPU these are None.
+    """
+
+    model: str
+    gpu: str | None
+    method: str
+    title: str
+    context_tokens: int
+    kept_tokens: int
+    kv_bytes: float
+    kept_share: float
+    score_bytes: float
+    batch_size: int
+    step_s: float | None
+    speedup: float | None
+    held: int | None
+    tokens_per_s: float | None
+    prefill_s: float | None
+    score_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionMethod:
+    """A method: what it does to a prompt, which engines have it, and what was published of it."""
+
+    method: str
+    title: str
+    prompt: str
+    scored: str
+    engines: tuple[str, ...]
+    note: str
+    published: tuple[Published, ...]
+
+
+def methods_asked(eviction: str | None) -> tuple[KvEviction, ...]:
+    """The methods of a name, or all of them. Raises UnknownName."""
+    if eviction is None:
+        return ()
+    return tuple(kv_evictions().values()) if eviction == ALL else (find_eviction(eviction),)
+
+
+def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
+    """What is known of each method."""
+    return tuple(
+        EvictionMethod(
+            method=way.name,
+            title=way.title,
+            prompt=way.prompt,
+            scored=way.scored,
+            engines=way.engines,
+            note=way.note,
+            published=way.published,
+        )
+        for way in methods
+    )
+
+
+def eviction_rows(
+    model: ModelSpec,
+    pool: ResolvedPool | None,
+    methods: Sequence[KvEviction],
+    *,
+    context_tokens: int,
+    budget_tokens: int,
+    batch_size: int,
+    kv_cache_dtype: str = "auto",
+) -> Iterator[EvictionRow]:
+    """The whole KV first, then each method. Layers with windows or states of their own keep what they kept.
+
+    Raises InvalidInput for a budget below 1.
+    """
+    if budget_tokens < 1:
+        raise InvalidInput(f"--kv-budget {budget_tokens}: at least 1 token")
+    whole_bytes = request_kv_bytes(model, context_tokens, kv_cache_dtype)
+    plain_s = None if pool is None else _step_s(pool, batch_size, context_tokens, context_tokens)
+    for method in (None, *methods):
+        kept = context_tokens if method is None else method.kept_tokens(context_tokens, budget_tokens)
+        dtype = kv_cache_dtype if method is None else method.kv_cache_dtype or kv_cache_dtype
+        cached = pool if pool is None or dtype == kv_cache_dtype else replace(pool, kv_cache_dtype=dtype)
+        kv_bytes = _kept_bytes(model, context_tokens, kept, dtype)
+        step_s = None if cached is None else _step_s(cached, batch_size, context_tokens, kept)
+        held = None if cached is None else _held(cached, context_tokens, kept)
+        prefill_s, score_s = (None, None) if pool is None else _prefill_s(pool, method, context_tokens, kept)
+        yield EvictionRow(
+            model=model.name,
+            gpu=None if pool is None else pool.profile.name,
+            method="none" if method is None else method.name,
+            title="the whole KV" if method is None else method.title,
+            context_tokens=context_tokens,
+            kept_tokens=kept,
+            kv_bytes=kv_bytes,
+            kept_share=kv_bytes / whole_bytes if whole_bytes else 1.0,
+            score_bytes=_score_bytes(model, kept) if method is not None and method.scored == "all" else 0.0,
+            batch_size=batch_size,
+            step_s=step_s,
+            speedup=None if step_s is None or plain_s is None else plain_s / step_s,
+            held=held,
+            tokens_per_s=None
+            if cached is None or not held
+            else _tokens_per_s(cached, min(held, cached.max_num_seqs), context_tokens, kept),
+            prefill_s=prefill_s,
+            score_s=score_s,
+        )
+
+
+def _kept_bytes(model: ModelSpec, context: int, kept: int, dtype: str) -> float:
+    """Of one request: growing layers hold `kept` tokens, the others what they hold of the whole context."""
+    others = request_kv_bytes(model, context, dtype) - _growing(model, dtype) * context
+    return others + _growing(model, dtype) * kept
+
+
+def _growing(model: ModelSpec, dtype: str) -> float:
+    """Bytes of a token over the layers that keep all of them."""
+    return sum(group.bytes_per_token for group in model.kv_cache_groups(dtype) if group.kind == "full")
+
+
+def _score_bytes(model: ModelSpec, kept: int) -> float:
+    heads = sum(
+        group.num_kv_heads * group.num_layers for group in model.kv_cache_groups() if group.kind == "full"
+    )
+    return float(heads * kept * SCORE_BYTES)
+
+
+def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
+    """A decode step of `batch` requests at `context`, whose growing layers attend to `kept` tokens."""
+    window = pool.model.window_tokens
+    shape = StepShape(
+        decode_sequences=batch,
+        decode_context_tokens=batch * kept,
+        decode_window_context_tokens=batch * (kept if window is None else min(context, window)),
+    )
+    return pool.step_model.step_seconds(shape)
+
+
+def _held(pool: ResolvedPool, context: int, kept: int) -> int:
+    """Requests that the KV blocks hold once their prompts are computed; a prompt of `context` must fit."""
+    plan = pool.memory
+    layout, blocks = plan.layout, plan.usable_blocks
+    whole = layout.blocks_of_request(context)
+    saved = math.ceil(context / layout.block_tokens) - math.ceil(kept / layout.block_tokens)
+    after = whole - layout.full_groups * saved
+    return 0 if blocks < whole else 1 + (blocks - whole) // after
+
+
+def _tokens_per_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
+    return batch / _step_s(pool, batch, context, kept)
+
+
+def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
+    """One prompt in one step, and what looking at scores adds: of attention's time, its scores' part of the pairs."""
+    model = pool.model
+    shape = prefill_shape(1, context, window_tokens=model.window_tokens)
+    if method is not None and method.prompt == "kept":
+        shape = shape._replace(prefill_pairs=method.prompt_pairs(context, kept))
+    cost = pool.step_model.step_cost(shape)
+    attention_s = sum(op.seconds for op in cost.operators if op.name == "attention prefill")
+    pairs = 0 if method is None else method.scored_pairs(context)
+    return cost.seconds, attention_s * _scores_part(model) * pairs / (context * (context + 1) / 2)
+
+
+def _scores_part(model: ModelSpec) -> float:
+    """Of the FLOPs of a pair, those of its score: half, where keys are as wide as values."""
+    group = next(iter(model.softmax_groups), None)
+    if group is None or not hasattr(group.mixer, "head_dim"):
+        return 0.5
+    width = group.mixer.head_dim
+    return float(width / (width + group.mixer.value_head_dim))

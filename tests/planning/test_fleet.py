@@ -1,0 +1,180 @@
+"""Fleets: one pool and a threshold without end are a plan, brute force finds none that is cheaper, bills add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from quick_fleets import MODEL, PRICES, SLO, SPACE, TRAFFIC, quick_fleet
+
+from capacity import plan, simulate
+from capacity.answers.engine_setup import make_workload
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.deployment import Pool, Traffic
+from capacity.model import load_model
+from capacity.planning.arena import Arena, Task
+from capacity.planning.fleet import parts_of, usual_thresholds
+from capacity.planning.fleet_file import deployment_of_fleet
+from capacity.planning.fleet_records import FleetPlan
+from capacity.planning.judging import Goal
+from capacity.planning.space import Candidate
+from capacity.workload import parse_slos
+
+USD = {"l4": 0.8, "h100": 4.0}
+MOST = 12  # replicas that brute force tries
+
+
+@pytest.fixture(scope="module")
+def found() -> FleetPlan:
+    return quick_fleet(split_at=(500, 1500, 10**9))
+
+
+def test_one_pool_is_the_plan(found: FleetPlan) -> None:
+    uniform = plan(
+        MODEL, **TRAFFIC | SPACE, slo=SLO, price=PRICES, routers="least-outstanding", serving="aggregated",
+        alternatives=False,
+    ).best  # fmt: skip
+    assert uniform is not None
+    one = found.one_pool
+    assert one is not None
+    (pool,) = one.pools
+    assert (pool.pool, pool.replicas, one.objective) == (uniform.pool, uniform.replicas, uniform.objective)
+    assert pool.levels == uniform.trial.levels
+
+
+def test_a_threshold_beyond_all_requests_is_one_pool(found: FleetPlan) -> None:
+    endless = next(layout for layout in found.layouts if layout.threshold_tokens == 10**9)
+    one = found.one_pool
+    assert one is not None
+    assert (endless.pools, endless.objective) == (one.pools, one.objective)
+
+
+def cheapest(workloads: Any) -> float:
+    """By trying each GPU with 1, 2, ... replicas."""
+    arena = Arena(model=load_model(MODEL), workloads=workloads, goal=Goal(slos=parse_slos(SLO)))
+    bills = []
+    for gpu, usd in USD.items():
+        for replicas in range(1, MOST + 1):
+            pool = Pool(
+                gpu=arena.resolved(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
+            )
+            candidate = Candidate(pool=pool, replicas=replicas, router="least-outstanding")
+            if arena.run(Task(candidate=candidate, confidence=0.5, give_up=False)).met:
+                bills.append(usd * replicas)
+                break
+    return min(bills, default=float("inf"))
+
+
+def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
+    found = quick_fleet(split_at=(500, 1500), max_model_len=16384, max_gpus=MOST)
+    workloads = [make_workload(Traffic(**TRAFFIC))]
+    bills = [
+        sum(cheapest(part) for part in parts_of(workloads, threshold, "prompt"))
+        for threshold in (None, 500, 1500)
+    ]
+    assert found.best is not None
+    assert found.best.objective == pytest.approx(min(bills))
+    for layout, bill in zip(found.layouts, bills, strict=True):
+        assert layout.objective is None or layout.objective == pytest.approx(bill)
+        assert layout.outcome == "planned" or bill >= found.best.objective - 1e-9
+
+
+def test_bills_and_shares_add_up(found: FleetPlan) -> None:
+    for layout in found.layouts:
+        if not layout.pools:
+            continue
+        assert sum(pool.request_share for pool in layout.pools) == pytest.approx(1)
+        assert sum(pool.requests_per_s for pool in layout.pools) == pytest.approx(12.0)
+        of_pools = [USD[pool.pool.gpu.partition("-")[0]] * pool.num_gpus for pool in layout.pools]
+        assert layout.usd_per_hour == pytest.approx(sum(of_pools))
+        assert layout.usd_per_request == pytest.approx(sum(of_pools) / 12 / 3600)
+
+
+def test_the_proof_is_the_pools_together(found: FleetPlan) -> None:
+    """Within a percentile, the fleet is between its pools; whatever each keeps, it keeps."""
+    assert found.proof is not None
+    assert found.best is not None
+    assert found.proof.met
+    assert found.proof.requests == 150
+    for place, level in enumerate(found.proof.levels):
+        of_pools = [pool.levels[place].good_fraction for pool in found.best.pools]
+        shares = [pool.request_share for pool in found.best.pools]
+        assert level.good_fraction == pytest.approx(float(np.dot(of_pools, shares)))
+
+
+def test_the_file_of_the_best_simulates_as_it_was_planned() -> None:
+    asked = TRAFFIC | {"price": PRICES}
+    found = quick_fleet(split_at=(500,), short_gpus="l4", long_gpus="h100", gpus="l4", slo="ttft:p95:9s")
+    two = next(layout for layout in found.layouts if layout.threshold_tokens == 500)
+    kept = replace(found, layouts=(two,), router="by-prompt-length")
+    file = deployment_of_fleet(kept, MODEL, asked | {"slo": "x"})
+    assert [pool.route_up_to_tokens for pool in file.pools] == [500, None]
+    run = simulate(file)
+    assert run.cost is not None
+    assert run.cost.usd_per_hour == pytest.approx(two.usd_per_hour)
+    served = [replica["requests"] for replica in run.to_dict()["replicas"]]
+    assert sum(served) == 150
+    assert sum(served[: two.pools[0].replicas]) == round(two.pools[0].request_share * 150)
+
+
+def test_a_reserve_counts_for_every_pool(found: FleetPlan) -> None:
+    spared = quick_fleet(split_at=(500, 1500, 10**9), spare_replicas=1)
+    for before, after in zip(found.layouts, spared.layouts, strict=True):
+        if before.pools and after.pools:
+            more = sum(USD[pool.pool.gpu.partition("-")[0]] for pool in before.pools)
+            assert after.objective == pytest.approx(before.objective + more)
+            assert [pool.spare_replicas for pool in after.pools] == [1] * len(after.pools)
+
+
+def test_a_day_never_has_more_than_its_peak_and_follows_its_load() -> None:
+    day = quick_fleet(split_at=(500,), peak_to_mean=2.0, request_rate=40.0).day
+    assert day is not None
+    rates = [hour.request_rate_per_s for hour in day.hours]
+    assert (max(rates), rates[0]) == (pytest.approx(40.0), pytest.approx(0.0))
+    totals = [sum(hour.replicas) for hour in day.hours]
+    assert totals[12] == max(totals) > min(totals) >= 1
+    assert totals[1:12] == sorted(totals[1:12])
+    assert day.scaled_usd_per_day == pytest.approx(sum(hour.usd_per_hour or 0 for hour in day.hours))
+    assert day.scaled_usd_per_day < (day.fixed_usd_per_day or 0)
+
+
+def test_thresholds_are_the_traffic_s_own() -> None:
+    lengths = np.arange(1, 1001)
+    at = usual_thresholds(lengths)
+    assert at == (256, 512, 768, 960), "quantiles, rounded up; 1,000 and beyond leave nobody above"
+    assert usual_thresholds(np.full(10, 100)) == ()
+
+
+def test_a_side_is_what_is_asked_for_too() -> None:
+    workload = make_workload(Traffic(**TRAFFIC))
+    short, long = parts_of([workload], 1000, "request")
+    assert (short[0].asked_tokens <= 1000).all()
+    assert (long[0].asked_tokens > 1000).all()
+    assert len(short[0]) + len(long[0]) == 150
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"objective": "latency"}, "not one of a fleet"),
+        ({"routers": "least-kv"}, "no choice here"),
+        ({"request_rate": None, "concurrency": 4}, "come by the clock"),
+        ({"availability": 0.99}, "--mtbf"),
+        ({"availability": 0.99, "mean_time_between_failures_s": 5.0}, "--recovery"),
+        ({"split_at": (0,)}, "split_at"),
+        ({"slo": ()}, "no service level"),
+    ],
+)
+def test_refusals_name_the_way_out(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        quick_fleet(**changes)
+
+
+def test_a_pool_that_cannot_hold_the_model_is_no_answer_and_a_fleet_that_cannot_raises() -> None:
+    with pytest.raises(DoesNotFit):
+        quick_fleet(gpus="t4", price="t4=1")
+    found = quick_fleet(gpus="h100", short_gpus="t4", split_at=(1000,), price="h100=4,t4=0.5")
+    assert found.layouts[1].outcome == "no answer"
+    assert "short requests: nothing in the space can serve" in (found.layouts[1].reason or "")
