@@ -111,7 +111,7 @@ SHOTS = (
     Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
     Shot(name="cache", path="/cache"),
     Shot(name="sweeps", path="/sweeps"),
-    Shot(name="compare", path="/compare", upload=example_benchmark, until="Likely cause"),
+    Shot(name="compare", path="/compare", upload=example_benchmark, until="Data and files"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )

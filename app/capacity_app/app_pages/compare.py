@@ -41,9 +41,12 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
 def one(run: RunComparison, number: int) -> None:
     """A run: how it was replayed, every metric that both know, and the likely causes of gaps."""
     st.subheader(plain(f"{run.path}: {run.tool}, {run.requests:,} requests"))
-    st.caption(plain(f"Replayed: {run.workload}."))
+    st.caption(plain(f"Requests: {run.workload}."))
     parts.kpis(figures_of_merit(run), place=f"run-{number}")
     for cause in run.causes:
+        if cause.startswith("none needed"):
+            st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
+            continue
         st.warning(plain(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
     parts.chart(figures.metrics_chart(run, number))
     parts.table(
