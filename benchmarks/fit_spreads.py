@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 from interval_evidence import ALL, NO_CLIENT, NOTHING, SETTINGS, Figure, all_figures, load, save
+from scipy.stats import t
 from served_data import shared_folder
-from spread_model import KINDS, NO_ENDS, NORMAL, Floats, fitted_on, kind_name, made, usable
+from spread_model import E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made, usable
 
 from capacity.answers.interval_parts import Asked, Part, deviation_of, interval_parts
 from capacity.answers.interval_parts import ends_of as interval_ends
@@ -35,6 +36,9 @@ from capacity.hardware.spreads import Held, Kind, Spreads
 
 NOMINAL = 0.9
 LEVELS = (
+    0.15,
+    0.12,
+    0.1,
     0.08,
     0.07,
     0.06,
@@ -48,7 +52,7 @@ LEVELS = (
     0.015,
 )  # beyond an end, the first that holds
 MOST_END = 4.0
-BEFORE = 4.0  # sources that a normal's ends count for
+BEFORE = 4.0  # sources that the ends held before count for
 WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
 SPREADS = Path(__file__).parents[1] / "capacity/hardware/spreads.toml"
 
@@ -67,7 +71,6 @@ class Judged:
 
 
 def asked_of(figure: Figure) -> Asked:
-    ttft_share = 0.0
     return Asked(
         engine=figure.engine,
         gpu=figure.gpu,
@@ -75,7 +78,7 @@ def asked_of(figure: Figure) -> Asked:
         is_moe=figure.is_moe,
         statistic=figure.statistic,
         saturated=figure.statistic == "throughput",
-        ttft_share=ttft_share,
+        ttft_share=figure.ttft_share,
         transferred=figure.gpu in TRANSFERRED_GPUS,
         unsaid=SETTINGS[:-1] if figure.said == NOTHING else (),
     )
@@ -100,41 +103,60 @@ def left_out(figures: Sequence[Figure], key: Callable[[Figure], str]) -> list[Ju
 def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """The ends of 90 % in standard deviations by kind of figure, every source the same weight.
 
-    Quantiles at `beyond` and 1 - `beyond`, drawn to those of a normal as by `BEFORE` sources more.
+    Quantiles at `beyond` and 1 - `beyond`, drawn to those of one more source as by `BEFORE` sources more; those of E2E
+    to TPOT's, of which it mostly is.
     """
     own: dict[str, list[Judged]] = {}
     for each in judged:
-        if fitted_on(each.figure):
-            own.setdefault(kind_name(each.figure), []).append(each)
-    return NO_ENDS | {name: _ends(rows, beyond[name]) for name, rows in own.items()}
+        if ends_on(each.figure):
+            own.setdefault(ends_name(each.figure), []).append(each)
+    found = dict(NO_ENDS)
+    for name in (*KINDS, *E2E_KINDS):
+        if name in own:
+            before = found[name.replace("e2e", "tpot")] if name in E2E_KINDS else None
+            found[name] = _ends(own[name], beyond[name], before)
+    return found
 
 
-def _ends(rows: Sequence[Judged], beyond: float) -> tuple[float, float]:
+def _ends(
+    rows: Sequence[Judged], beyond: float, before: tuple[float, float] | None = None
+) -> tuple[float, float]:
     weights = _weights([each.left_out for each in rows], [each.figure.group for each in rows])
     values = np.array([each.standard for each in rows])
     order = np.argsort(values)
     cumulated = np.cumsum(weights[order]) - weights[order] / 2
     low, high = np.interp([beyond, 1 - beyond], cumulated, values[order])
     seen = len({each.left_out for each in rows})
+    low_before, high_before = before or (-one_more(seen), one_more(seen))
     low, high = (
-        (seen * min(max(end, 0.0), MOST_END) + BEFORE * NORMAL) / (seen + BEFORE) for end in (-low, high)
+        (seen * min(max(end, 0.0), MOST_END) + BEFORE * held_before) / (seen + BEFORE)
+        for end, held_before in ((-low, -low_before), (high, high_before))
     )
     return -float(low), float(high)
+
+
+def one_more(sources: int) -> float:
+    """How far one more source lies off at the most in 90 of 100 cases, in deviations of so many: Student's t."""
+    freedom = max(sources - 1, 1)
+    return float(t.ppf((1 + NOMINAL) / 2, freedom) * np.sqrt(1 + 1 / max(sources, 1)))
 
 
 def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
     """How far out the ends of each kind of figure must be for sources that had no part in them to be held: a dozen
     sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide."""
-    beyond = {}
-    for name in KINDS:
-        rows = [each for each in judged if fitted_on(each.figure) and kind_name(each.figure) == name]
-        beyond[name] = next((level for level in LEVELS if rows and _held(rows, name, level)), LEVELS[-1])
+    beyond: dict[str, float] = {}
+    for name in (*KINDS, *E2E_KINDS):
+        needed = {name, name.replace("e2e", "tpot")}
+        rows = [each for each in judged if ends_on(each.figure) and ends_name(each.figure) in needed]
+        beyond[name] = next(
+            (level for level in LEVELS if _held(rows, name, beyond | {name: level})), LEVELS[-1]
+        )
     return beyond
 
 
-def _held(rows: Sequence[Judged], name: str, level: float) -> bool:
-    (each,) = coverage(holds(rows, {name: level}), kind_name)
-    return (each.held + each.held_by_source) / 2 >= NOMINAL
+def _held(rows: Sequence[Judged], name: str, beyond: Mapping[str, float]) -> bool:
+    found = {each.label: each for each in coverage(holds(rows, beyond), ends_name)}
+    return name in found and (found[name].held + found[name].held_by_source) / 2 >= NOMINAL
 
 
 def _weights(sources: Sequence[str], groups: Sequence[str]) -> Floats:
@@ -176,7 +198,7 @@ def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[J
         ends = ends_of((each for each in judged if each.left_out != source), beyond)
         for each in judged:
             if each.left_out == source:
-                low_end, high_end = ends[kind_name(each.figure)]
+                low_end, high_end = ends[ends_name(each.figure)]
                 kind = Kind(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
                 low, high = interval_ends(each.parts, kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":

@@ -55,7 +55,7 @@ class Figure:
     """One measured figure. Times in seconds; `sensitivity` by class of seconds, and `queue_share` of a TTFT.
 
     `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it.
-    `said`: what the prediction knows of client and launch. `load_fraction` of open loops.
+    `said`: what the prediction knows of client and launch. `load_fraction` of open loops, `ttft_share` of an E2E.
     """
 
     source: str
@@ -73,6 +73,7 @@ class Figure:
     queue_share: float
     load_fraction: float | None
     sensitivity: Mapping[str, float]
+    ttft_share: float = 0.0
 
     @property
     def log_error(self) -> float:
@@ -81,9 +82,9 @@ class Figure:
 
 
 def _figures(
-    sens: Sensitivities, pairs: Iterable[tuple[str, str, float, float]], **fields: Any
+    sens: Sensitivities, pairs: Iterable[tuple[str, str, float, float]], *, ttft_share: float, **fields: Any
 ) -> Iterator[Figure]:
-    """`pairs`: metric, statistic, measured, predicted."""
+    """`pairs`: metric, statistic, measured, predicted. `ttft_share`: of E2E."""
     for metric, statistic, measured, predicted in pairs:
         own = getattr(sens, metric)
         if own is None or not (measured > 0 and predicted > 0):
@@ -94,6 +95,7 @@ def _figures(
             measured_s=measured,
             predicted_s=predicted,
             queue_share=sens.queue_share if metric == "ttft" else 0.0,
+            ttft_share=ttft_share if metric == "e2e" else 0.0,
             sensitivity=own,
             **fields,
         )
@@ -180,6 +182,7 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
         is_moe=not row.dense,
         said=said,
         load_fraction=None,
+        ttft_share=min(means.ttft_s / e2e_s, 1.0),
     )
 
 
@@ -241,6 +244,7 @@ def _open_loop(run: OpenRun, client_s: float) -> Iterator[Figure]:
         is_moe=resolved.model.is_moe,
         said=ALL,
         load_fraction=verdict.load_fraction,
+        ttft_share=min(whole.ttft_s / whole.e2e_s, 1.0),
     )
 
 
@@ -336,6 +340,7 @@ def _saturated(
         is_moe=resolved.model.is_moe,
         said=ALL,
         load_fraction=None,
+        ttft_share=0.0,
         **fields,
     )
 

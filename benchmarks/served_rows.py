@@ -131,6 +131,7 @@ def server_of(
             max_num_batched_tokens=budget,
             enable_prefix_caching=False,
             async_scheduling=launch.get("async_scheduling"),
+            enforce_eager=launch.get("enforce_eager", False),
             max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),

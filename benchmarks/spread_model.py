@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 PRIOR = {"memory": 0.08, "compute": 0.12, "experts": 0.25, "all_reduce": 0.25, "host": 0.35, "eager": 0.5}
 PRIOR_WIDTH = 0.35  # of the logarithm of a deviation
 KINDS = tuple(f"{kind}_{what}" for what in ("ttft", "tpot", "saturated") for kind in ("dense", "moe"))
+E2E_KINDS = ("dense_e2e", "moe_e2e")
 OWN_PRIOR = {
     "dense_ttft": 0.15,
     "moe_ttft": 0.3,
@@ -55,6 +56,12 @@ def kind_name(figure: Figure) -> str:
     return f"{'moe' if figure.is_moe else 'dense'}_{what}"
 
 
+def ends_name(figure: Figure) -> str:
+    """Whose ends its interval takes: E2E has its own."""
+    e2e = figure.metric == "e2e" and figure.statistic != "throughput"
+    return f"{'moe' if figure.is_moe else 'dense'}_e2e" if e2e else kind_name(figure)
+
+
 def fitted_on(figure: Figure) -> bool:
     """Means of latencies, once each, everything known being said; E2E follows from TTFT and TPOT."""
     if figure.said != ALL or not usable(figure):
@@ -62,6 +69,12 @@ def fitted_on(figure: Figure) -> bool:
     if figure.metric == "e2e":
         return figure.statistic == "throughput"
     return figure.statistic in ("mean", "median")
+
+
+def ends_on(figure: Figure) -> bool:
+    """What ends are made of: what the deviations are fitted on, and means of E2E."""
+    means = figure.said == ALL and usable(figure) and figure.statistic in ("mean", "median")
+    return fitted_on(figure) or (means and figure.metric == "e2e")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,21 +269,21 @@ def made(
     """The spreads of these figures, with the ends that others gave, and what was held."""
     groups = deployments(figures)
     deviations = fit_deviations(groups)
-    counts = Counter(kind_name(figure) for figure in figures if fitted_on(figure))
-    kinds = {
-        name: Kind(
+    counts = Counter(ends_name(figure) for figure in figures if ends_on(figure))
+    kinds = {}
+    for name in (*KINDS, *E2E_KINDS):
+        i = KINDS.index(name.replace("e2e", "tpot"))
+        kinds[name] = Kind(
             deployment=round(float(deviations[CLASSES + i]), 4),
             run=round(float(deviations[CLASSES + len(KINDS) + i]), 4),
             low=round(ends[name][0], 3),
             high=round(ends[name][1], 3),
             rows=counts[name],
         )
-        for i, name in enumerate(KINDS)
-    }
     tails = sum(f.statistic.startswith("p") and usable(f) for f in figures)
     unsaid = sum(f.said == NO_CLIENT and f.metric == "ttft" for f in figures)
     return Spreads(
-        fit=_fit(SOURCE, sum(counts.values()), HELD_OUT_BY),
+        fit=_fit(SOURCE, sum(map(fitted_on, figures)), HELD_OUT_BY),
         classes={name: round(float(deviations[i]), 4) for i, name in enumerate(TIME_CLASSES)},
         familiar=fit_familiar(groups, deviations),
         unfamiliar=UNFAMILIAR,
@@ -293,4 +306,4 @@ def made(
 
 UNFAMILIAR = 1.25
 TRANSFERRED = 0.08
-NO_ENDS = dict.fromkeys(KINDS, (-NORMAL, NORMAL))
+NO_ENDS = dict.fromkeys((*KINDS, *E2E_KINDS), (-NORMAL, NORMAL))

@@ -179,7 +179,7 @@ class Pool(Spec):
         "Layers on the GPU, the last ones; the CPU computes the others, and has their KV (llama.cpp); default: all.",
         "-ngl",
         "--gpu-layers",
-        ge=1,
+        ge=0,
         le=1 << 20,
         read_by="limits",
     )

@@ -25,6 +25,8 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 class Kind(Spec):
     """Figures of one metric and kind of model: what remains beside the classes of seconds, and the ends of 90 %.
 
+    What remains of E2E is TTFT's and TPOT's; its ends are its own.
+
     `deployment`: deviation that all figures of a deployment share; `run`: from one to the next. `low` and `high`: the
     5 % and 95 % points in units of the whole deviation, from sources that were left out.
     """
@@ -83,8 +85,10 @@ class Spreads(Spec):
     classes: dict[str, Deviation]
     dense_ttft: Kind
     dense_tpot: Kind
+    dense_e2e: Kind
     moe_ttft: Kind
     moe_tpot: Kind
+    moe_e2e: Kind
     dense_saturated: Kind
     moe_saturated: Kind
     familiar: tuple[Familiar, ...]
@@ -98,10 +102,8 @@ class Spreads(Spec):
     held: dict[str, Held] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:
-        """The figures of that kind; E2E is mostly decode steps, and where engines are full it is their throughput."""
-        what = "ttft" if metric == "ttft" else "tpot"
-        if saturated and metric == "e2e":
-            what = "saturated"
+        """The figures of that kind; E2E of full engines is their throughput."""
+        what = "saturated" if saturated and metric == "e2e" else metric
         found: Kind = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 

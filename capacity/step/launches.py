@@ -32,8 +32,13 @@ TRITON_OF_LINEAR_ATTENTION = (
     11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
 )
 TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others; assumed
+# (Triton issue 459 and pull request 3638: 96 against 23 us, and 108 before, 49 after its launcher was made faster)
 DENSE = 3.0  # gate and up, activation, down
 EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activation, weighted sum, and filling buffers
+ROUTER = 1.0
+# OpenAI's kernels, which engines run MXFP4 experts with on Hopper: top-k, sums of its bits, clearing and sorting, two
+# products with the activation inside, sum (triton_kernels' routing.py and matmul_ogs.py as vLLM 0.12 calls them)
+TRITON_OF_EXPERTS = 7.0
 SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
 EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
 ALL_REDUCES = 2.0
@@ -74,7 +79,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         if isinstance(mixer, Attention):
             kernels += (QK_NORM if mixer.qk_norm != "none" else 0.0) + OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
-        kernels += EXPERTS + _quantized(setting, "experts") * PRODUCTS["experts"]
+        kernels += _of_experts(setting)
         if feed_forward.shared_intermediate_size:
             kernels += SHARED_EXPERTS + _quantized(setting, "shared_expert") * PRODUCTS["dense"]
         kernels += EXCHANGE if setting.joint else 0.0
@@ -82,6 +87,14 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
+
+
+def _of_experts(setting: StepSetting) -> float:
+    """Launches of the routed experts of one layer, with their router."""
+    kernel = setting.execution(setting.weights.format_of("experts")).kernel
+    if kernel == "mxfp4" and setting.profile.architecture == "hopper":
+        return ROUTER + TRITON_LAUNCH * TRITON_OF_EXPERTS
+    return EXPERTS + _quantized(setting, "experts") * PRODUCTS["experts"]
 
 
 def _quantized(setting: StepSetting, kind: str) -> bool:

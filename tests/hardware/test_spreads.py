@@ -29,10 +29,10 @@ def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> 
             held = known.held[f"{metric}, {kind}"]
             assert held.sources >= 5
             share = (held.held + held.held_by_source) / 2
-            most = (
-                0.952 if (metric, kind) == ("E2E and throughput", "dense") else 0.95
-            )  # one figure of its 160 more
-            assert 0.85 <= share <= most
+            assert 0.85 <= share <= 0.95
+        for kind in ("dense", "experts"):
+            full = known.held[f"throughput of full engines, {kind}"]
+            assert 0.85 <= (full.held + full.held_by_source) / 2 <= 0.95
     assert known.held["TPOT, dense"].half_width < 0.2
     for tail in ("p99 of TTFT", "p99 of TPOT"):
         assert known.held[tail].held >= 0.85
@@ -46,7 +46,7 @@ def test_nothing_said_is_wider_and_still_held(known: Spreads) -> None:
 
 
 def test_kinds_are_by_model_metric_and_load(known: Spreads) -> None:
-    assert known.kind("e2e", is_moe=False) == known.dense_tpot
+    assert known.kind("e2e", is_moe=False) == known.dense_e2e
     assert known.kind("e2e", is_moe=True, saturated=True) == known.moe_saturated
     assert known.kind("ttft", is_moe=True, saturated=True) == known.moe_ttft
 

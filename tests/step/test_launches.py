@@ -14,11 +14,13 @@ from capacity.step.launches import RANK_SPREAD, expected_maximum, kernels_launch
 from capacity.step.setting import StepSetting
 
 
-def setting(model: str, quantization: str | None = None, **words: object) -> StepSetting:
+def setting(
+    model: str, quantization: str | None = None, *, gpu: str = "b200-sxm-180gb", **words: object
+) -> StepSetting:
     spec = load_model(model)
     return StepSetting(
         model=spec,
-        profile=load_profile("b200-sxm-180gb"),
+        profile=load_profile(gpu),
         scheme=scheme_for(spec, quantization) if quantization else None,
         **words,  # type: ignore[arg-type]
     )
@@ -48,6 +50,30 @@ def test_inputs_are_quantized_before_products_in_eight_bits_and_not_for_weights_
 def test_what_launches_more_a_layer(fewer: str, more: str) -> None:
     few, many = setting(fewer, tensor_parallel_size=8), setting(more, tensor_parallel_size=8)
     assert kernels_launched(few) / few.model.num_layers < 0.9 * kernels_launched(many) / many.model.num_layers
+
+
+def test_mxfp4_experts_are_triton_kernels_on_hopper_alone() -> None:
+    """Router, and seven kernels that Triton launches; Marlin, which vLLM ran until 0.11, is called as others are."""
+    layers = load_model("gpt-oss-120b").num_layers
+    blackwell, marlin, triton = (
+        kernels_launched(setting("gpt-oss-120b", gpu=gpu, engine=find_engine(engine))) / layers
+        for gpu, engine in (
+            ("b200-sxm-180gb", "vllm@0.15"),
+            ("h200-sxm-141gb", "vllm@0.11"),
+            ("h200-sxm-141gb", "vllm@0.15"),
+        )
+    )
+    assert marlin == 2 + 5 + 9
+    assert triton == 2 + 5 + 1 + 3 * 7
+    assert blackwell < triton
+
+
+def test_mixed_steps_of_the_log_are_launches() -> None:
+    """60 ms for 1,000 to 4,000 prompt tokens of gpt-oss-120b on four H200, vLLM 0.15, whatever their number."""
+    of = setting(
+        "gpt-oss-120b", gpu="h200-sxm-141gb", engine=find_engine("vllm@0.15"), tensor_parallel_size=4
+    )
+    assert of.host_time().eager_s == pytest.approx(0.060, rel=0.1)
 
 
 def test_ranks_that_exchange_tokens_launch_that_too() -> None:
