@@ -10,6 +10,7 @@ from capacity_app import components
 from capacity_app.boundary import plain
 from capacity_app.downloads import download
 
+MISSING = "-"  # a cell without a value
 PNG_HTML = '<button type="button">PNG</button>'
 PNG_JS = """
 const SCALE = 2;
@@ -40,7 +41,8 @@ export default function ({ data, parentElement }) {
 def files(drawn: Chart) -> None:
     """The chart in words and numbers, and its files; each picture with title, subject and date."""
     st.caption(plain(drawn.alt))
-    st.dataframe(list(drawn.rows), hide_index=True, alt=f"The numbers of: {drawn.title}")
+    alt = f"The numbers of: {drawn.title}"
+    st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
         download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
         download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml")

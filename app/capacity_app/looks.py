@@ -23,6 +23,9 @@ STYLE = """
   white-space: normal !important; overflow: visible !important; overflow-wrap: break-word; text-overflow: clip;
 }
 [data-testid="stMetricDelta"] { height: auto !important; border-radius: 0.5rem !important; }
+[data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * { color: #ffffff !important; }
+[data-testid="stBaseButton-primary"], [data-testid="stMultiSelect"] [data-tag] {
+  background-color: #0072B2 !important; border-color: #0072B2 !important; }
 [data-testid="stWidgetLabel"], [data-testid="stWidgetLabel"] * { color: inherit !important; }
 [data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
 [data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }

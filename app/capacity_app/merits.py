@@ -33,14 +33,14 @@ MEANINGS = {
     "In flight": "How many requests are in the system at once. Little's law: requests/s x E2E latency.",
     "To rent": "What to rent: the best by what you asked for that keeps the service levels in simulation.",
     "GPUs": "How many GPUs it takes. Replicas x GPUs of each.",
-    "Of the tightest limit": (
+    "Of the limit": (
         "How near the service level is that is nearest to its limit; what is left is the headroom. Value over limit, "
         "with step times as slow as the confidence asks for; the interval is of the traffic's chance."
     ),
-    "Best within the limit": "The deployment and its load with the most output per GPU whose TPOT keeps the limit.",
-    "Its tokens/s per GPU": "How well a GPU is used there. Output tokens a second over the number of GPUs.",
-    "Its tokens/s for a user": "How fast one user's text appears there. 1 / TPOT.",
-    "Its $ per 1M output": PER_OUTPUT,
+    "The best": "The deployment and its load with the most output per GPU whose TPOT keeps the limit.",
+    "Best: per GPU": "How well a GPU is used there. Output tokens a second over the number of GPUs.",
+    "Best: per user": "How fast one user's text appears there. 1 / TPOT.",
+    "Best: $ per 1M": PER_OUTPUT,
     "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
     "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
     "KV cache": "Memory for running requests: what weights and workspace leave of a GPU, and the tokens it holds.",
@@ -66,9 +66,9 @@ MEANINGS = {
     "Stops paying at batch": "From this batch size on drafts cost more than they save: no arithmetic is idle.",
     "Device": "The GPU that was measured, and the profile that it is compared with.",
     "Cases": "How many measurements there are. Half of them calibrate; the other half says how far off it is.",
-    "TTFT, predicted against measured": "How far off the wait for the first token is. Mean predicted / measured - 1.",
-    "TPOT, predicted against measured": "How far off the time per output token is. Mean predicted / measured - 1.",
-    "Output tokens/s, predicted against measured": "How far off the throughput is. Predicted / measured - 1.",
+    "TTFT error": "How far off the wait for the first token is. Mean predicted / measured - 1.",
+    "TPOT error": "How far off the time per output token is. Mean predicted / measured - 1.",
+    "Tokens/s error": "How far off the throughput is. Predicted / measured - 1.",
     "Error": "How far off predictions are on cases that calibrated nothing: the median of |predicted / measured - 1|.",
 }
 

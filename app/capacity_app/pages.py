@@ -21,9 +21,9 @@ THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
     "typing",
 )  # its views
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
-    "as the files say",
-    "at the sidebar's rate",
-    "at the sidebar's concurrency",
+    "as recorded",
+    "by requests/s",
+    "by concurrency",
 )  # of the page that compares
 
 

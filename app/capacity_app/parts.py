@@ -105,11 +105,16 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
 
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
     """A table that can be searched and sorted, with its files."""
-    st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", **options)
+    st.dataframe(
+        list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=exports.MISSING, **options
+    )
     with st.container(horizontal=True):
-        download("CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
+        download("Table as CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
         download(
-            "JSON", f"{name}_table.json", lambda: json.dumps(list(rows), indent=2), mime="application/json"
+            "Table as JSON",
+            f"{name}_table.json",
+            lambda: json.dumps(list(rows), indent=2),
+            mime="application/json",
         )
 
 

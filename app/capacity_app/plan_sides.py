@@ -10,7 +10,7 @@ from capacity.deployment import Cost
 from capacity.planning.judging import Level
 from capacity.planning.records import Plan, Ranked
 from capacity.report.display import text_and_interval
-from capacity.report.plan import level_text
+from capacity.report.plan import level_name, level_text
 from capacity_app import parts
 from capacity_app.jobs import Task
 from capacity_app.sides import Side, pinned
@@ -18,7 +18,6 @@ from capacity_app.state import OWN_MODEL, Inputs
 
 PAGE = "plan"
 FUNCTION = "capacity.planning.plan:plan"
-NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E", "itl": "ITL"}
 
 
 def task_of(model: Any, options: Mapping[str, Any]) -> Task:
@@ -87,7 +86,7 @@ def _headroom(best: Ranked) -> parts.Kpi:
     value, within = text_and_interval(used, 100, 0, " %")
     left = f"headroom {100 * (1 - level.ratio):,.0f} %, {level_name(level)}"
     return parts.Kpi(
-        label="Of the tightest limit",
+        label="Of the limit",
         value=value,
         below="; ".join(filter(None, (within, left))),
         number=used,
@@ -107,9 +106,3 @@ def _level(level: Level) -> parts.Kpi:
         below="; ".join(filter(None, (within.rstrip(")"), limit))),
         number=number,
     )
-
-
-def level_name(level: Level) -> str:
-    """`p95 TTFT`."""
-    metric, *percentile, _ = level.slo.split(":")
-    return " ".join((*percentile, NAMES[metric]))

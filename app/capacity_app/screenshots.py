@@ -6,16 +6,19 @@ Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,10 +42,47 @@ class Shot:
 
     name: str
     path: str
-    upload: Path | None = None
+    upload: Path | Callable[[], Path] | None = None
     click: str | None = None
     what_if: str | None = None
     until: str | None = None
+
+
+@cache
+def example_benchmark() -> Path:
+    """A result file as `vllm bench serve` writes it, for the picture alone: of no server, but of
+    a simulated H100 with PCIe, which the page holds against one with NVLink."""
+    import capacity
+
+    run = capacity.simulate(
+        "llama-3.1-8b",
+        gpu="h100-pcie-80gb",
+        input_len=1024,
+        output_len=128,
+        request_rate=4.0,
+        num_prompts=100,
+    )
+    records, values = run.run.records, run.to_dict()
+    tpot_s = records.latency_s("tpot")
+    result = {name: value for name, value in values.items() if name.endswith(("_ms", "_throughput"))} | {
+        "backend": "vllm",
+        "endpoint_type": "openai",
+        "model_id": "llama-3.1-8b",
+        "num_prompts": len(records),
+        "completed": len(records),
+        "request_rate": 4.0,
+        "total_input_tokens": int(records.prompt_tokens.sum()),
+        "total_output_tokens": int(records.output_tokens.sum()),
+        "duration": values["duration"],
+        "input_lens": records.prompt_tokens.tolist(),
+        "output_lens": records.output_tokens.tolist(),
+        "start_times": [record.arrival_s for record in records],
+        "ttfts": records.latency_s("ttft").tolist(),
+        "itls": [[s] * (n - 1) for s, n in zip(tpot_s.tolist(), records.output_tokens.tolist(), strict=True)],
+    }
+    path = Path(tempfile.mkdtemp(prefix="capacity-example-")) / "result.json"
+    path.write_text(json.dumps(result))
+    return path
 
 
 EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
@@ -71,6 +111,7 @@ SHOTS = (
     Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
     Shot(name="cache", path="/cache"),
     Shot(name="sweeps", path="/sweeps"),
+    Shot(name="compare", path="/compare", upload=example_benchmark, until="Data and files"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )
@@ -152,7 +193,8 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
     page.goto(address + shot.path)
     settle(page)
     if shot.upload is not None:
-        page.locator("input[type=file]").first.set_input_files(str(shot.upload))
+        file = shot.upload() if callable(shot.upload) else shot.upload
+        page.locator("input[type=file]").first.set_input_files(str(file))
     if shot.click is not None:
         page.get_by_role("button", name=shot.click).first.click()
     if shot.what_if is not None:

@@ -19,6 +19,7 @@ from capacity.model import ModelSpec, from_hf_config, load_model, model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import plain
+from capacity_app.downloads import download
 from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
 from capacity_app.links import packed_text, unpacked_text
 
@@ -323,6 +324,8 @@ def _own_model() -> ModelSpec:
     text = st.text_area(
         "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_CONFIG_BYTES
     )
+    if text.strip():
+        download("Save config.json", "config.json", lambda: text, mime="application/json")
     packed = packed_text(text)
     if packed and st.query_params.get("config") != packed:
         st.query_params["config"] = packed

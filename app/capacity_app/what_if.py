@@ -170,9 +170,12 @@ def _apply(page: str) -> None:
 
 
 def _load_of(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """On the Estimate page, the way in which requests run that a rate or a concurrency means."""
+    """On the Estimate page, the way in which requests run that a rate or a concurrency means; on Plan, the GPUs to
+    choose from."""
     from capacity_app.pages import LOOP, RATE
 
+    if page == "plan" and "gpu" in changed:
+        return {"plan_gpus": [changed["gpu"]]}
     if page != "estimate":
         return {}
     return {"load": RATE} if "request_rate" in changed else {"load": LOOP} if "concurrency" in changed else {}

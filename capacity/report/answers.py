@@ -256,7 +256,7 @@ def explain_tables(answer: Attribution) -> list[Part]:
         (
             (
                 f"{response.change:+.0%} {response.resource}",
-                (shown(each, "+.1%") for each in (response.ttft, response.tpot, response.cost_per_token)),
+                (shown(each, "+z.1%") for each in (response.ttft, response.tpot, response.cost_per_token)),
             )
             for response in answer.responses
         ),

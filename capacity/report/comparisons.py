@@ -34,7 +34,7 @@ def diff_tables(diff: Diff) -> list[Part]:
         parts.append(_replicated_table(diff))
     if diff.cost_change is not None:
         before, after = diff.first_outcome.usd_per_hour, diff.second_outcome.usd_per_hour
-        parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+.1%})")
+        parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+z.1%})")
     return [*parts, *notes(diff.warnings)]
 
 

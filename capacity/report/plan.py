@@ -119,6 +119,15 @@ def quality_text(answer: Ranked) -> str:
     return f"{quality.typical_loss_fraction:.1%}, up to {quality.worst_loss_fraction:.1%}"
 
 
+METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E", "itl": "ITL"}
+
+
+def level_name(level: Level) -> str:
+    """`p95 TTFT` of ttft:p95:1s."""
+    metric, *percentile, _ = level.slo.split(":")
+    return " ".join((*percentile, METRIC_NAMES[metric]))
+
+
 def level_text(level: Level | None) -> str:
     """A level's value, with its interval where it has one."""
     if level is None:

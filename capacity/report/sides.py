@@ -18,7 +18,7 @@ def change_text(change: Change, *, of: str = "") -> str:
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
     if change.ratio >= MANY_TIMES - 1:
         return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
-    return f"{100 * change.ratio:+.0f} %{of and f' against {of}'}{words}"
+    return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

@@ -185,6 +185,11 @@ def _with_losses(
     return "too short to tell", f"none of the {lost:,} requests was completed{became}: nothing was served"
 
 
+def _rate(per_s: float) -> str:
+    """Three digits, or as many as stand before the point."""
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+
+
 def _of_open_loop(
     arrival: FloatArray,
     capacity: Capacity | None,
@@ -196,8 +201,8 @@ def _of_open_loop(
 ) -> tuple[Judgement, str]:
     span_s = float(arrival[-1] - arrival[0])
     count = len(arrival)
-    offered = "all requests at once" if not span_s else f"{count / span_s:.3g} requests/s arrive"
-    beside = "" if capacity is None else f", capacity is {capacity.requests_per_s:.3g}/s"
+    offered = "all requests at once" if not span_s else f"{_rate(count / span_s)} requests/s arrive"
+    beside = "" if capacity is None else f", capacity is {_rate(capacity.requests_per_s)}/s"
     if load is not None and capacity is not None:
         chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:

@@ -257,10 +257,10 @@ def frontier(link: Mapping[str, str], **asked: Any) -> Question:
         ask=capacity.frontier,
         asked={"model": "llama-3.1-8b", **LENGTHS, **PRICED, **asked},
         figures={
-            "Best within the limit": name,
-            "Its tokens/s per GPU": lambda r: rate_and_interval(best(r, "output_tokens_per_s_per_gpu"))[0],
-            "Its tokens/s for a user": lambda r: rate_and_interval(best(r, "tpot_s").inverse(1.0))[0],
-            "Its $ per 1M output": lambda r: usd_text(best(r, "usd_per_million_output_tokens")),
+            "The best": name,
+            "Best: per GPU": lambda r: rate_and_interval(best(r, "output_tokens_per_s_per_gpu"))[0],
+            "Best: per user": lambda r: rate_and_interval(best(r, "tpot_s").inverse(1.0))[0],
+            "Best: $ per 1M": lambda r: usd_text(best(r, "usd_per_million_output_tokens")),
         },
         copy=-1,
     )

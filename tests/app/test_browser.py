@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from capacity_app.boundary import LEAK_NOTHING
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import example_benchmark, open_page, settle
+from slowness import slowness
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -263,6 +264,35 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     assert {"report.html", "plan.json", "launch-vllm.sh"} <= set(files.namelist())
     here.set("Output tokens", 300)
     here.page.get_by_text("Stale: of earlier inputs").wait_for()
+    here.page.get_by_role("button", name="Search").first.click()
+    here.page.get_by_text("Stale: of earlier inputs").wait_for(state="detached")
+    settle(here.page)
+    hourly = here.value("Per hour")
+    box = here.page.get_by_role("textbox", name="What if")
+    box.fill("l40s")
+    box.press("Enter")  # a plan is pinned: the other is searched at once
+    here.page.get_by_text("Beside A: B is in sight").wait_for()
+    here.page.get_by_text("Stale: of earlier inputs").wait_for(state="detached")
+    settle(here.page)
+    assert "l40s" in here.value("To rent")
+    assert here.value("Per hour") != hourly
+    assert "against A" in here.kpi("Per hour").inner_text()
+
+
+def test_a_benchmark_of_ones_own_is_held_against_the_prediction(tab: Callable[..., Tab]) -> None:
+    here = tab("/compare?gpu=h100-pcie-80gb")
+    here.page.get_by_test_id("stMain").locator("input[type=file]").first.set_input_files(
+        str(example_benchmark())
+    )
+    here.page.get_by_text("replayed request by request").wait_for()
+    settle(here.page)
+    assert abs(float(here.value("TPOT error").removesuffix(" %"))) < 1  # of the very deployment that made it
+    assert here.page.get_by_text("Likely cause:").count() == 0
+    here.page.get_by_role("button", name="Copy as CLI").click()
+    command = here.page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().split()
+    assert command == [
+        "capacity", "compare", "result.json", "--model", "llama-3.1-8b", "--gpu", "h100-pcie-80gb"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("theme", "dark"), [("light", False), ("dark", True)])
@@ -284,14 +314,6 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(tab: Callable[..., Tab]) ->
             "document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth"
         )
         assert wide <= 0
-
-
-def slowness() -> float:
-    """How many times longer than its CPU time a computation takes here now: 1 on an idle machine."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    while time.process_time() - cpu_s < 0.3:
-        pass
-    return (time.perf_counter() - wall_s) / (time.process_time() - cpu_s)
 
 
 def test_the_first_page_and_an_interaction_are_quick(chromium: Any, server: str) -> None:

@@ -65,13 +65,13 @@ def test_page_library_and_copied_command_agree(
     assert opened.refusals == [plain(in_words(f"Likely cause: {cause}")) for cause in run.causes]
     shown = opened.at.dataframe[0].value
     assert shown.to_dict("records") == metric_rows(run.metrics)
-    assert opened.at.success[0].value == plain(direct.verdict)
+    assert opened.at.info[0].value == plain(direct.verdict)
     for label, name in (
         ("TTFT", "mean_ttft_ms"),
         ("TPOT", "mean_tpot_ms"),
-        ("Output tokens/s", "output_throughput"),
+        ("Tokens/s", "output_throughput"),
     ):
-        assert opened.kpis[f"{label}, predicted against measured"] == error_text(run.error(name))
+        assert opened.kpis[f"{label} error"] == error_text(run.error(name))
     by_command = json.loads(printed(f"{opened.code('shell')} --format json", monkeypatch, capsys))
     assert by_command == json.loads(json.dumps(direct.to_dict()))
     found: dict[str, Any] = {}
@@ -91,10 +91,10 @@ def test_what_a_file_lacks_is_said_and_can_come_from_the_sidebar(dashboard: Open
         cmp_lengths="true",
         isl="150",
         osl="10",
-        cmp_arrivals="at the sidebar's concurrency",
+        cmp_arrivals="by concurrency",
         concurrency="2",
     )
-    assert filled.at.success
+    assert "Over 2 run" in filled.at.info[0].value
     assert "--input-len 150 --output-len 10" in " ".join(filled.code("shell").replace("\\\n", " ").split())
     assert "--concurrency 2" in filled.code("shell")
     begun = [heading.value.partition(plain(":"))[0] for heading in filled.at.subheader]
@@ -111,12 +111,12 @@ def test_a_hostile_result_is_one_line(dashboard: Open, content: bytes) -> None:
     assert "](http" not in opened.refusals[0]
 
 
-def test_a_metric_is_named_as_people_say_it_and_zero_has_no_sign() -> None:
+def test_a_metric_is_named_as_people_say_it_and_nothing_is_less_than_zero_by_nothing() -> None:
     assert metric_title("p95_ttft_ms") == "p95 TTFT, ms"
     assert metric_title("output_throughput") == "output tokens/s"
     assert [error_text(error) for error in (-0.0001, 0.00049, -0.123, None)] == [
-        "0.0 %",
-        "0.0 %",
+        "+0.0 %",
+        "+0.0 %",
         "-12.3 %",
         "-",
     ]

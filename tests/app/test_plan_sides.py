@@ -35,10 +35,13 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     opened = dashboard("plan", **FEW)
     opened.at.button(key="run_plan").click().run()
     opened.settled()
-    opened.at.text_input(key="what_if").set_value("40/s").run()
+    opened.at.text_input(key="what_if").set_value("8/s l40s").run()
     opened.settled().settled()
     assert opened.refusals == []
-    plans = [capacity.plan("llama-3.1-8b", **ASKED, request_rate=rate) for rate in (4.0, 40.0)]
+    plans = [
+        capacity.plan("llama-3.1-8b", **{**ASKED, "gpus": (gpu,)}, request_rate=rate)
+        for gpu, rate in (("h100-sxm-80gb", 4.0), ("l40s-48gb", 8.0))
+    ]
     first, second = (plan.best for plan in plans)
     assert first is not None
     assert second is not None
@@ -51,9 +54,9 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     dearer = second.cost.usd_per_hour / first.cost.usd_per_hour - 1
     assert rows["Per hour"]["B against A"] == f"{100 * dearer:+.0f} %"
     tightest = max(second.trial.levels, key=lambda level: level.ratio)
-    assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the tightest limit"]["B"]
-    assert rows["Of the tightest limit"]["B against A"].endswith(("outside", "within"))
-    assert any(plain("request_rate 4.0 -> 40.0") in str(caption.value) for caption in opened.at.caption)
+    assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the limit"]["B"]
+    assert rows["Of the limit"]["B against A"].endswith(("outside", "within"))
+    assert any(plain("request_rate 4.0 -> 8.0") in str(caption.value) for caption in opened.at.caption)
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
     again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()
     assert again.kpis == opened.kpis

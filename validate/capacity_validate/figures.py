@@ -126,10 +126,8 @@ def metric_title(name: str) -> str:
 
 
 def error_text(error: float | None) -> str:
-    """`+12.3 %`; nothing is 0 with a sign."""
-    if error is None:
-        return "-"
-    return "0.0 %" if abs(error) < 5e-4 else f"{100 * error:+.1f} %"
+    """`+12.3 %`."""
+    return "-" if error is None else f"{100 * error:+z.1f} %"
 
 
 def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
@@ -161,7 +159,10 @@ def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
         **bar_style(0),
     )
     layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(errors))
-    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL)
+    low, high = (pick(0.0, *(error for _, error in errors)) for pick in (min, max))
+    room = 0.45 * (high - low) or 0.01  # for the words of bars, on a phone too
+    across = [low - room * (low < 0), high + room * (high > 0)]
+    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL, range=across)
     figure.update_yaxes(autorange="reversed")
     worst = max(errors, key=lambda pair: abs(pair[1]), default=None)
     return Chart(

@@ -18,9 +18,9 @@ from capacity_app.router import current_inputs
 
 inputs = current_inputs()
 ERRORS = {  # figures of merit by the name of the metric
-    "mean_ttft_ms": "TTFT, predicted against measured",
-    "mean_tpot_ms": "TPOT, predicted against measured",
-    "output_throughput": "Output tokens/s, predicted against measured",
+    "mean_ttft_ms": "TTFT error",
+    "mean_tpot_ms": "TPOT error",
+    "output_throughput": "Tokens/s error",
 }
 
 
@@ -31,7 +31,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
         parts.Kpi(
             label=title,
             value=figures.error_text(row.error),
-            below=f"{row.predicted:,.4g} against {row.measured:,.4g}",
+            below=f"predicted {row.predicted:,.4g}, measured {row.measured:,.4g}",
         )
         for name, title in ERRORS.items()
         if (row := found.get(name)) is not None and row.predicted is not None
@@ -41,9 +41,12 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
 def one(run: RunComparison, number: int) -> None:
     """A run: how it was replayed, every metric that both know, and the likely causes of gaps."""
     st.subheader(plain(f"{run.path}: {run.tool}, {run.requests:,} requests"))
-    st.caption(plain(f"Replayed: {run.workload}."))
+    st.caption(plain(f"Requests: {run.workload}."))
     parts.kpis(figures_of_merit(run), place=f"run-{number}")
     for cause in run.causes:
+        if cause.startswith("none needed"):
+            st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
+            continue
         st.warning(plain(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
     parts.chart(figures.metrics_chart(run, number))
     parts.table(
@@ -56,7 +59,7 @@ def one(run: RunComparison, number: int) -> None:
 
 def show(comparison: Comparison) -> None:
     """The verdict, then run by run."""
-    st.success(plain(comparison.verdict), icon=":material/balance:")
+    st.info(plain(comparison.verdict), icon=":material/balance:")
     known = "printed by the server" if comparison.kv_capacity_measured else "estimated"
     st.caption(
         plain(
@@ -120,7 +123,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         "cmp_arrivals",
         (AS_FILE, AT_RATE, AT_CONCURRENCY),
         AS_FILE,
-        help="For files that do not say how their requests were sent.",
+        help="By the sidebar's requests/s or concurrency: for files that do not say how their requests were sent.",
     )
     lengths = st.toggle(
         "Lengths are the sidebar's",

@@ -194,7 +194,12 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     requests = state.whole("Requests to simulate", "cost_requests", 500, 10, 20_000, step=100, width=160)
 billed = api_options()
 if not inputs.cost:
-    st.info("No price: choose a tier in the sidebar, or your own price.", icon=":material/payments:")
+    listed = (
+        "choose a tier"
+        if state.chosen("tier", "") == state.NO_PRICE
+        else "no such price is listed: another tier"
+    )
+    st.info(f"No price: {listed} in the sidebar, or your own price.", icon=":material/payments:")
 else:
     options = {
         **inputs.pool,

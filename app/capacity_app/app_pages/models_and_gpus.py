@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 import capacity
 from capacity.hardware import load_profile
 from capacity.report.figures.listings import gpu_rows, model_rows, price_rows, source_rows
+from capacity.report.tables import COLUMNS
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
 from capacity_app.state import model_spec
+
+
+def five_digits(table: str) -> dict[str, Any]:
+    """How numbers of the table are shown: as the command shows them."""
+    return {heading: st.column_config.NumberColumn(format="%.5g") for heading, _, _ in COLUMNS[table]}
+
 
 inputs = current_inputs()
 st.caption("Click a column to sort; the magnifier at a table's upper right searches it.")
@@ -23,11 +32,15 @@ if models.open:
             "models",
             model_rows(capacity.models()),
             alt="Model presets with parameters and KV bytes per token.",
+            column_config=five_digits("Models"),
         )
 if gpus.open:
     with gpus:
         parts.table(
-            "gpus", gpu_rows(capacity.gpus(), inputs.units), alt="GPU profiles with memory, rates and power."
+            "gpus",
+            gpu_rows(capacity.gpus(), inputs.units),
+            alt="GPU profiles with memory, rates and power.",
+            column_config=five_digits("GPUs"),
         )
 if chosen_model.open:
     with chosen_model:

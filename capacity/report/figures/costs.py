@@ -271,7 +271,7 @@ def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
             orientation="h",
             y=[name for name, _ in changes],
             x=[change for _, change in changes],
-            text=["" if change is None else f"{change:+.1%}" for _, change in changes],
+            text=["" if change is None else f"{change:+z.1%}" for _, change in changes],
             textposition="outside",
             **bar_style(side),
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["prefill", "decode"]
 WHOLE = "whole step"
+ROOM = 1.8  # times the step: the words of the last bar fit on a phone too
 PHASES: tuple[Phase, ...] = get_args(Phase)
 GIGA, TERA = 1e9, 1e12
 
@@ -157,7 +158,8 @@ def step_chart(
         names.insert(0, WHOLE)
         _whole_step(figure, whole, units)
     figure.update_yaxes(categoryorder="array", categoryarray=names)
-    figure.update_xaxes(range=[0, units.of_seconds(max(total_s * 1.35, 1.05 * (whole.high or 0.0)))])
+    longest_s = max(total_s * ROOM, 1.05 * (whole.high or 0.0))
+    figure.update_xaxes(range=[0, units.of_seconds(longest_s)])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
     phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     value, within = time_and_interval(whole, units)
@@ -306,7 +308,7 @@ def responses_chart(answer: Attribution) -> Chart:
             y=resources,
             x=[100 * value for value in values],
             **bar_style(index),
-            text=[f"{value:+.1%}" for value in values],
+            text=[f"{value:+z.1%}" for value in values],
             textposition="outside",
             hovertemplate="%{x}: " + name + " %{text}<extra></extra>",
         )
@@ -325,7 +327,7 @@ def responses_chart(answer: Attribution) -> Chart:
     return Chart(
         name="what_would_help",
         title="What would help",
-        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+.1%}.",
+        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+z.1%}.",
         figure=figure,
         subject=subject_of(answer),
         rows=tuple(

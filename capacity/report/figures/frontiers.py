@@ -51,7 +51,7 @@ def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> 
             xanchor="left",
             xshift=3,
             showarrow=False,
-            text=f"TPOT {1e3 * tpot_limit_s:,.4g} ms: right of it is within",
+            text=f"TPOT ≤ {1e3 * tpot_limit_s:,.4g} ms →",
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(rangemode="tozero")

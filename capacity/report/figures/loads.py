@@ -117,7 +117,7 @@ def sweep_chart(
 def full_text(sweep: LoadSweep) -> str:
     """Where the engine is full, in a few words."""
     if sweep.over == "request_rate":
-        return "no steady state" if sweep.full_from is None else f"full from {sweep.full_from:,.3g}/s"
+        return "no steady state" if sweep.full_from is None else f"full from {digits(sweep.full_from)}/s"
     return f"{sweep.limit} full: {sweep.at_once:,}"
 
 
@@ -132,7 +132,9 @@ def full_sentence(sweep: LoadSweep) -> str:
             f"{holds}; {'a larger batch does not fit' if sweep.over == 'batch_size' else 'the others wait'}."
         )
     from_here = (
-        "" if sweep.full_from is None else f"; from {sweep.full_from:,.3g} requests/s on queues do not empty"
+        ""
+        if sweep.full_from is None
+        else f"; from {digits(sweep.full_from)} requests/s on queues do not empty"
     )
     return f"{holds}{from_here}."
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.figures.label_places import label_places
-from capacity.report.plan import level_text, quality_text
+from capacity.report.plan import level_name, level_text, quality_text
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ def _ranked_row(number: int, answer: Ranked) -> dict[str, object]:
         "deployment": answer.candidate.label,
         "GPUs": answer.num_gpus,
         "$/h": None if cost is None else cost.usd_per_hour,
+        "of the limit": answer.trial.ratio,
+        "confidence": answer.confidence,
         "$/month": None if cost is None else cost.usd_per_month,
         "$/1M output": None if cost is None else cost.usd_per_million_output_tokens,
     }
-    row |= {level.slo: level_text(level) for level in answer.trial.levels}
+    row |= {level_name(level): level_text(level) for level in answer.trial.levels}
     return row | {
-        "of the limit": answer.trial.ratio,
-        "confidence": answer.confidence,
         "quality loss": quality_text(answer),
         "J/token": answer.joules_per_output_token,
     }
@@ -74,10 +75,13 @@ def miss_rows(plan: Plan) -> list[dict[str, object]]:
 
 
 def speed_chart(plan: Plan) -> Chart:
-    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by number, and by name in the
-    legend. Filled: meets the SLO. A star: what to rent, which is best by the objective and may be beaten here; faint:
-    the rest of the ranking. Whiskers go from step times that hold at the confidence, where the mark is, to predicted
-    ones, of what was simulated with both."""
+    """Speed for a user against use of a GPU: what was simulated and is beaten in neither, by its number in the ranking,
+    or a letter, and by name in the legend.
+
+    Filled: meets the SLO. A star: what to rent, which is best by the objective and may be beaten here; faint: the rest
+    of the ranking. Whiskers go from step times that hold at the confidence, where the mark is, to predicted ones, of
+    what was simulated with both.
+    """
     import plotly.graph_objects as go
 
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
@@ -97,23 +101,23 @@ def speed_chart(plan: Plan) -> Chart:
     )
     _ranked_marks(figure, plan, likely)
     gpus = list(dict.fromkeys(point.gpu for point in points))
-    numbers = [str(number) for number in range(1, len(points) + 1)]
-    sides = label_places(places, numbers, x_range=x_range, y_range=y_range)
-    for number, point, (x, y), side in zip(numbers, points, places, sides, strict=True):
+    marks = _marks(plan, points)
+    sides = label_places(places, marks, x_range=x_range, y_range=y_range)
+    for mark, point, (x, y), side in zip(marks, points, places, sides, strict=True):
         index = gpus.index(point.gpu)
         figure.add_scatter(
             x=[x],
             y=[y],
             mode="markers+text",
             textposition=side or "top center",
-            name=f"{number}: {short_label(point.label)}{'' if point.met else ', misses the SLO'}",
+            name=f"{mark}: {short_label(point.label)}{'' if point.met else ', misses the SLO'}",
             marker={
                 "color": colour(index) if point.met else "rgba(0,0,0,0)",
                 "symbol": symbol(index),
                 "size": 13,
                 "line": {"width": 2, "color": colour(index)},
             },
-            text=[number if side else ""],
+            text=[mark if side else ""],
             customdata=[point.label],
             error_x=_whisker([x], [likely.get(point.label)], colour(index)),
             cliponaxis=False,
@@ -132,7 +136,7 @@ def speed_chart(plan: Plan) -> Chart:
         subject=subject_of(plan),
         rows=tuple(
             {
-                "number": int(number),
+                "mark": mark,
                 "deployment": point.label,
                 "tokens/s per user": point.tokens_per_s_per_user,
                 "as predicted": None if (place := likely.get(point.label)) is None else place[0],
@@ -141,7 +145,7 @@ def speed_chart(plan: Plan) -> Chart:
                 "$/h": point.usd_per_hour,
                 "meets the SLO": point.met,
             }
-            for number, point in zip(numbers, points, strict=True)
+            for mark, point in zip(marks, points, strict=True)
         ),
     )
 
@@ -212,6 +216,13 @@ def short_label(label: str) -> str:
     return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
 
 
+def _marks(plan: Plan, points: Sequence[Point]) -> list[str]:
+    """What each point is called: by its number in the ranking, or by a letter where it has none."""
+    ranks = {answer.candidate.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
+    letters = iter(ascii_lowercase * len(points))
+    return [ranks.get(point.label) or next(letters) for point in points]
+
+
 def _ranked_places(plan: Plan) -> list[tuple[float, float]]:
     """Where the ranking stands, of those whose answers have a speed."""
     return [
@@ -261,7 +272,7 @@ def _ranked_marks(figure: Any, plan: Plan, likely: Mapping[str, tuple[float, flo
             name="also meets it",
             opacity=0.45,
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
-            text=[label for label, _, _ in rest],
+            text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
             hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
         )
     if known and plan.best is not None and known[0][0] == plan.best.candidate.label:
@@ -270,7 +281,7 @@ def _ranked_marks(figure: Any, plan: Plan, likely: Mapping[str, tuple[float, flo
             x=[speed],
             y=[use],
             mode="markers",
-            name=f"to rent, by {plan.objective}: {short_label(label)}",
+            name=f"1: {short_label(label)}, to rent by {plan.objective}",
             marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
             error_x=_whisker([speed], [likely.get(label)], colour(1)),
             cliponaxis=False,

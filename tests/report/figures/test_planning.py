@@ -45,13 +45,17 @@ def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> No
     marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
     best = plan.best
     assert best is not None
-    rented = marks.pop(f"to rent, by cost: {short_label(best.candidate.label)}")
+    rented = marks.pop(f"1: {short_label(best.candidate.label)}, to rent by cost")
     assert list(rented.y) == [best.tokens_per_s_per_gpu]
     assert len(marks.pop("also meets it").x) == len(plan.ranked) - 1
     assert list(marks) == [
-        f"{row['number']}: {short_label(row['deployment'])}{'' if row['meets the SLO'] else ', misses the SLO'}"
+        f"{row['mark']}: {short_label(row['deployment'])}{'' if row['meets the SLO'] else ', misses the SLO'}"
         for row in chart.rows
     ]
+    ranked = [answer.candidate.label for answer in plan.ranked]
+    for row in chart.rows:
+        place = ranked.index(row["deployment"]) + 1 if row["deployment"] in ranked else None
+        assert row["mark"] == str(place) if place else row["mark"].isalpha()
     filled = [trace.marker.color != "rgba(0,0,0,0)" for trace in marks.values()]
     assert filled == [row["meets the SLO"] for row in chart.rows]
     assert short_label("3 x h100-sxm-80gb TP1") == "3 x h100 TP1"
@@ -62,7 +66,9 @@ def test_a_whisker_ends_where_step_times_as_predicted_are(plan: Plan) -> None:
     best = plan.best
     assert best is not None
     assert best.predicted is not None
-    star = next(trace for trace in speed_chart(plan).figure.data if str(trace.name).startswith("to rent"))
+    star = next(
+        trace for trace in speed_chart(plan).figure.data if str(trace.name).endswith("to rent by cost")
+    )
     assert star.x[0] + star.error_x.array[0] == pytest.approx(best.predicted.tokens_per_s_per_user)
     assert star.error_x.array[0] > 0
     ranked = {answer.candidate.label for answer in plan.ranked if answer.predicted is not None}
