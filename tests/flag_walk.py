@@ -31,6 +31,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
     "attention-io": SMALL,
+    "beam-search": SMALL,
     "batching": f"{SMALL} {LOAD}",
 }
 CLICK_ERRORS = typer.BadParameter.__mro__[2]  # of the click that typer brings
@@ -44,6 +45,7 @@ VALUES = {
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
     "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
+    "trace-sessions-per-s": "0.5",
     "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
     "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
@@ -90,7 +92,7 @@ VALUES = {
     # keywords of questions
     "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
     "api-input-price": "0.3 --api-output-price 0.5", "api-output-price": "0.9 --api-input-price 0.3",
-    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "batching-window-s": "3",
+    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "beam-widths": "1,3", "batching-window-s": "3",
     "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
     "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
@@ -103,7 +105,8 @@ VALUES = {
     "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
     "api-ttft-s": "1", "api-tpot-s": "0.1 --api-ttft-s 1", "small-api": "DeepInfra", "small-api-input-price": "0.3",
     "small-api-output-price": "0.3", "small-api-ttft-s": "1", "small-api-tpot-s": "0.1 --small-api-ttft-s 1",
-    "cache-hit-rate": "0.6", "cache-lookup-s": "1", "embedding-price": "3", "cache-store-usd-per-month": "900",
+    "cache-hit-rate": "0.6", "embedding-model": "bge-m3", "embedding-gpu": "l4", "cache-lookup-s": "1",
+    "embedding-price": "3", "cache-store-usd-per-month": "900",
     "target-utilization": "0.2",
 }  # fmt: skip
 IN_PART = (
@@ -118,7 +121,10 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "--request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
-        ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),
+        (
+            "trace-from-s", "trace-until-s", "trace-sessions", "trace-sessions-per-s", "trace-time-scale",
+            "trace-rate-factor",
+        ),
         f"{SMALL} --trace {{trace}}",
     ),
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
@@ -185,6 +191,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
     "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
     "idle-hours-per-day": "--documents 90 --deadline-hours 9",
+    "embedding-gpu": "--embedding-model bge-m3",
     "small-api-input-price": "--small-api-output-price 0.5", "small-api-output-price": "--small-api-input-price 0.5",
     "small-api-ttft-s": "--small-api-input-price 0.5 --small-api-output-price 0.5",
     "small-api-tpot-s": "--small-api-input-price 0.5 --small-api-output-price 0.5 --small-api-ttft-s 1",

@@ -30,6 +30,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "gpu_support": ((), {"gpus": ("h100",)}),
     "sweep_results": (("results.csv",), {}),
     "attention_traffic": ((SMALL,), {**POOL, "contexts": (4096,)}),
+    "beam_search": ((SMALL,), {**POOL, "beam_widths": (2,)}),
     "cache_curve": (("trace.jsonl",), {"capacities_tokens": (1024,)}),
     "compare_gpus": ((SMALL,), {**LENGTHS, "batch_size": 2, "gpus": ("h100",)}),
     "compare_batching": ((SMALL,), {**POOL, **LOAD}),

@@ -134,7 +134,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     ]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
-        bytes_per_token=max(pool.memory.kv_bytes_per_token for pool in pools),
+        bytes_per_token=max(_growing_bytes(pool) for pool in pools),
         bytes_per_s=rate,
         latency_s=max(link.latency_s for link, _ in links),
         window_bytes_per_token=max(pool.memory.kv_window_bytes_per_token for pool in pools),
@@ -142,6 +142,12 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
         bytes_per_request=max(pool.memory.linear_state_bytes_per_request for pool in pools),
         layers=pools[0].model.num_layers if service.kv_transfer_layerwise else 0,
     )
+
+
+def _growing_bytes(pool: ResolvedPool) -> float:
+    """KV of a token in layers that keep all of them; 0 where every layer keeps a window or a budget."""
+    plan = pool.memory
+    return plan.kv_bytes_per_token if plan.layout.full_groups else 0
 
 
 def _link_of(pool: ResolvedPool, kind: str) -> Link:

@@ -303,6 +303,9 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     return blocks, tokens
 
 
+OWN_DRAFTERS = {"tgi": ("lookup", "heads")}  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
+
+
 def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     """What drafting changes: every step with drafts pays for them, and the draft's weights and KV take blocks."""
     pool, able = resolved.pool, schedulers_that("drafts")
@@ -311,7 +314,14 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with "
             f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
-    speculation = speculative.Speculation(resolved, speculator_of(pool))
+    speculator = speculator_of(pool)
+    own = OWN_DRAFTERS.get(setup.policy)
+    if own is not None and speculator.kind not in own:
+        raise InvalidInput(
+            f"--speculator {speculator.name}: {resolved.engine.label} drafts by n-grams and Medusa's heads alone: use "
+            "--speculator ngram or medusa-tree, or --engine vllm"
+        )
+    speculation = speculative.Speculation(resolved, speculator)
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,7 +146,7 @@ def simulate(
     )
 
 
-def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
+def _beside(other_pools: Sequence[Pool]) -> Mapping[str, int]:
     """What further pools are to fields that need several engines."""
     return {"replicas": 1 + len(other_pools)} if other_pools else {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,9 @@ from capacity.cli.options import (
     ModelArgument,
     ProfilesOption,
     check_format,
+    refuse_alone,
     show_answer,
+    write,
 )
 from capacity.cli.verbs import CASCADE, COST, ESTIMATED, POOL, TRAFFIC, verb
 
@@ -30,10 +32,20 @@ def cascade(
     *,
     model: ModelArgument,
     options: Mapping[str, Any],
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
+    ] = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
 ) -> None:
     """Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."""
     check_format(format)
-    show_answer(capacity.cascade(model, profiles=profiles, download=download, **options), format)
+    if chart is not None:
+        refuse_alone("--chart", ("--small", options.get("small")))
+    answer = capacity.cascade(model, profiles=profiles, download=download, **options)
+    show_answer(answer, format)
+    if chart is not None:
+        from capacity.report.figures.cascades import cascade_chart
+
+        write(chart, cascade_chart(answer).html())

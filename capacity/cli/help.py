@@ -103,6 +103,13 @@ PAGES = {
         "gpu contexts tensor-parallel-size format",
         ("attention-io llama-3.1-8b --gpu h100", "attention-io llama-2-7b --gpu a100 --contexts 4K,32K,128K"),
     ),
+    "beam-search": Page(
+        f"gpu beam-widths {LENGTHS} batch-size tensor-parallel-size engine format",
+        (
+            "beam-search llama-3.1-8b --gpu h100",
+            "beam-search llama-3.1-8b --gpu h100 --beam-widths 1,4 --batch-size 32",
+        ),
+    ),
     "batching": Page(
         f"gpu tensor-parallel-size engine {LENGTHS} request-rate num-prompts batch-size spread format",
         (

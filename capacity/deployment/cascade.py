@@ -83,7 +83,17 @@ class Cascade(Spec):
         None, "Share of requests that a semantic cache answers; yours to measure.", ge=0, le=1
     )
     cache_lookup_s: float = flag(
-        LOOKUP_S, "Seconds to embed a prompt and look it up.", ge=0, le=3600, needs=CACHE
+        LOOKUP_S,
+        "Seconds to embed a prompt and look it up; with --embedding-model, to look it up.",
+        ge=0,
+        le=3600,
+        needs=CACHE,
+    )
+    embedding_model: str | None = flag(
+        None, "Model that embeds prompts on GPUs of one's own, in place of --embedding-price.", needs=CACHE
+    )
+    embedding_gpu: str | None = flag(
+        None, "Its GPU; default: that of the large or the small model.", needs=Need("embedding_model")
     )
     embedding_price: float = flag(
         EMBEDDING_USD_PER_MILLION,

@@ -30,8 +30,8 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
         return _with_audio(traffic, spec, traffic.audio_seconds)
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2.5-VL to 3.5, "
-            "Pixtral, Kimi K2.5 have): "
+            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2-VL to 3.5, "
+            "Pixtral, Kimi K2.5, LLaVA, InternVL have): "
             "leave out --images-per-prompt"
         )
     tokens = traffic.image_tokens

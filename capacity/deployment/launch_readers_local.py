@@ -7,7 +7,13 @@ from pathlib import Path
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.launched import OPTION, Fields, Line, Reader, backwards, first_word
-from capacity.deployment.launching_local import GGML_CACHES, TGI_CHECKPOINTS, TGI_FORMATS, format_of_gguf
+from capacity.deployment.launching_local import (
+    GGML_ALL_LAYERS,
+    GGML_CACHES,
+    TGI_CHECKPOINTS,
+    TGI_FORMATS,
+    format_of_gguf,
+)
 
 # TGI
 
@@ -110,7 +116,10 @@ def _llama_cpp(line: Line) -> tuple[str | None, Fields]:
         )
     cache = next(iter(caches), None)
     caching = False if f.on("no_cache_prompt") else None
+    on_gpu = f.take("n_gpu_layers", "ngl", "gpu_layers") or ""  # all, auto and -1 are as many as there are
+    layers = int(on_gpu) if on_gpu.isdecimal() and int(on_gpu) < GGML_ALL_LAYERS else None
     fields: Fields = {
+        "n_gpu_layers": layers,
         "tensor_parallel_size": gpus if split == "row" else None,
         "pipeline_parallel_size": gpus if split != "row" and gpus > 1 else None,
         "quantization": format_of_gguf(quant)
@@ -194,9 +203,6 @@ LLAMA_CPP = Reader(
         ]
     ),
     not_modelled={
-        "n_gpu_layers": "all layers are taken to be on the GPU",
-        "ngl": "all layers are taken to be on the GPU",
-        "gpu_layers": "all layers are taken to be on the GPU",
         "ubatch_size": "512 tokens are taken",
         "ub": "512 tokens are taken",
         "no_kv_offload": "the KV cache is taken to be on the GPU",

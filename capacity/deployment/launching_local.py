@@ -103,7 +103,7 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
     flags = [
         ("--model", gguf_file(pool)),
         ("--alias", model_id),
-        ("--n-gpu-layers", pool.n_gpu_layers or GGML_ALL_LAYERS),
+        ("--n-gpu-layers", GGML_ALL_LAYERS if pool.n_gpu_layers is None else pool.n_gpu_layers),
         ("--split-mode", split),
         ("--tensor-split", None if split == "none" else ",".join("1" * pool.num_gpus)),
         ("--parallel", slots),

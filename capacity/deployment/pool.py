@@ -179,7 +179,7 @@ class Pool(Spec):
         "Layers on the GPU, the last ones; the CPU computes the others, and has their KV (llama.cpp); default: all.",
         "-ngl",
         "--gpu-layers",
-        ge=1,
+        ge=0,
         le=1 << 20,
         read_by="limits",
     )
@@ -276,7 +276,7 @@ class Pool(Spec):
         "Layers of the target that draft for it (layer-skip); default: the speculator's share.",
         ge=1,
         le=1 << 16,
-        read_by="drafts",
+        read_by="rounds",
     )
     num_speculative_tokens: int | None = flag(
         None,

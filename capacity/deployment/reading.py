@@ -45,6 +45,7 @@ QUESTIONS: Mapping[str, Parts] = {
     "scale": CLOSED_FORM,
     "speculate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},
     "attention-io": {},
+    "beam-search": CLOSED_FORM,
     "charts": CLOSED_FORM,
     "batching": {**CLOSED_FORM, "schedule": ()},
 }

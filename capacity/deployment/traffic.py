@@ -240,9 +240,16 @@ class Traffic(Spec):
         "Spread what a trace's coarse clock put at one instant over the time to its next tick.",
         needs=Need("trace"),
     )
-    trace_sessions: Literal["open", "closed"] = flag(
+    trace_sessions: Literal["open", "closed", "clock"] = flag(
         "open",
-        "Turns of a trace's sessions: open (by the clock), closed (a gap after the turn before ends).",
+        "Turns of a trace's sessions: open (as its format has them), closed (a gap after the turn before ends), "
+        "clock (at their recorded times, whatever has ended by then).",
+        needs=Need("trace"),
+    )
+    trace_sessions_per_s: float | None = flag(
+        None,
+        "Sessions of a trace begin at this rate, each as a whole, by chance; default: as the trace says.",
+        gt=0,
         needs=Need("trace"),
     )
     trace_time_scale: float = flag(

@@ -23,19 +23,31 @@ def speech_parts(outer: Fields) -> tuple[str, ...]:
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     """Parameters of the vision tower with its projector, and what of the config is not counted.
 
-    Known: SigLIP in Gemma 3, Llama 4's, Qwen2.5-VL's, Qwen3-VL's and 3.5's, Gemma 4's, Pixtral, Kimi's. Another is
-    named, not guessed.
+    Known: SigLIP in Gemma 3, Llama 4's, Qwen2-VL's to 3.5's, Gemma 4's, Pixtral, Kimi's, LLaVA's, InternVL's. Another
+    is named, not guessed.
     """
     tower = config.section("vision_config")
     if tower is None:
         return 0, ()
     if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
         tower.count("hidden_size")
-    text = config.section("text_config")
+    text = _text(config)
     formula = _FORMULAS.get(config.text("model_type"))
-    if formula is None or text is None or not tower.has("hidden_size", "vt_hidden_size"):
+    if formula is None or not _readable(config, tower):
         return 0, ("vision_config",)
-    return formula(config, tower, text.count("hidden_size")), ()
+    return formula(config, tower, text.count("hidden_size", default=4_096)), ()
+
+
+def _readable(config: Fields, tower: Fields) -> bool:
+    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP."""
+    needed = vision_towers.NEEDED.get(config.text("model_type"), ())
+    clip = config.text("model_type") != "llava" or tower.text("model_type") == "clip_vision_model"
+    return tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and clip
+
+
+def _text(config: Fields) -> Fields:
+    """The language model's own object, or the whole where its fields stand beside the tower's (Qwen2-VL)."""
+    return config.section("text_config", "llm_config") or config
 
 
 def _gemma3(_config: Fields, tower: Fields, hidden_size: int) -> int:
@@ -86,11 +98,11 @@ _FORMULAS: dict[str, vision_towers.Formula] = {
 
 def vision_encoder(config: Fields) -> VisionEncoder | None:
     """What the tower computes for an image; None where the model has none, or its formula is not known."""
-    tower, text = config.section("vision_config"), config.section("text_config")
+    tower = config.section("vision_config")
     formula = _ENCODERS.get(config.text("model_type"))
-    if tower is None or text is None or formula is None or not tower.has("hidden_size", "vt_hidden_size"):
+    if tower is None or formula is None or not _readable(config, tower):
         return None
-    return formula(config, tower, text.count("hidden_size"))
+    return formula(config, tower, _text(config).count("hidden_size", default=4_096))
 
 
 def _heads(tower: Fields) -> int:

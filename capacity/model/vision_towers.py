@@ -1,4 +1,4 @@
-"""What a vision tower is, and those of Qwen2.5-VL, Mistral's Pixtral, Gemma 4 and Kimi: counts and work.
+"""What a vision tower is, and those of Qwen2-VL and 2.5, Pixtral, Gemma 4, Kimi, LLaVA and InternVL: counts and work.
 
 Counts are those of the modules of transformers 5.23, to the parameter; bounds of image sizes are those of the published
 preprocessors, quoted from memory: assumed, 2026-11.
@@ -202,16 +202,134 @@ def _kimi_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEnc
     )
 
 
+# Qwen2-VL: as the one after it, with plain layers, all of which attend to the whole image
+
+
+def _qwen2_sizes(tower: Fields) -> tuple[int, int]:
+    width = tower.count("embed_dim")
+    return width, width * tower.count("mlp_ratio", default=4)
+
+
+def _qwen2(_config: Fields, tower: Fields, _hidden_size: int) -> int:
+    width, inner = _qwen2_sizes(tower)
+    merged = width * tower.count("spatial_merge_size", default=2) ** 2
+    merger = linear(merged, merged) + linear(merged, tower.count("hidden_size")) + 2 * width
+    layers = tower.count("depth") * vit_layer(width, inner)
+    return layers + _patch_inputs_in_time(tower) * width + merger
+
+
+def _patch_inputs_in_time(tower: Fields) -> int:
+    """Of two frames where the config does not say: an image stands in both."""
+    return _patch_inputs(tower) * (1 if tower.has("temporal_patch_size") else 2)
+
+
+def _qwen2_encoder(_config: Fields, tower: Fields, _hidden_size: int) -> VisionEncoder:
+    width, inner = _qwen2_sizes(tower)
+    merge, patch = tower.count("spatial_merge_size", default=2), tower.count("patch_size", default=14)
+    merged = width * merge**2
+    return VisionEncoder(
+        num_layers=tower.count("depth"),
+        hidden_size=width,
+        num_heads=tower.count("num_heads", default=16),
+        intermediate_size=inner,
+        patch_inputs=_patch_inputs_in_time(tower),
+        patches_per_token=merge**2,
+        projections=((merged, merged), (merged, tower.count("hidden_size"))),
+        cell_pixels=patch * merge,
+        largest_image_tokens=QWEN2_5_PIXELS[1] // (patch * merge) ** 2,
+        pixels=QWEN2_5_PIXELS,
+    )
+
+
+# LLaVA 1.5: CLIP at one size, two products. InternVL: tiles of one size, four patches a token
+
+
+def _side(tower: Fields, key: str) -> int:
+    """Of an image or patch, which some configs give as a pair."""
+    pair = tower.items(key) if isinstance(tower.values.get(key), list) else None
+    return Fields({key: pair[0]}, tower.origin, prefix=tower.prefix).count(key) if pair else tower.count(key)
+
+
+def _patches(tower: Fields) -> int:
+    return (_side(tower, "image_size") // _side(tower, "patch_size")) ** 2
+
+
+def _clip(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    width, inner, layers, _ = _widths(tower)
+    embeddings = _patch_inputs(tower) * width + width + (_patches(tower) + 1) * width
+    projector = linear(width, hidden_size) + linear(hidden_size, hidden_size)
+    return layers * vit_layer(width, inner) + embeddings + 4 * width + projector
+
+
+def _clip_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    width, inner, layers, heads = _widths(tower)
+    patches = _patches(tower)
+    return VisionEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        intermediate_size=inner,
+        patch_inputs=_patch_inputs(tower),
+        patches_per_token=1,
+        projections=((width, hidden_size), (hidden_size, hidden_size)),
+        image_tokens=patches,
+        largest_image_tokens=patches,
+    )
+
+
+INTERNVL_TILES = 13  # 12 and the whole image once more: max_dynamic_patch, use_thumbnail
+INTERNVL_MERGED = 4  # patches a token: downsample_ratio 0.5
+
+
+def _internvl(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    width, inner, layers, _ = _widths(tower)
+    inputs = 3 * _side(tower, "patch_size") ** 2
+    embeddings = linear(inputs, width) + width + (_patches(tower) + 1) * width
+    merged = INTERNVL_MERGED * width
+    projector = 2 * merged + linear(merged, hidden_size) + linear(hidden_size, hidden_size)
+    return layers * (vit_layer(width, inner) + 2 * width) + embeddings + projector
+
+
+def _internvl_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    width, inner, layers, heads = _widths(tower)
+    patches = _patches(tower)
+    return VisionEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        intermediate_size=inner,
+        patch_inputs=3 * _side(tower, "patch_size") ** 2,
+        patches_per_token=INTERNVL_MERGED,
+        projections=((INTERNVL_MERGED * width, hidden_size), (hidden_size, hidden_size)),
+        tile_patches=patches,
+        largest_image_tokens=INTERNVL_TILES * patches // INTERNVL_MERGED,
+    )
+
+
+NEEDED = {  # fields without which a tower of these types is named, not counted
+    "qwen2_vl": ("embed_dim", "depth"),
+    "llava": ("intermediate_size", "image_size", "patch_size", "num_hidden_layers"),
+    "internvl": ("intermediate_size", "image_size", "patch_size", "num_hidden_layers"),
+    "internvl_chat": ("intermediate_size", "image_size", "patch_size", "num_hidden_layers"),
+}
 Formula = Callable[[Fields, Fields, int], int]
 PARAMETERS: dict[str, Formula] = {
     "qwen2_5_vl": _qwen2_5,
     "mistral3": _pixtral,
     "gemma4": _gemma4,
     "kimi_k25": _kimi,
+    "qwen2_vl": _qwen2,
+    "llava": _clip,
+    "internvl": _internvl,
+    "internvl_chat": _internvl,
 }
 ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
     "qwen2_5_vl": _qwen2_5_encoder,
     "mistral3": _pixtral_encoder,
     "gemma4": _gemma4_encoder,
     "kimi_k25": _kimi_encoder,
+    "qwen2_vl": _qwen2_encoder,
+    "llava": _clip_encoder,
+    "internvl": _internvl_encoder,
+    "internvl_chat": _internvl_encoder,
 }

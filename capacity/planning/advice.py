@@ -22,7 +22,8 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
-from capacity.planning.checklist import Change, changes
+from capacity.planning.changes import Change
+from capacity.planning.checklist import changes
 from capacity.planning.outcome import Latencies, Outcome, change, latencies_of, outcome
 from capacity.planning.quality import quality_change
 from capacity.planning.trial import deployment_label
@@ -55,7 +56,8 @@ class Effects:
 class Advice:
     """One change: its effects, and what it costs in quality; `refused` says why it cannot be, without any.
 
-    `thin_price`: its price is known of too few providers to be one of the market; such advice comes last.
+    `other_model`: it asks for another checkpoint; such advice comes after what can be done with this one. `thin_price`:
+    its price is known of too few providers to be one of the market; such advice comes last.
     """
 
     change: str
@@ -68,6 +70,7 @@ class Advice:
     quality: str
     refused: str | None = None
     thin_price: bool = False
+    other_model: bool = False
 
     @property
     def benefit(self) -> float:
@@ -81,7 +84,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceList(AnswerRecord):
-    """Advice for one deployment, the most beneficial first; `observations` are figures that need no change."""
+    """Advice for one deployment, the most beneficial first, other models after all else.
+
+    `observations` are figures that need no change.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/advice/v2"
     ROWS: ClassVar[str] = "advice"
@@ -132,7 +138,7 @@ def advise(
         advice=tuple(
             sorted(
                 (line for line in lines if line.refused is None),
-                key=lambda line: (line.thin_price, -line.benefit),
+                key=lambda line: (line.thin_price, line.other_model, -line.benefit),
             )
         ),
         refused=tuple(line for line in lines if line.refused is not None),
@@ -140,8 +146,10 @@ def advise(
     )
 
 
-def _served(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
-    return latencies_of(run_service([resolved], service, workload).records, workload)
+def _served(
+    resolved: ResolvedPool, service: Service, workload: Workload, scheduling: str = "continuous"
+) -> Latencies:
+    return latencies_of(run_service([resolved], service, workload, scheduling=scheduling).records, workload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,18 +170,22 @@ class _Trials:
             changed, after = self._changed(wanted)
         except CapacityError as error:
             return _refused(wanted, str(error))
-        loss = quality_change(changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype)
-        known = loss.worst_loss_fraction is not None and not (wanted.quality or "").startswith("unknown")
+        loss = quality_change(
+            changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype, changed.pool.kv_eviction
+        )
+        worst = loss.worst_loss_fraction if wanted.worst_loss_fraction is None else wanted.worst_loss_fraction
+        known = worst is not None and not (wanted.quality or "").startswith("unknown")
         return Advice(
             change=wanted.text,
             flags=wanted.flags,
             note="; ".join((wanted.note, *self._remarks(changed)) if wanted.note else self._remarks(changed)),
             effects=_effects(self.base, after),
             failed=max(after.failed - self.base.failed, 0),
-            worst_quality_loss=loss.worst_loss_fraction if known else None,
+            worst_quality_loss=worst if known else None,
             quality_known=known,
             quality=wanted.quality or loss.what,
             thin_price=wanted.price is not None and wanted.price.thin,
+            other_model=wanted.model is not None,
         )
 
     def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:
@@ -185,9 +197,27 @@ class _Trials:
         pool = build(Pool, {**self.resolved.pool.model_dump(), **wanted.pool})
         changed = resolve(wanted.model or self.resolved.model, pool, profiles=self.profiles)
         changed.memory.require_fit()
-        latencies = _served(changed, build(Service, wanted.service), self.workload)
+        service = build(Service, wanted.service)
+        latencies = _served(changed, service, self.workload, wanted.scheduling)
         price, replicas = wanted.price or self.price, changed.pool.replicas
-        return changed, outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
+        after = outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
+        as_batched = wanted.scheduling == "static" or changed.pool.kv_layout != self.resolved.pool.kv_layout
+        return changed, self._at_full_load(changed, wanted, after) if as_batched else after
+
+    def _at_full_load(self, changed: ResolvedPool, wanted: Change, after: Outcome) -> Outcome:
+        """Costs at full load where the closed form, which batches continuously over blocks, does not hold.
+
+        By how much longer the same requests, all at once, take than with what is in place.
+        """
+        if self.base.usd_per_request_full is None:
+            return after
+        at_once = self.workload if self.workload.is_closed_loop else self.workload.all_at_once()
+        rates = [
+            _served(pool, Service(), at_once, scheduling).requests_per_s
+            for pool, scheduling in ((self.resolved, "continuous"), (changed, wanted.scheduling))
+        ]
+        full = self.base.usd_per_request_full * rates[0] / rates[1]
+        return replace(after, usd_per_request_full=full)
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:

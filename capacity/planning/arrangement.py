@@ -21,12 +21,21 @@ AS_DEAR = 1e-9  # of a bill, within which two are equal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """A semantic cache: its hit rate, what a lookup takes and costs, and what its store costs."""
+    """A semantic cache: its hit rate, what a lookup takes and costs, and what its store costs.
+
+    `embedder`: engines that embed every prompt, where the lookup's price is not theirs.
+    """
 
     hit_rate: float
     lookup_s: float
     lookup_usd: float
     store_usd_per_hour: float
+    embedder: Side | None = None
+
+    @property
+    def embedding(self) -> Quantity:
+        """$ of embedding a prompt on these engines, where they are many."""
+        return _exact(0.0) if self.embedder is None else self.embedder.usd_at_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,8 @@ class Arrangement:
         parts = [self.large.usd_at_scale.scaled(self.large_share), _exact(self._beside_usd)]
         if self.small is not None:
             parts.append(self.small.usd_at_scale.scaled(self.small_share))
+        if self.cache is not None:
+            parts.append(self.cache.embedding)
         return _total(parts)
 
     def usd_per_hour(self) -> Quantity:
@@ -72,6 +83,8 @@ class Arrangement:
         parts.append(_exact(self._beside_usd * self.requests_per_s * SECONDS_PER_HOUR))
         if self.small is not None:
             parts.append(self.small.usd_per_hour(self.small_share * self.requests_per_s))
+        if self.cache is not None and self.cache.embedder is not None:
+            parts.append(self.cache.embedder.usd_per_hour(self.requests_per_s))
         return _total(parts)
 
     @property
@@ -83,13 +96,17 @@ class Arrangement:
         stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
         return judged + self.cache.lookup_usd + stored
 
-    def ways(self, large: Waits | None, small: Waits | None) -> tuple[list[Way], list[Way]] | None:
+    def ways(
+        self, large: Waits | None, small: Waits | None, embedder: Waits | None = None
+    ) -> tuple[list[Way], list[Way]] | None:
         """The ways to the first and to the last token, by what each model takes; None where that is not known.
 
         An answer that is judged is shown when that is done: its first token comes with its last.
         """
         judge = Stage.constant(self.judge_s)
         before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
+        if embedder is not None:
+            before = (embedder.e2e, *before)
         first, last = [], []
         if self.cache is not None:
             hit = Way(share=self.cache.hit_rate, stages=before)
@@ -143,7 +160,8 @@ class Arrangement:
 
     def _crossing(self, small_usd: float, large_usd: float) -> float | None:
         """cost(e) = a + b e = the large model's."""
-        none = self._beside_usd + self.missed * small_usd
+        embedded = 0.0 if self.cache is None else self.cache.embedding.value
+        none = self._beside_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
         if none > large_usd:
             return None
@@ -160,9 +178,14 @@ class Arrangement:
         assert self.cache is not None
         missed = replace(self, cache=None).usd_at_scale()
         stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
-        if not missed.value or (needed := missed.inverse(self.cache.lookup_usd + stored)).value > 1:
+        paid = _total([_exact(self.cache.lookup_usd + stored), self.cache.embedding])
+        if not missed.value or paid.value > missed.value:
             return None
-        return needed
+        return Quantity(
+            value=paid.value / missed.value,
+            low=(paid.low or paid.value) / (missed.high or missed.value),
+            high=(paid.high or paid.value) / (missed.low or missed.value),
+        )
 
     def break_even_hits_here(self) -> float | None:
         """The same in whole engines, by trying: the lowest hit rate from which it is no dearer up to 1."""

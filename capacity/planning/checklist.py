@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS, has_way
 from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
 from capacity.model import Attention, ModelSpec
+from capacity.planning.changes import Change, Fields
 from capacity.planning.outcome import Latencies
+from capacity.planning.smaller import smaller_changes
 from capacity.planning.space import rounded_context
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.kv_eviction import find_eviction
@@ -22,38 +25,9 @@ from capacity.workload import Workload
 GROUPED_KV_HEADS = 8  # of a what-if: what grouped-query models of today mostly have
 HOST_GIB = 64.0  # of a what-if: host memory for KV that leaves the GPU
 KEPT_TOKENS = 1024  # of a what-if: the budget that most papers on eviction have figures of
+SIXTEEN_BIT = {"bf16": "bfloat16", "fp16": "half"}  # as --dtype has them
 OTHER_GPUS = 3  # cheaper ones that are tried
 LOSSLESS = "same: drafts are verified"
-Fields = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A deployment that differs: fields of its pool and of what stands before it, another model, another price.
-
-    `refused` says why it cannot be tried at all; `quality` stands in for what the formats say.
-    """
-
-    text: str
-    pool: Fields = field(default_factory=dict)
-    service: Fields = field(default_factory=dict)
-    model: ModelSpec | None = None
-    price: Price | None = None
-    note: str = ""
-    quality: str | None = None
-    refused: str | None = None
-
-    @property
-    def flags(self) -> str:
-        """As the command line writes it."""
-        return " ".join(_flag(name, value) for name, value in {**self.pool, **self.service}.items())
-
-
-def _flag(name: str, value: object) -> str:
-    dashed = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{dashed}" if value else f"--no-{dashed}"
-    return f"(no --{dashed})" if value is None else f"--{dashed} {value}"
 
 
 def changes(
@@ -64,6 +38,8 @@ def changes(
     yield from _attention(resolved.model, _context(resolved, workload))
     yield from _eviction(resolved, workload)
     yield from _engine(resolved)
+    yield from _taken_for_granted(resolved, workload)
+    yield from smaller_changes(resolved)
     in_flight = _most_in_flight(workload, latencies)
     yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(_mean_context(workload)))
     yield from _memory(resolved, workload)
@@ -164,6 +140,36 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     yield Change(
         text="twice the tensor parallelism", pool={"tensor_parallel_size": pool.tensor_parallel_size * 2}
     )
+
+
+def _taken_for_granted(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
+    """What every engine does today, taken away: 16-bit arithmetic, FlashAttention, continuous batching, paging."""
+    context = {"max_model_len": _context(resolved, workload)}
+    sixteen, stored = resolved.profile.sixteen_bit.upper(), resolved.model.checkpoint
+    text = f"give up {sixteen} for FP32 (what it is worth)"
+    if resolved.model.dtype == "fp32":
+        yield Change(
+            text=f"{sixteen} in place of FP32", pool={"dtype": SIXTEEN_BIT[resolved.profile.sixteen_bit]}
+        )
+    elif stored.quantized:
+        yield Change(text=text, refused=f"the checkpoint is stored in {stored.name}: there is no FP32")
+    else:
+        yield Change(text=text, pool={"dtype": "float32"}, quality="same")
+    if resolved.pool.attn_implementation == "eager":
+        yield Change(text="use FlashAttention", pool={"attn_implementation": "auto"})
+    else:
+        eager = {"attn_implementation": "eager", **context}
+        yield Change(text="give up FlashAttention (what it is worth)", pool=eager)
+    text = "give up continuous batching (what it is worth)"
+    if policy_name(resolved) == "static":
+        yield Change(text=text, refused=f"{resolved.engine.label} batches statically")
+    else:
+        yield Change(text=text, scheduling="static")
+    if resolved.pool.kv_layout == "contiguous":
+        yield Change(text="page the KV cache", pool={"kv_layout": "paged"})
+    else:
+        whole = {"kv_layout": "contiguous", **context}
+        yield Change(text="give up paging of the KV cache (what it is worth)", pool=whole)
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:

@@ -7,12 +7,11 @@ deployment's and not the dice's.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -28,13 +27,14 @@ from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.bounds import Load, bound
-from capacity.planning.crew import Crew, once, opened, side_by_side, stop_if_recalled
+from capacity.planning.crew import opened
 from capacity.planning.day import Day, day_of, replicas_by_hour
 from capacity.planning.draws import draws
+from capacity.planning.highest_rate import HighestRate, Runs, Served
 from capacity.planning.judging import Goal, Level, Trial
 from capacity.planning.plan_cost import trial_load
 from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import deployment_label, simulate_trial
+from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload, parse_slos
 
@@ -42,12 +42,9 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
 
 SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
-TOLERANCE = 0.02  # of the highest rate, by bisection
-MOST_DOUBLINGS = 12
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
 Number = int | float
 Progress = Callable[[int, int], None]
-Value = TypeVar("Value")
 
 
 class RisingLoad(Spec):
@@ -109,25 +106,6 @@ class CurvePoint:
     def power(self) -> float:
         """Throughput over latency: greatest at the knee (Kleinrock, Power and deterministic rules of thumb, 1979)."""
         return self.requests_per_s / self.mean_e2e_s if self.mean_e2e_s else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HighestRate:
-    """The highest rate within the SLO: with step times as predicted, at the asked confidence, and at the ends of
-    the 90 % band of the step model's error. 0: not even a trickle is.
-
-    `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
-    `replications` of them, each bisected by itself); None with a single draw.
-    """
-
-    predicted: float
-    at_confidence: float
-    confidence: float
-    low: float
-    high: float
-    replications: int
-    sampling_low: float | None
-    sampling_high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +197,9 @@ def draw_curve(
             "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
         )
     day_rates_per_s = load.day_rates_per_s
-    served = _Served(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas)
+    served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas)
     with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
-        runs = _Runs(served=served, crew=crew, progress=progress)
+        runs = Runs(served=served, crew=crew, progress=progress)
         runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
         guess = _bound_rate(resolved, workloads[:1], goal) * replicas
         highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
@@ -260,146 +238,11 @@ def draw_curve(
     )
 
 
-class _Rate(NamedTuple):
-    """One run: at a rate, with step times at a level of their error, of one draw of the traffic."""
-
-    rate: float
-    level: float | None = None
-    draw: int = 0
-    give_up: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Served:
-    """The deployment at any rate."""
-
-    resolved: ResolvedPool
-    workloads: Sequence[Workload]
-    goal: Goal
-    replicas: int
-
-    def trial(self, ask: _Rate) -> Trial:
-        """Here, or on a worker."""
-        factors = factors_at(self.resolved.step_model, ask.level)
-        scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
-        return simulate_trial(
-            self.resolved,
-            self.replicas,
-            scaled,
-            self.goal,
-            factors=factors,
-            give_up=ask.give_up,
-            check=stop_if_recalled,
-        )
-
-
-@dataclass(kw_only=True)
-class _Runs:
-    """Runs, counted; to bisect takes about nine."""
-
-    served: _Served
-    crew: Crew | None
-    progress: Progress | None
-    expected: int = 0
-    done: int = 0
-
-    def _tell(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, max(self.expected, self.done + 1))
-
-    def _of(self, chains: Sequence[Generator[_Rate, Trial, Value]]) -> list[Value]:
-        return side_by_side(
-            chains, self.served.trial, crew=self.crew, function=_Served.trial, told=self._tell
-        )
-
-    def all(self, rates: Sequence[float]) -> list[Trial]:
-        """At each of these, to the end."""
-        chains: list[Generator[_Rate, Trial, Trial]] = [once(_Rate(rate)) for rate in rates]
-        return self._of(chains)
-
-    def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """The highest rate within the SLO; None, with a note, where any rate is."""
-        draws = len(self.served.workloads)
-        *predicted, at_confidence, low, high = self._of(
-            [
-                *(_bisected(guess, None, draw) for draw in range(draws)),
-                *(_bisected(guess, level, 0) for level in (confidence, 0.95, 0.05)),
-            ]
-        )
-        sampling = _interval(predicted)
-        highest = HighestRate(
-            predicted=predicted[0],
-            at_confidence=at_confidence,
-            confidence=confidence,
-            low=low,
-            high=high,
-            replications=draws,
-            sampling_low=None if sampling is None else sampling[0],
-            sampling_high=None if sampling is None else sampling[1],
-        )
-        if not math.isinf(max(highest.predicted, highest.high)):
-            return highest, ()
-        note = (
-            f"these {len(self.served.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
-            "give more (--num-prompts)"
-        )
-        return None, (note,)
-
-
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
     """The rate at which one engine would be busy all the time at best."""
     steps = ScaledSteps(resolved.step_model, factors_at(resolved.step_model, None))
     work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
-    if len(values) < 2 or not all(math.isfinite(value) for value in values):
-        return None
-    from scipy.special import stdtrit
-
-    mean, spread = statistics.mean(values), statistics.stdev(values)
-    reach = float(stdtrit(len(values) - 1, 0.95)) * spread * math.sqrt(1 + 1 / len(values))
-    return max(mean - reach, 0.0), mean + reach
-
-
-def _bisected(guess: float, level: float | None, draw: int) -> Generator[_Rate, Trial, float]:
-    asking = highest_rate(guess)
-    rate = next(asking)
-    while True:
-        trial = yield _Rate(rate, level, draw, give_up=True)
-        try:
-            rate = asking.send(trial.met)
-        except StopIteration as found:
-            highest: float = found.value
-            return highest
-
-
-def highest_rate(guess: float) -> Generator[float, bool, float]:
-    """The highest rate that meets the SLO, within `TOLERANCE`: bracketed by doubling and halving, then bisected.
-
-    Asks of one rate after the other whether it does. 0 where even the guess halved `MOST_DOUBLINGS` times does not;
-    infinite where doubling it as often does.
-    """
-    low, high = 0.0, math.inf
-    rate = guess
-    for _ in range(MOST_DOUBLINGS):
-        if (yield rate):
-            low = rate
-            rate *= 2
-        else:
-            high = rate
-            rate /= 2
-        if low > 0 and high < math.inf:
-            break
-    if low == 0.0 or high == math.inf:
-        return high if low else 0.0
-    while high - low > TOLERANCE * low:
-        middle = (low + high) / 2
-        low, high = (middle, high) if (yield middle) else (low, middle)
-    return low
 
 
 def _point(rate: float, trial: Trial, price: Price | None, pools: Pools, workload: Workload) -> CurvePoint:

@@ -36,7 +36,7 @@ from capacity.planning.records import Plan, Ranked
 from capacity.planning.remarks import ROUTED
 from capacity.planning.reserve import availability_of, replicas_with_reserve
 from capacity.planning.search import Progress, Snapshot, run_search
-from capacity.planning.space import Search
+from capacity.planning.space import ROUND_ROBIN, Search
 from capacity.planning.trial import Engines, try_engines
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ WITHIN = "least-outstanding"  # a pool, as those routers do
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # of the lengths: thresholds to try
 ROUND_TOKENS = 64  # those are rounded up to this
 LONG_SHARES = (0.5, 0.9)  # of what the fleet may miss, given to long requests; besides alike
-MOST_MISSED = 90.0  # per cent of a pool's requests
+MOST_MISSED = 50.0  # per cent of a pool's requests: with more, a queue that grows for ever would do
 NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
 
 
@@ -107,8 +107,8 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     """The space of each pool. Raises InvalidInput for what a fleet has no choice of."""
     if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
         raise InvalidInput(
-            f"--{wrong[0]} is no choice here: a fleet's router goes by length, its pools are aggregated, and within a "
-            "pool the fewest outstanding count; leave it out"
+            f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
+            "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
         )
     asked = dict(fields)
     if "gpus" not in asked:
@@ -118,7 +118,7 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     search: Search = build(Search, asked)
     if search.objective not in ("cost", "gpus"):
         raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
-    fixed = {"routers": (WITHIN,), "serving": ("aggregated",), "alternatives": False}
+    fixed = {"serving": ("aggregated",), "alternatives": False}
     return search.model_copy(update=fixed)
 
 
@@ -146,7 +146,7 @@ class _Planner:
     def planned(self) -> FleetPlan:
         thresholds = self.ways.split_at or usual_thresholds(self._lengths(self.workloads[0]))
         ways_each = 1 if self.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
-        self.runs_left = 1 + 2 * ways_each * len(thresholds)
+        self.runs_left = 2 + 2 * ways_each * len(thresholds)
         for threshold in (None, *thresholds):
             self.layouts.append(self._layout(threshold))
         best, proof = self._proved(self._arena(self.workloads, self.goal))
@@ -166,7 +166,7 @@ class _Planner:
             objective=search.objective,
             confidence=search.confidence,
             split_by=ways.split_by,
-            router=WITHIN if best is None or len(best.pools) == 1 else ROUTERS[ways.split_by],
+            router=ROUTERS[ways.split_by] if best is None else self._router(best),
             layouts=layouts,
             proof=proof,
             day=day,
@@ -174,7 +174,7 @@ class _Planner:
             proved=all(layout.proved for layout in layouts),
             elapsed_s=time.monotonic() - self.started_s,
             prices=tuple(self.prices.values()),
-            warnings=(*self.warnings, *first.notices),
+            warnings=(*self._owed_less(best), *self.warnings, *first.notices),
         )
 
     def _lengths(self, workload: Workload) -> IntArray:
@@ -233,7 +233,7 @@ class _Planner:
             last = place == len(parts) - 1
             name = "all" if len(parts) == 1 else ("long" if last else "short")
             try:
-                plan = self._plan(part, goal, name, threshold)
+                plan = self._cheapest(part, goal, name, threshold)
             except DoesNotFit as error:
                 if threshold is None:
                     raise
@@ -253,10 +253,28 @@ class _Planner:
                 )
         return layout("planned")
 
-    def _plan(self, part: Sequence[Workload], goal: Goal, name: str, threshold: int | None) -> Plan | None:
+    def _cheapest(
+        self, part: Sequence[Workload], goal: Goal, name: str, threshold: int | None
+    ) -> Plan | None:
+        """The plan of one pool, of all requests behind each router by itself: what a percentile of few requests needs
+        does not fall evenly with replicas, and a search over both could end with the dearer."""
+        best: Plan | None = None
+        for router in (WITHIN, ROUND_ROBIN) if name == "all" else (WITHIN,):
+            plan = self._plan(part, goal, name, threshold, router)
+            if plan is None:
+                return best
+            better = best is None or best.best is None
+            if better or (plan.best and best and best.best and plan.best.objective < best.best.objective):
+                best = plan
+        return best
+
+    def _plan(
+        self, part: Sequence[Workload], goal: Goal, name: str, threshold: int | None, router: str
+    ) -> Plan | None:
         """The plan of one pool; None where there is no time for it."""
         limit = self.search.time_limit_s or None
-        search, runs = self._space(name), max(self.runs_left, 1)
+        search = self._space(name).model_copy(update={"routers": (router,)})
+        runs = max(self.runs_left, 1)
         self.runs_left -= 1
         if self.ended:
             return None
@@ -310,6 +328,7 @@ class _Planner:
             input_tokens=part[0].mean_prompt_tokens,
             output_tokens=float(part[0].output_tokens.mean()),
             pool=candidate.pool,
+            router=candidate.router,
             replicas=candidate.replicas,
             spare_replicas=replicas - candidate.replicas,
             num_gpus=gpus,
@@ -320,6 +339,23 @@ class _Planner:
             confidence=answer.confidence,
             launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
         )
+
+    def _owed_less(self, best: Layout | None) -> tuple[str, ...]:
+        """That a pool's requests are within the levels more rarely than all together."""
+        if best is None or len(best.pools) == 1:
+            return ()
+        goals = self.goals[best.threshold_tokens]
+        most = [max(goal.may_miss(slo) for slo in goal.slos) for goal in goals]
+        return tuple(
+            f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
+            "(--slo-of pool asks it of each pool)"
+            for share, pool, goal in zip(most, best.pools, goals, strict=True)
+            if goal != self.goal and share > max(map(self.goal.may_miss, self.goal.slos))
+        )
+
+    def _router(self, layout: Layout) -> str:
+        """What stands before all pools: that of the only one, or one that goes by length."""
+        return ROUTERS[self.ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
     def _objective(self, pool: FleetPool) -> float:
         return float(pool.num_gpus) if self.search.objective == "gpus" else pool.usd_per_hour or 0.0
@@ -348,7 +384,7 @@ class _Planner:
             )
             for place, pool in enumerate(best.pools)
         ]
-        router = ROUTERS[self.ways.split_by]
+        router = self._router(best)
         trial = try_engines(engines, self.workloads, self.goal, router=router, give_up=False)
         return FleetProof(requests=trial.requests, met=trial.met, levels=trial.levels)
 

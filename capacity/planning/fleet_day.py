@@ -81,7 +81,7 @@ def _by_share(
 
 
 def _met(arena: Arena, pool: FleetPool, replicas: int, search: Search) -> bool:
-    candidate = Candidate(pool=pool.pool, replicas=replicas, router=search.routers[0])
+    candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
     return arena.run(Task(candidate=candidate, confidence=search.confidence)).met
 
 

@@ -18,7 +18,8 @@ Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 class FleetPool:
     """One pool with its share of the traffic. `replicas` are those that the load needs, `spare_replicas` in reserve.
 
-    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for.
+    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for;
+    `router` is that within the pool.
     """
 
     label: str
@@ -28,6 +29,7 @@ class FleetPool:
     input_tokens: float
     output_tokens: float
     pool: Pool
+    router: str
     replicas: int
     spare_replicas: int
     num_gpus: int

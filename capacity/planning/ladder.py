@@ -15,7 +15,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.model import ModelSpec
-from capacity.planning.checklist import Change
+from capacity.planning.changes import Change
 from capacity.planning.rungs import SAVE_MEMORY, Rung
 from capacity.planning.stack_figures import Factors, Figures, factors_between
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -235,7 +235,8 @@ class Ladder:
         yield from dict.fromkeys((*remarks, *notes))
         if any(step.technique == "kv-cache" and step.refused is None for step in steps):
             yield from self._crossover(beginning)
-        if any(step.figures is not None and step.figures.overloaded for step in steps):
+        served = [self.at(beginning).figures, *(step.figures for step in steps if step.figures is not None)]
+        if any(figures.overloaded for figures in served):
             yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
@@ -295,5 +296,4 @@ def _flags(pool: Pool, scheduling: str) -> str:
         for name, value in pool.model_dump().items()
         if value != Pool.model_fields[name].default and name not in ("role", "replicas")
     }
-    service = {"scheduling": scheduling} if scheduling == "static" else {}
-    return Change(text="", pool=fields, service=service).flags
+    return Change(text="", pool=fields, scheduling=scheduling).flags

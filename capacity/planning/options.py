@@ -224,7 +224,12 @@ class Surveyor:
         """An engine in one role: excluded exactly, or bounded."""
         try:
             pool, resolved = with_context(self.arena, pool, self.load)
-            quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
+            quality = quality_change(
+                resolved.scheme,
+                self.arena.model.checkpoint,
+                resolved.kv_cache_dtype,
+                resolved.pool.kv_eviction,
+            )
             if not quality.within(self.search.max_quality_loss):
                 return Turned("quality", _quality_reason(quality))
             plan = resolved.memory_in_short

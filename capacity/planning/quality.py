@@ -75,10 +75,18 @@ def _figure(figure: Quality) -> str:
 
 
 def quality_change(
-    scheme: QuantizationScheme, checkpoint: QuantizationScheme, kv_cache_dtype: str
+    scheme: QuantizationScheme,
+    checkpoint: QuantizationScheme,
+    kv_cache_dtype: str,
+    kv_eviction: str | None = None,
 ) -> QualityChange:
-    """The loss of serving `checkpoint` as `scheme` with that KV cache; losses of weights and cache add up."""
+    """The loss of serving `checkpoint` as `scheme` with that KV cache; losses of weights and cache add up.
+
+    What dropping tokens loses depends on task and budget: no score stands for it.
+    """
     changes = [_of_weights(scheme, checkpoint), _of_cache(kv_cache_dtype, checkpoint)]
+    if kv_eviction is not None:
+        changes.append(_known("", f"KV eviction by {kv_eviction} at this budget"))
     parts = [change for change in changes if change is not AS_PUBLISHED]
     if len(parts) < 2:
         return parts[0] if parts else AS_PUBLISHED

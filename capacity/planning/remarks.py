@@ -10,7 +10,7 @@ from capacity.planning.arena import Arena
 from capacity.planning.bounds import Load
 from capacity.planning.option import Survey
 from capacity.planning.records import Ranked
-from capacity.planning.space import TUNING, Search, speculators
+from capacity.planning.space import TUNING, Search, asked_apart, speculators
 from capacity.pool.drafting import find_speculator
 
 ROUTED = "replicas share no prefix cache; a router stands before them (round robin unless named)"
@@ -20,12 +20,13 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     """What the axes leave out, and the flag that takes it in."""
     texts = []
     drafts = any(speculators(search, model))
+    drafts_apart, ranks_apart = asked_apart(search, model)
     if not drafts:
         texts.append("drafts (--speculators eagle3,mtp)")
     if "disaggregated" not in search.serving:
         texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
-    elif drafts:
-        texts.append("drafts in disaggregated deployments")
+    elif drafts and not drafts_apart:
+        texts.append("drafts in disaggregated deployments (--speculators none,eagle3 by name)")
     tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
     if tuned and (drafts or "disaggregated" in search.serving):
         texts.append(
@@ -33,8 +34,8 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
         )
     if model.is_moe and search.data_parallel_sizes == (1,):
         texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
-    elif model.is_moe and "disaggregated" in search.serving:
-        texts.append("data-parallel attention in disaggregated deployments")
+    elif model.is_moe and "disaggregated" in search.serving and not ranks_apart:
+        texts.append("data-parallel attention in disaggregated deployments (--data-parallel-sizes by name)")
     if not search.routers:
         shared = load.computed_input_tokens < load.input_tokens
         tried = "round robin and prefix-aware" if shared else "round robin"

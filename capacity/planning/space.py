@@ -110,7 +110,7 @@ class Search(Spec):
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
     cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
-    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=1, le=1 << 20)
+    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=0, le=1 << 20)
     host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)
@@ -208,6 +208,9 @@ SETTINGS = (
     "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
     "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
 )  # fmt: skip
+ALIKE = (
+    "engine", "quantization", "kv_cache_dtype", "speculator", "num_speculative_tokens", "acceptance", "draft",
+)  # of engines that prefill and those that decode what they did  # fmt: skip
 APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that can prefill and decode apart
 DRAFTS, APART, ROUTED = 4, 8, 2  # how odd these are; a setting of its own is 1
 
@@ -341,16 +344,27 @@ def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
 def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:
     """Every pair of an engine that prefills and one that decodes, on one GPU type, in the same formats.
 
-    Parallelism is each side's own. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`;
-    neither drafts, and neither has data-parallel ranks.
+    Parallelism is each side's own. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`.
+    Both draft alike, for what drafts has its KV on both sides. Drafts and data-parallel ranks are among them where
+    they were asked for by name (`asked_apart`): each multiplies the pairs.
     """
-    narrowed = _untuned(search).model_copy(update={"speculators": (None,), "data_parallel_sizes": (1,)})
+    drafts, ranks = asked_apart(search, model)
+    narrowed = _untuned(search)
+    if not drafts:
+        narrowed = narrowed.model_copy(update={"speculators": (None,)})
+    if not ranks:
+        narrowed = narrowed.model_copy(update={"data_parallel_sizes": (1,)})
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
         if find_engine(before.engine).name not in APART_ENGINES:
             continue
         for after in decode:
-            same = ("engine", "quantization", "kv_cache_dtype")
-            if all(getattr(before, name) == getattr(after, name) for name in same):
+            if all(getattr(before, name) == getattr(after, name) for name in ALIKE):
                 yield before, after
+
+
+def asked_apart(search: Search, model: ModelSpec) -> tuple[bool, bool]:
+    """Whether drafts, and data-parallel ranks, are searched where prefill and decode are apart."""
+    asked = model.is_moe and "data_parallel_sizes" in search.model_fields_set
+    return any(search.speculators), asked and search.data_parallel_sizes != (1,)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -71,6 +72,11 @@ def stack(
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="stack")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
+    if resolved.model.task == "embed":
+        raise InvalidInput(
+            f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
+            "what there is for a prompt"
+        )
     requests = requests_of(deployment.traffic, workload)
     price = price_of(resolved.profile.name, deployment.cost)
     rungs = rungs_of(resolved, requests)

@@ -25,13 +25,15 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.metrics import LatencyMetric
 
 MOST_ENGINES = 1_000_000
+UNSTEADY = ("saturated", "overloaded")  # verdicts under which latencies are of a queue that grows, or nearly
 
 
 class Waits(NamedTuple):
-    """Times to the first and to the last token."""
+    """Times to the first and to the last token; `warning` where they are of a queue that grows."""
 
     ttft: Stage
     e2e: Stage
+    warning: str | None = None
 
 
 class Side(Protocol):
@@ -180,7 +182,14 @@ RATES = frozenset(
 
 def waits_of(answer: Simulation) -> Waits:
     """The times of a simulation's requests, with its intervals."""
-    return Waits(_stage(answer, "ttft", "ttft"), _stage(answer, "e2e", "e2el"))
+    verdict = answer.verdict
+    warning = None
+    if verdict is not None and verdict.verdict in UNSTEADY:
+        warning = (
+            f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
+            "give a lower --target-utilization"
+        )
+    return Waits(_stage(answer, "ttft", "ttft"), _stage(answer, "e2e", "e2el"), warning)
 
 
 def _stage(answer: Simulation, metric: LatencyMetric, name: str) -> Stage:

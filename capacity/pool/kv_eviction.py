@@ -41,10 +41,10 @@ class KvEviction(Spec):
     title: str
     keeps: Literal["tokens", "share", "bits"]
     scored: Literal["position", "prompt end", "all"]
-    scoring_queries: int | None = Field(None, ge=1)
+    scoring_queries: int | None = Field(default=None, ge=1)
     prompt: Literal["whole", "kept"] = "whole"
     grows: bool = False
-    kept_share: float | None = Field(None, gt=0, lt=1)
+    kept_share: float | None = Field(default=None, gt=0, lt=1)
     kv_cache_dtype: str | None = None
     engines: tuple[str, ...] = ()
     note: str = ""

@@ -20,7 +20,7 @@ from capacity.hardware import HardwareProfile
 from capacity.pool.activations import activation_bytes, eager_score_bytes, graph_bytes
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
-from capacity.pool.offload import gpu_layers, gpu_weights
+from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host, stage_weights
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
 from capacity.pool.weights import pipeline_layers
@@ -135,10 +135,13 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     """
     check_parallelism(settings)
     _check_limits(settings)
+    if all_on_cpu(settings):
+        return memory_plan(of_host(settings), held)
     model, dtype = settings.model, settings.kv_cache_dtype
     stages = stage_memories(settings, held)
     fullest = min(stages, key=lambda stage: stage.kv_cache_bytes)
-    scarcest = min(stages, key=lambda stage: stage.blocks)
+    holders = (*stages, *_host_memory(settings))
+    scarcest = min(holders, key=lambda each: each.blocks)
     override = settings.pool.num_gpu_blocks_override
     blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
@@ -164,7 +167,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         if scarcest.layout.shrinks
         else blocks / needed,
         layout=scarcest.layout,
-        fits=fullest.kv_cache_bytes >= 0 and needed <= free,
+        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free,
         reason=None,
         warnings=_warnings(settings.profile, settings.pool.tensor_parallel_size),
     )
@@ -201,6 +204,20 @@ def stage_memories(
         _stage_memory(settings, held_memory(settings, stage) if held is None else held[stage], layers)
         for stage, layers in enumerate(stages)
     )
+
+
+def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
+    """What the CPU holds of the layers that it computes: their weights, and their KV; nothing where it has none."""
+    on_cpu = cpu_layers(settings)
+    if not on_cpu or settings.host_cpu is None:
+        return ()
+    weights = (
+        round(stage_weights(settings, 0) - gpu_weights(settings, 0)) * settings.pool.tensor_parallel_size
+    )
+    held = HeldMemory(
+        weights_bytes=weights, activations_bytes=0, nontorch_bytes=0, graph_bytes=0, overhead_bytes=0
+    )
+    return (_stage_memory(of_host(settings), held, range(on_cpu)),)
 
 
 def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:

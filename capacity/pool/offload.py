@@ -6,6 +6,8 @@ Two ways. Weights (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import engine_names, find_engine
 from capacity.pool.settings import PoolSettings
@@ -20,7 +22,7 @@ def check_offload(settings: PoolSettings) -> None:
     """Raises InvalidInput where the engine keeps nothing there, or in the other way, or there is nowhere to keep it."""
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     for way, field in FIELDS.items():
-        if not getattr(pool, field):
+        if getattr(pool, field) in (None, 0.0) and (way == "weights" or pool.n_gpu_layers is None):
             continue
         flag = f"--{field.replace('_', '-')} {getattr(pool, field):g}"
         if engine.host_memory != way:
@@ -34,7 +36,8 @@ def check_offload(settings: PoolSettings) -> None:
             raise InvalidInput(
                 f"{flag}: {profile.name} has one memory for all, there is no other to keep {way} in; leave it out"
             )
-    if pool.n_gpu_layers and pool.pipeline_parallel_size > 1:
+    in_part = pool.n_gpu_layers is not None and pool.n_gpu_layers <= settings.model.num_layers
+    if in_part and pool.pipeline_parallel_size > 1:
         raise InvalidInput(
             f"--n-gpu-layers {pool.n_gpu_layers} with --pipeline-parallel-size {pool.pipeline_parallel_size} is not "
             "modelled: leave one of them out"
@@ -45,6 +48,18 @@ def cpu_layers(settings: PoolSettings) -> int:
     """Layers that the CPU computes, the model's first."""
     asked = settings.pool.n_gpu_layers
     return 0 if asked is None else max(settings.model.num_layers - asked, 0)
+
+
+def all_on_cpu(settings: PoolSettings) -> bool:
+    """Whether the GPU holds no layer, and is there for the products of many rows alone."""
+    return settings.pool.n_gpu_layers == 0 and settings.host_cpu is not None
+
+
+def of_host(settings: PoolSettings) -> PoolSettings:
+    """The same where all stands in the memory of the CPU, which holds the KV of its layers."""
+    assert settings.host_cpu is not None
+    pool = settings.pool.model_copy(update={"n_gpu_layers": None})
+    return replace(settings, pool=pool, profile=settings.host_cpu)
 
 
 def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, ends: bool = True) -> float:
@@ -107,6 +122,8 @@ def offload_notes(settings: PoolSettings) -> tuple[str, ...]:
             f"{rate / 1e9:.1f} GB/s, {moved / rate * 1e3:,.0f} ms at least",
         )
     on_cpu = cpu_layers(settings)
+    if all_on_cpu(settings) and cpu is not None:
+        notes += (f"no layer stands on the GPU: the memory is that of {cpu.name}",)
     if on_cpu and cpu is not None:
         held = stage_weights(settings, 0) - gpu_weights(settings, 0)
         layers = pipeline_layers(settings.model.num_layers, 1)[0]

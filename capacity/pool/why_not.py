@@ -179,7 +179,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
         most = stage_weights(settings, 0) / 2 / GIB
         yield from ({"cpu_offload_gb": f"{gib:g}"} for gib in (least, least + 1) if gib <= most)
     elif settings.engine.host_memory == "layers":
-        on_gpu = min(pool.n_gpu_layers or layers, layers)
+        on_gpu = layers if pool.n_gpu_layers is None else min(pool.n_gpu_layers, layers)
         yield from (
             {"n_gpu_layers": fewer} for fewer in range(on_gpu - 1, layers // 2 - 1, -max(layers // 40, 1))
         )

@@ -83,7 +83,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
     "fleet": _infinite_as_null(_of("capacity.planning.fleet_records", "FleetPlan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
-    "cascade": _of("capacity.planning.cascade", "CascadeAnswer"),
+    "cascade": _of("capacity.planning.cascade_answer", "CascadeAnswer"),
     "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
     "tornado": _infinite_as_null(_of("capacity.planning.tornado", "Tornado")),
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),

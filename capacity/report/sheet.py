@@ -21,6 +21,7 @@ QUESTIONS = {  # by the name of the answer's schema
     "estimate": "How fast, and at what cost?",
     "explain": "Where does the time go, and what would help?",
     "gpu-comparison": "Which GPU serves this load, how fast and how dear?",
+    "cascade": "Is something cheaper asked first?",
     "frontier": "Fast for a user, or cheap for all?",
     "load-sweep": "How does it answer to its load?",
     "simulation": "What would users see?",

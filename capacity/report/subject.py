@@ -48,7 +48,7 @@ def gpu_names(answer: Any) -> tuple[str, ...]:
     """The GPU profiles that an answer speaks of, each once."""
     gpu = getattr(answer, "gpu", None)
     found = [] if gpu is None else [str(getattr(gpu, "name", gpu))]
-    for field in ("rows", "lines", "ranked"):
+    for field in ("rows", "lines", "ranked", "tiers"):
         found += [name for row in getattr(answer, field, ()) if (name := _name_of_row(row))]
     return tuple(dict.fromkeys(found))
 

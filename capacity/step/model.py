@@ -162,6 +162,12 @@ class StepModel:
         costs.append(_time_only("host", host, "host"))
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
 
+    def copy_seconds(self, moved_bytes: float) -> float:
+        """Of a copy within the GPU's memory that moves so many bytes, reads and writes together, by one kernel."""
+        if moved_bytes <= 0:
+            return 0.0
+        return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_rows(1.0))
+
     # data-parallel ranks, in lock-step
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:

@@ -101,7 +101,7 @@ def kv(
     eviction: Annotated[
         str | None,
         Flag(
-            "Also what keeping less buys: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, or all.",
+            "Also keeping less: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, kv-fp8, or all.",
             "--eviction --kv-eviction",
         ),
     ] = None,

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import engine_names, find_engine
 from capacity.model import ModelSpec
 from capacity.pool.kv_eviction import KvEviction, Published, find_eviction, kv_evictions
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape
 from capacity.step.shape import prefill_shape
 from capacity.techniques.kv_bytes import request_kv_bytes
+from capacity.techniques.quantization_methods import quantization_methods
 
 BUDGET_TOKENS = 1024  # at which most of the papers have figures
 ALL = "all"
@@ -63,7 +65,36 @@ def methods_asked(eviction: str | None) -> tuple[KvEviction, ...]:
     """The methods of a name, or all of them. Raises UnknownName."""
     if eviction is None:
         return ()
-    return tuple(kv_evictions().values()) if eviction == ALL else (find_eviction(eviction),)
+    if eviction == ALL:
+        return (*kv_evictions().values(), *_formats())
+    named = {way.name: way for way in _formats()}
+    return (named[eviction],) if eviction in named else (find_eviction(eviction),)
+
+
+def _formats() -> Iterator[KvEviction]:
+    """The KV formats of `quantization_methods`, with the engines that keep KV in them and their published scores."""
+    for way in quantization_methods().values():
+        if way.kind != "kv-cache" or way.kv_cache_dtype is None:
+            continue
+        dtype = way.kv_cache_dtype
+        yield KvEviction(
+            name=way.name,
+            title=way.title,
+            keeps="bits",
+            scored="position",
+            kv_cache_dtype=dtype,
+            engines=tuple(name for name in engine_names() if find_engine(name).caches_in(dtype)),
+            note=f"--kv-cache-dtype {dtype}" + (f"; {way.note}" if way.note else ""),
+            published=tuple(
+                Published(
+                    what=each.text.removesuffix(f" ({each.model})"),
+                    model=each.model,
+                    source=each.source,
+                    date=each.date,
+                )
+                for each in way.quality
+            ),
+        )
 
 
 def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from capacity.techniques.attention_io import attention_traffic
     from capacity.techniques.batching import compare_batching
+    from capacity.techniques.beam_search import beam_search
     from capacity.techniques.cache_curve import cache_curve
     from capacity.techniques.engine_table import engine_table
     from capacity.techniques.kv import kv
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attention_traffic",
+    "beam_search",
     "cache_curve",
     "compare_batching",
     "engine_table",
@@ -132,6 +134,12 @@ TECHNIQUES = (
             "What does FlashAttention save? HBM traffic and memory of naive and tiled attention, and the measured "
             "kernel."
         ),
+    ),
+    Technique(
+        "beam-search",
+        module="beam_search",
+        question="beam_search",
+        help="What does each more beam of a request cost, in steps and in KV, by how an engine carries beams along?",
     ),
     Technique(
         "batching",

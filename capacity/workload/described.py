@@ -17,6 +17,7 @@ from capacity.workload.clients import Clients, client_mix
 from capacity.workload.columns import IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
+from capacity.workload.sessions import beginning_at_rate
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
 from capacity.workload.users import user_loop
@@ -154,6 +155,11 @@ def _traced(traffic: Traffic, path: str) -> Workload:
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
         workload = workload.in_session_loop()
+    elif traffic.trace_sessions == "clock":
+        workload = workload.in_open_loop()
+    if traffic.trace_sessions_per_s is not None:
+        rng = random_stream(traffic.seed, "sessions")
+        workload = beginning_at_rate(workload, traffic.trace_sessions_per_s, rng)
     if traffic.trace_from_s or traffic.trace_until_s is not None:
         until_s = math.inf if traffic.trace_until_s is None else traffic.trace_until_s
         workload = workload.between(traffic.trace_from_s, until_s).from_zero()
@@ -178,6 +184,7 @@ def _generated(traffic: Traffic) -> Workload:
         "trace_from_s",
         "trace_until_s",
         "trace_sessions",
+        "trace_sessions_per_s",
         "trace_spread_ticks",
     )
     named = [name for name in only_traces if name in traffic.model_fields_set]

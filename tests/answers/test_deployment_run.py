@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import capacity
+from capacity.answers.deployment_run import kv_link
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.cli.main import app
-from capacity.deployment import Pool
+from capacity.deployment import Pool, Service
 from capacity.hardware import load_profile
+from capacity.pool.resolve import resolve
 
 MODEL = "llama-3.1-8b"
 
@@ -227,3 +229,12 @@ def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
     answer = capacity.simulate("gpt-oss-20b", **load).to_dict()
     assert answer["completed"] == 60
     assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}
+
+
+def test_what_was_dropped_is_not_sent() -> None:
+    """A prompt of 8,000 tokens leaves 1,024 of 128 KiB each for the link, once they are chosen."""
+    kept = resolve(MODEL, Pool(gpu="h100", max_model_len=9000, kv_eviction="snapkv", kv_budget=1024))
+    whole = resolve(MODEL, Pool(gpu="h100", max_model_len=9000))
+    times = [kv_link([pool], Service(kv_transfer_bytes_per_s=1e9)) for pool in (kept, whole)]
+    assert [link.bytes_per_token for link in times] == [0, 128 * 1024]
+    assert (times[0].window_bytes_per_token, times[0].window_tokens) == (128 * 1024, 1024)

@@ -267,7 +267,7 @@ def test_lora_slots_load_an_adapter_over_pcie() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"engine": "sglang", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
+        ({"engine": "transformers", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
         ({"max_loras": 2, "lora_read_bytes_per_s": 1e9}, "changes nothing without --max-cpu-loras"),
         ({"max_loras": 2, "max_cpu_loras": 1}, "must hold the 2 adapters"),
         ({"max_loras": 2, "kv_offloading_size": 10.0}, "leave out one of them"),
@@ -328,3 +328,36 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
 def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))
+
+
+def test_what_is_dropped_gives_its_blocks_back_in_either_loop() -> None:
+    """Prompts of 6,000 tokens hold 375 blocks until they are computed, 512 tokens' from then on."""
+    load = LOAD | {"input_len": 6000, "num_prompts": 30, "max_model_len": 8192}
+    kept = load | {"kv_eviction": "h2o", "kv_budget": 512}
+
+    def served(asked: dict[str, Any], loop: str) -> dict[str, Any]:
+        answer = capacity.simulate("llama-3.1-8b", gpu="h100", **asked, engine_loop=loop).to_dict()
+        return {
+            name: answer[name] for name in ("kv_utilization_mean", "mean_tpot_ms", "p99_ttft_ms", "steps")
+        }
+
+    core = served(kept, "core")
+    assert core == served(kept, "events")
+    assert core["kv_utilization_mean"] < 0.5 * served(load, "core")["kv_utilization_mean"]
+
+
+def test_tgi_drafts_by_what_it_has() -> None:
+    words: dict[str, Any] = {
+        "gpu": "h100",
+        "engine": "tgi",
+        "input_len": 100,
+        "output_len": 50,
+        "concurrency": 1,
+    }
+    plain, drafted = (
+        capacity.simulate("llama-3.1-8b", num_prompts=20, **words, **drafts).to_dict()
+        for drafts in ({}, {"speculator": "ngram"})
+    )
+    assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
+    with pytest.raises(InvalidInput, match="use --speculator ngram or medusa-tree, or --engine vllm"):
+        capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,11 +19,13 @@ ASKED: dict[str, Any] = {
 FLAGS = [text for name, value in ASKED.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def test_the_verb_answers_as_the_library(run: Any) -> None:
-    ran = run("cascade", "llama-3.1-8b", *FLAGS, "--format", "json")
+def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
+    chart = tmp_path / "cascade.html"
+    ran = run("cascade", "llama-3.1-8b", *FLAGS, "--format", "json", "--chart", str(chart))
     assert ran.code == 0, ran.err
     jsonschema.validate(ran.json, json_schema("cascade"))
     assert ran.json == json.loads(json.dumps(capacity.cascade("llama-3.1-8b", **ASKED).to_dict()))
+    assert "against the escalation rate" in chart.read_text(encoding="utf-8")
     assert [tier["tier"] for tier in ran.json["tiers"]] == ["semantic cache", "small", "large"]
 
 

@@ -29,6 +29,7 @@ QUESTIONS: dict[str, list[str]] = {
     "engines": ["engines", "--claims"],
     "scale": ["scale", "llama-3.1-8b", *H100, "--tpot", "10"],
     "attention-io": ["attention-io", "llama-3.1-8b", *H100],
+    "beam-search": ["beam-search", "llama-3.1-8b", *H100],
     "batching": [
         "batching",
         "llama-3.1-8b",

@@ -66,3 +66,10 @@ def test_settings_of_the_environment_are_tgis_flags() -> None:
     assert (pool.enable_prefix_caching, pool.tensor_parallel_size, pool.engine) == (False, 4, "tgi")
     with pytest.raises(InvalidInput, match="stored alike here"):
         read_launch("llama-server -m m.gguf -ctk q8_0 -ctv q4_0")
+
+
+@pytest.mark.parametrize(
+    ("said", "layers"), [("0", 0), ("20", 20), ("99", 99), ("999", None), ("all", None), ("-1", None)]
+)
+def test_layers_on_the_gpu_are_those_of_the_line(said: str, layers: int | None) -> None:
+    assert read_launch(f"llama-server -m m.gguf -ngl {said}").pool("rtx-4090").n_gpu_layers == layers

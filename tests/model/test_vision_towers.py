@@ -35,6 +35,9 @@ def test_towers_count_as_the_reference_modules(name: str, params: int) -> None:
         ("qwen2.5-vl-7b", 8_292_166_656),
         ("qwen2.5-vl-72b", 73_410_777_344),
         ("mistral-small-3.1-24b", 24_011_361_280),
+        ("qwen2-vl-7b", 8_291_375_616),
+        ("llava-1.5-7b", 7_063_427_072),
+        ("internvl3-8b", 7_944_373_760),
     ],
 )
 def test_with_the_text_they_are_the_published_totals(name: str, published: int) -> None:
@@ -53,6 +56,8 @@ def test_with_the_text_they_are_the_published_totals(name: str, published: int) 
         ("mistral-small-3.1-24b", 3080, 1540, 55 * 28 + 28),  # scaled down to 1,540 x 770
         ("gemma-4-31b", 4000, 3000, 280),
         ("kimi-k2.5", 1120, 560, 40 * 20),
+        ("qwen2-vl-7b", 1120, 560, 40 * 20),
+        ("llava-1.5-7b", 4000, 3000, 576),  # all are scaled to 336 x 336
     ],
 )
 def test_tokens_of_an_image(name: str, width: int, height: int, tokens: int) -> None:

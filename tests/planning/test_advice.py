@@ -13,11 +13,16 @@ from capacity.planning.advice import AdviceList
 
 
 def test_the_most_beneficial_comes_first(answer: AdviceList) -> None:
-    benefits = [found.benefit for found in answer.advice]
-    assert benefits == sorted(benefits, reverse=True)
+    for other in (False, True):
+        benefits = [found.benefit for found in answer.advice if found.other_model is other]
+        assert benefits == sorted(benefits, reverse=True)
+    models = [found.other_model for found in answer.advice]
+    assert models == sorted(models)
+    assert sum(models) == 5
     assert {found.change for found in answer.refused} == {
         "swap preempted requests to the host",
         "a larger batch",
+        "a smaller model of the same family",
         "keep 1,024 tokens of each request's KV (SnapKV)",
     }
 

@@ -83,6 +83,31 @@ def test_a_cache_pays_from_its_cost_over_that_of_a_miss() -> None:
     assert at_it.usd_at_scale().value == pytest.approx(cached.alone.usd_at_scale().value)
 
 
+def test_what_is_decided_is_paid_by_those_that_the_cache_misses() -> None:
+    judged = replace(BY_ANSWER, cache=CACHE, judge_usd=0.2)
+    assert judged.usd_at_scale().value == pytest.approx(0.02 + 0.75 * (0.2 + 0.1 + 0.3))
+    assert judged.usd_per_hour().value == pytest.approx(2 * HOUR * judged.usd_at_scale().value)
+
+
+def test_engines_that_embed_are_paid_for_every_request() -> None:
+    embedding = replace(CACHE, lookup_usd=0.0, embedder=Priced(0.04, step=5.0, spread=0.5))
+    cached = replace(BY_ANSWER, cache=embedding)
+    without = replace(BY_ANSWER, cache=replace(CACHE, lookup_usd=0.0))
+    assert cached.usd_at_scale().value == pytest.approx(without.usd_at_scale().value + 0.04)
+    assert cached.usd_per_hour().value == pytest.approx(without.usd_per_hour().value + 5 * 0.04 * HOUR)
+    found = cached.break_even_hits()  # (0.01 of the store + 0.04) / 0.4
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((0.125, 0.03 / 0.44, 0.07 / 0.36))
+    never_hit = cached.with_hit_rate(0.0)
+    at_it = never_hit.break_even_escalation()
+    assert at_it is not None
+    assert at_it.value == pytest.approx(1 - 0.1 - 0.05)
+    assert never_hit.with_escalation(at_it.value).usd_at_scale().value == pytest.approx(1.0)
+    ways = cached.ways(Waits(SECOND, SECOND), Waits(SECOND, SECOND), Waits(SECOND, Stage.constant(2.0)))
+    assert ways is not None
+    assert mixed(ways[0], "mean").value == pytest.approx(2.1 + 0.75 + 0.75 * 0.3)
+
+
 def test_whole_engines_jump() -> None:
     steps = replace(BY_ANSWER, large=Priced(1.0, step=1.0), small=Priced(0.5, step=1.0))
     assert steps.usd_per_hour().value == pytest.approx(HOUR * (2 * 0.5 + 1 * 1.0))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from listed_advice import LOAD, MODEL, line
 
-from capacity import advise
+from capacity import advise, simulate
 from capacity.planning.advice import AdviceList
 
 CHECKLIST = (
     "quantize the weights", "KV cache in fp8", "KV heads", "prefix cache", "chunked prefill", "CUDA graphs",
     "tensor parallelism", "speculative decoding", "max_model_len", "swap", "host memory", "streaming", "right-size",
-    "spot", "queue requests", "batch", "token budget",
+    "spot", "queue requests", "batch", "token budget", "give up BF16", "FlashAttention", "continuous batching",
+    "paging", "smaller model", "quarter of the layers", "half of the layers", "of the width", "2:4 sparse",
 )  # fmt: skip
 
 
@@ -74,7 +75,56 @@ def test_long_requests_keep_a_part_of_their_kv() -> None:
     assert given_up.effects is not None
 
 
+def test_lookahead_is_tried_where_the_engine_has_it() -> None:
+    asked = LOAD | {"num_prompts": 12, "output_len": 16}
+    with_it, without = (advise(MODEL, **asked, engine=name) for name in ("tensorrt-llm", "vllm"))
+    found = line(with_it, "lookahead")
+    assert found.refused is None, found.refused
+    assert "--speculator lookahead" in found.flags
+    assert not [each for each in (*without.advice, *without.refused) if "lookahead" in each.change]
+
+
 def test_drafts_in_use_are_given_up() -> None:
     found = line(advise(MODEL, **(LOAD | {"num_prompts": 40}), speculator="ngram"), "speculative decoding")
     assert found.change.startswith("give up")
     assert found.effects is not None
+
+
+def test_what_every_engine_does_is_worth_what_simulate_says() -> None:
+    """Each taken away on the same requests, with the flags that would do so."""
+    load = LOAD | {"num_prompts": 60, "random_range_ratio": 0.5}
+    answer = advise(MODEL, **load, price="2")
+    for text, asked in (
+        ("give up BF16", {"dtype": "float32"}),
+        ("give up FlashAttention", {"attn_implementation": "eager", "max_model_len": 1024}),
+        ("give up continuous batching", {"scheduling": "static"}),
+        ("give up paging", {"kv_layout": "contiguous", "max_model_len": 1024}),
+    ):
+        effects = line(answer, text).effects
+        assert effects is not None
+        runs = [simulate(MODEL, **load, **extra).run.to_dict()["p95_e2el_ms"] for extra in ({}, asked)]
+        assert 1e3 * (effects.e2e_p95_s or 0) == pytest.approx(runs[1] - runs[0], abs=1e-6)
+        assert all(
+            f"--{name.replace('_', '-')} {value}" in line(answer, text).flags for name, value in asked.items()
+        )
+
+
+def test_fp32_that_was_asked_for_is_given_up() -> None:
+    found = line(advise(MODEL, **(LOAD | {"num_prompts": 20}), dtype="float32"), "in place of FP32")
+    assert found.effects is not None
+    assert (found.effects.e2e_p95_s or 0) < 0
+
+
+def test_a_stored_format_has_no_fp32() -> None:
+    found = line(advise("gpt-oss-20b", **(LOAD | {"num_prompts": 20})), "for FP32")
+    assert "mxfp4" in (found.refused or "")
+
+
+def test_without_paging_full_load_costs_more() -> None:
+    """A request reserves 1,024 tokens and needs 240: of a KV cache of 4,096 four run at a time in place of 17."""
+    load = LOAD | {"random_prefix_len": 0, "num_gpu_blocks_override": 257, "max_model_len": 1024}
+    answer = advise(MODEL, **load, price="2")
+    found = line(answer, "give up paging").effects
+    assert found is not None
+    assert answer.base.usd_per_request_full is not None
+    assert (found.usd_per_request_full or 0) > answer.base.usd_per_request_full

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.crew import side_by_side
-from capacity.planning.curve import TOLERANCE, curve, highest_rate
+from capacity.planning.curve import curve
+from capacity.planning.highest_rate import TOLERANCE
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
-
-
-def bisected(met: Callable[[float], bool], guess: float) -> float:
-    return side_by_side([highest_rate(guess)], met, crew=None, function=met)[0]
-
-
-@given(edge=st.floats(0.01, 1000), guess=st.floats(0.1, 100))
-def test_bisection_finds_the_edge(edge: float, guess: float) -> None:
-    found = bisected(lambda rate: rate <= edge, guess)
-    if guess / 2**11 <= edge <= guess * 2**10:
-        assert edge * (1 - 1.01 * TOLERANCE) <= found <= edge
-
-
-def test_bisection_says_never_and_always() -> None:
-    assert bisected(lambda _: False, 1.0) == 0.0
-    assert bisected(lambda _: True, 1.0) == math.inf
 
 
 def test_the_highest_rate_meets_the_slo_and_a_little_more_does_not() -> None:

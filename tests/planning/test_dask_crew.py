@@ -164,12 +164,12 @@ def test_without_a_worker_for_too_long_a_cluster_is_lost(
     threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_crew, "LOOK_S", 0.05)
-    monkeypatch.setattr(dask_crew, "ALONE_S", 0.1)
     with opened(1, threads.scheduler_address) as crew:
         threads.scale(0)
         threads.sync(threads._correct_state)
         future = crew.submit(os.getpid)
         assert future is not None
+        monkeypatch.setattr(dask_crew, "ALONE_S", 0.1)
         with pytest.raises(NotDone):
             crew.result(future)
         assert crew.is_lost

@@ -15,7 +15,7 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task
-from capacity.planning.fleet import parts_of, usual_thresholds
+from capacity.planning.fleet import goals_of_pools, parts_of, usual_thresholds
 from capacity.planning.fleet_file import deployment_of_fleet
 from capacity.planning.fleet_records import FleetPlan
 from capacity.planning.judging import Goal
@@ -32,11 +32,13 @@ def found() -> FleetPlan:
 
 
 def test_one_pool_is_the_plan(found: FleetPlan) -> None:
-    uniform = plan(
-        MODEL, **TRAFFIC | SPACE, slo=SLO, price=PRICES, routers="least-outstanding", serving="aggregated",
-        alternatives=False,
-    ).best  # fmt: skip
-    assert uniform is not None
+    plans = [
+        plan(
+            MODEL, **TRAFFIC | SPACE, slo=SLO, price=PRICES, routers=router, serving="aggregated", alternatives=False
+        ).best
+        for router in ("least-outstanding", "round-robin")
+    ]  # fmt: skip
+    uniform = min((each for each in plans if each is not None), key=lambda each: each.objective)
     one = found.one_pool
     assert one is not None
     (pool,) = one.pools
@@ -51,8 +53,8 @@ def test_a_threshold_beyond_all_requests_is_one_pool(found: FleetPlan) -> None:
     assert (endless.pools, endless.objective) == (one.pools, one.objective)
 
 
-def cheapest(workloads: Any) -> float:
-    """By trying each GPU with 1, 2, ... replicas."""
+def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
+    """By trying each GPU with 1, 2, ... replicas behind each router."""
     arena = Arena(model=load_model(MODEL), workloads=workloads, goal=Goal(slos=parse_slos(SLO)))
     bills = []
     for gpu, usd in USD.items():
@@ -60,18 +62,22 @@ def cheapest(workloads: Any) -> float:
             pool = Pool(
                 gpu=arena.resolved(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
             )
-            candidate = Candidate(pool=pool, replicas=replicas, router="least-outstanding")
-            if arena.run(Task(candidate=candidate, confidence=0.5, give_up=False)).met:
+            tried = [Candidate(pool=pool, replicas=replicas, router=router) for router in routers]
+            if any(arena.run(Task(candidate=each, confidence=0.5, give_up=False)).met for each in tried):
                 bills.append(usd * replicas)
                 break
     return min(bills, default=float("inf"))
 
 
 def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
-    found = quick_fleet(split_at=(500, 1500), max_model_len=16384, max_gpus=MOST)
+    found = quick_fleet(split_at=(500, 1500), max_model_len=16384, max_gpus=MOST, slo_of="pool")
     workloads = [make_workload(Traffic(**TRAFFIC))]
+    apart, both = ("least-outstanding",), ("round-robin", "least-outstanding")
     bills = [
-        sum(cheapest(part) for part in parts_of(workloads, threshold, "prompt"))
+        sum(
+            cheapest(part, both if threshold is None else apart)
+            for part in parts_of(workloads, threshold, "prompt")
+        )
         for threshold in (None, 500, 1500)
     ]
     assert found.best is not None
@@ -140,11 +146,60 @@ def test_a_day_never_has_more_than_its_peak_and_follows_its_load() -> None:
     assert day.scaled_usd_per_day < (day.fixed_usd_per_day or 0)
 
 
+def test_each_hour_has_the_fewest_replicas_that_do() -> None:
+    """Of one pool: they meet the levels at every hour, and at the first with so many one less does not."""
+    asked = {"request_rate": 60.0, "num_prompts": 300}
+    found = quick_fleet(split_at=(10**9,), gpus="h100", peak_to_mean=1.6, **asked)
+    assert found.day is not None
+    assert found.best is not None
+    (pool,) = found.best.pools
+    workload = make_workload(Traffic(**TRAFFIC | asked))
+
+    def met(replicas: int, share: float) -> bool:
+        slower = [workload.at_rate(workload.request_rate_per_s * share)]
+        arena = Arena(model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO)))
+        candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
+        return arena.run(Task(candidate=candidate, confidence=0.5)).met
+
+    first = {}
+    for hour in found.day.hours[:12]:
+        first.setdefault(hour.replicas[0], hour.request_rate_per_s / 60.0)
+    assert len(first) > 1, "the day moves them"
+    for hour in found.day.hours[:12]:
+        assert hour.replicas[0] == pool.replicas or met(hour.replicas[0], hour.request_rate_per_s / 60.0)
+    for replicas, share in first.items():
+        assert replicas == 1 or not met(replicas - 1, share)
+
+
 def test_thresholds_are_the_traffic_s_own() -> None:
     lengths = np.arange(1, 1001)
     at = usual_thresholds(lengths)
     assert at == (256, 512, 768, 960), "quantiles, rounded up; 1,000 and beyond leave nobody above"
     assert usual_thresholds(np.full(10, 100)) == ()
+
+
+@pytest.mark.parametrize("long_share", [0.004, 0.05, 0.3, 0.7])
+def test_what_pools_may_miss_adds_up_to_what_the_fleet_may(long_share: float) -> None:
+    """Each way of sharing it out, weighted by requests; some is left where a pool may miss nearly all."""
+    goal = Goal(slos=parse_slos("ttft:p99:1s e2el:9s itl:p99:1s"), goodput_target=0.95)
+    ways = goals_of_pools(goal, long_share)
+    assert len(ways) == 1 + (long_share < 0.5) + (long_share < 0.9)
+    for short, long in ways:
+        for slo in range(2):
+            may = [each.may_miss(each.slos[slo]) for each in (short, long)]
+            together = may[0] * (1 - long_share) + may[1] * long_share
+            allowed = goal.may_miss(goal.slos[slo])
+            assert together <= allowed + 1e-6
+            assert together == pytest.approx(allowed, abs=2e-6) or may[1] == pytest.approx(0.5)
+        assert short.slos[2] == long.slos[2] == goal.slos[2], "gaps are kept at few percentiles"
+
+
+def test_a_fleet_may_be_cheaper_than_pools_that_each_keep_the_level() -> None:
+    """Each pool by itself is one of the ways, so that what all keep together never costs more."""
+    each, all_told = (quick_fleet(split_at=(500, 1500), slo_of=who) for who in ("pool", "fleet"))
+    assert each.best is not None
+    assert all_told.best is not None
+    assert (all_told.best.objective or 0) <= (each.best.objective or 0)
 
 
 def test_a_side_is_what_is_asked_for_too() -> None:

@@ -37,3 +37,11 @@ def test_quality_is_a_constraint_with_sources() -> None:
     assert only.best is not None
     with pytest.raises(InvalidInput, match="quality"):
         quick(kv_cache_dtypes=("fp8",), max_quality_loss=0.01)
+
+
+def test_what_eviction_loses_is_unknown_and_never_free() -> None:
+    model = load_model("llama-3.1-8b")
+    lost = quality_change(model.checkpoint, model.checkpoint, "auto", "snapkv")
+    assert lost.worst_loss_fraction is None
+    assert not lost.within(0.1)
+    assert "snapkv" in lost.what

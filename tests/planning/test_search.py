@@ -78,6 +78,22 @@ SPACES = {
          "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "serving": "disaggregated", "max_gpus": 20},
         {"request_rate": 24.0, "input_len": 2000},
     ),
+    "disaggregated with drafts": (
+        "llama-3.1-8b",
+        "ttft:p95:1s tpot:p95:9ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None,), "serving": "disaggregated", "speculators": ("none", "eagle3", "ngram"),
+         "num_speculative_tokens": (2,), "max_gpus": 8},
+        {"request_rate": 8.0, "input_len": 2000},
+    ),
+    "disaggregated with data-parallel ranks": (
+        "mixtral-8x7b",
+        "ttft:p95:900ms tpot:p95:30ms",
+        {"gpus": "h200", "tensor_parallel_sizes": (1, 2), "data_parallel_sizes": (1, 2), "expert_parallel": (True,),
+         "quantizations": ("fp8",), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
+         "serving": "disaggregated", "max_gpus": 8},
+        {"request_rate": 16.0, "input_len": 2000, "num_prompts": 50},
+    ),
 }  # fmt: skip
 
 
@@ -96,6 +112,20 @@ def test_brute_force_agrees(name: str) -> None:
     assert answer.counts.simulated <= 0.20 * points, f"{answer.counts.simulated} of {points}"
     assert answer.best.trial.met
     assert all(level.met for level in answer.best.trial.levels)
+
+
+def test_more_gpus_that_nobody_needs_are_not_more_simulations() -> None:
+    """The same answer, proved by as many runs, in a space of 100 deployments and in one of 147."""
+    model, slo, space, rate = SPACES["disaggregation"]
+    small, large = (
+        plan(model, slo=slo, price=PRICES, **PLAIN | space | {"max_gpus": most}, **SHORT | rate)
+        for most in (9, 11)
+    )
+    assert small.best is not None
+    assert large.best is not None
+    assert small.best.candidate == large.best.candidate
+    assert (small.proved, small.counts.points, large.proved, large.counts.points) == (True, 100, True, 147)
+    assert small.counts.simulated == large.counts.simulated
 
 
 def test_energy_and_gpus_are_minimised_as_told() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from capacity.deployment import Pool
+import pytest
+
+from capacity.deployment import Pool, build
 from capacity.model import load_model
-from capacity.planning.space import Candidate, Search, pools
+from capacity.planning.space import Candidate, Search, asked_apart, pairs, pools
 
 
 def test_what_draws_in_the_plan_is_named_once() -> None:
@@ -47,3 +49,33 @@ def test_ranks_draft_where_ways_to_draft_are_asked_for() -> None:
 
     assert both(speculators="none,mtp")
     assert not both()
+
+
+DENSE, EXPERTS = "llama-3.1-8b", "qwen3-30b-a3b"
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "drafts", "ranks"),
+    [
+        (DENSE, {}, {None}, {1}),
+        (EXPERTS, {}, {None}, {1}),
+        (DENSE, {"speculators": "none,eagle3", "data_parallel_sizes": "1,2"}, {None, "eagle3"}, {1}),
+        (EXPERTS, {"speculators": "ngram"}, {"ngram"}, {1}),
+        (EXPERTS, {"data_parallel_sizes": "1,2"}, {None}, {1, 2}),
+        (EXPERTS, {"data_parallel_sizes": "1"}, {None}, {1}),
+    ],
+)
+def test_engines_apart_draft_and_have_ranks_where_that_is_asked_for(
+    model: str, asked: dict[str, str], drafts: set[str | None], ranks: set[int]
+) -> None:
+    search: Search = build(Search, {"gpus": "h100", "tensor_parallel_sizes": "1,2", **asked})
+    found = list(pairs(search, "h100-sxm-80gb", load_model(model)))
+    assert {after.speculator for _, after in found} == drafts
+    for side in (0, 1):  # parallelism is each side's own
+        assert {pair[side].data_parallel_size for pair in found} == ranks
+    assert {before.data_parallel_size - after.data_parallel_size for before, after in found} == {
+        first - second for first in ranks for second in ranks
+    }
+    alike = ("speculator", "num_speculative_tokens", "quantization", "kv_cache_dtype", "engine")
+    assert all(getattr(before, name) == getattr(after, name) for before, after in found for name in alike)
+    assert asked_apart(search, load_model(model)) == (drafts != {None}, ranks != {1})

@@ -154,3 +154,8 @@ def test_arrivals_too_fast_for_a_step_are_marked() -> None:
 def test_orders_that_cannot_be(order: list[str], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         stack(MODEL, **LOAD, order=order)
+
+
+def test_a_model_that_makes_no_tokens_has_no_stack() -> None:
+    with pytest.raises(InvalidInput, match="makes no tokens"):
+        stack("bge-m3", gpu="h100", input_len=100, output_len=1, concurrency=2, num_prompts=4)

@@ -61,6 +61,15 @@ def test_an_engine_is_simulated_at_its_share(own: OwnSide) -> None:
     assert waits.e2e.p95_ends is not None
 
 
+def test_an_engine_that_is_given_too_much_is_said_to_be(own: OwnSide) -> None:
+    traffic = Traffic(input_len=600, output_len=60, request_rate=1000.0, num_prompts=600)
+    assert own.waits(own.capacity_per_s.value * 0.3).warning is None  # type: ignore[union-attr]
+    full = OwnSide(own.resolved, own.price, traffic, 0.999).waits(own.capacity_per_s.value * 0.999)
+    assert full is not None
+    assert full.warning is not None
+    assert "--target-utilization" in full.warning
+
+
 def test_an_api_is_paid_by_the_token() -> None:
     price = ApiPrice(
         provider="user", model="m", usd_per_million_input=1.0, usd_per_million_output=4.0, cached_multiple=1.0,

@@ -127,3 +127,30 @@ def test_fewer_layers_on_the_card_is_the_way_out_of_llama_cpp() -> None:
     with pytest.raises(DoesNotFit) as caught:
         resolved("llama-3.3-70b", **{**LAYERS, "gpu": "m2-max", "quantization": "bf16"}).memory.require_fit()
     assert "n-gpu-layers" not in str(caught.value)
+
+
+def test_without_a_layer_on_the_gpu_decode_is_that_of_the_cpu() -> None:
+    """`-ngl 0`: the memory is the CPU's, a step of few rows its own, and one of many reads weights over PCIe."""
+    name = "core-i9-13900k"
+    none = resolved(**LAYERS, n_gpu_layers=0, host_cpu=name)
+    cpu = resolved(**(LAYERS | {"gpu": name}))
+    assert none.memory.layout == cpu.memory.layout
+    assert none.memory.kv_capacity_blocks == cpu.memory.kv_capacity_blocks
+    decode, prefill = decode_shape(1, 256), prefill_shape(1, 2048)
+    assert none.step_model.step_seconds(decode) == pytest.approx(
+        cpu.step_model.step_seconds(decode), rel=0.05
+    )
+    assert none.step_model.step_seconds(prefill) < 0.5 * cpu.step_model.step_seconds(prefill)
+
+
+def test_kv_of_the_cpus_layers_must_find_room_in_its_memory() -> None:
+    """With one layer on the GPU its HBM would hold a hundred times what 64 GB of DRAM hold of the others."""
+    small, large = (
+        resolved("llama-2-7b", **LAYERS, n_gpu_layers=1, host_cpu=cpu)
+        for cpu in ("core-i9-13900k", "epyc-9755")
+    )
+    # 31 layers of 2 x 32 x 128 values at 16 bit, in what 64 GB leave beside 3.5 GiB of weights
+    assert small.memory.kv_capacity_tokens < 64e9 / (31 * 2 * 4096 * 2)
+    assert small.memory.kv_capacity_tokens < large.memory.kv_capacity_tokens / 8
+    with pytest.raises(DoesNotFit):
+        resolved("llama-3.1-405b", **LAYERS, n_gpu_layers=1, host_cpu="core-i9-13900k").memory.require_fit()

@@ -81,6 +81,16 @@ ANSWERS = {
     "load-sweep": lambda: capacity.load_sweep("llama-3.1-8b", loads=(1, 8), **PLACE),
     "simulation": lambda: capacity.simulate("llama-3.1-8b", request_rate=8.0, num_prompts=40, **PLACE),
     "cost": lambda: capacity.cost("llama-3.1-8b", request_rate=8.0, num_prompts=40, price="2", **PLACE),
+    "cascade": lambda: capacity.cascade(
+        "llama-3.1-8b",
+        small="llama-3.2-1b",
+        small_gpu="l4",
+        escalation_rate=0.3,
+        request_rate=8.0,
+        num_prompts=40,
+        price="2",
+        **PLACE,
+    ),
     "quantize": lambda: capacity.quantize("llama-3.1-8b", gpu="h100", methods=["fp8-tensor"]),
     "speculate": lambda: capacity.speculate("llama-3.1-8b", gpu="h100", batches=(1, 8)),
 }

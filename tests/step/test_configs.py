@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
 from typing import Any
 
 import pytest
-from step_models import steps_of
+from answered_configs import READ, check_answers
 
 from capacity.base.errors import CapacityError
-from capacity.deployment.engines import find_engine
 from capacity.model import from_hf_config
-from capacity.pool.activations import activation_bytes
-from capacity.pool.kv_layout import kv_layout
-from capacity.step import StepShape, decode_shape, prefill_shape
-
-ROWS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "model_counts.json").read_text(encoding="utf-8")
-)
-NOT_READ = {"recurrent_gemma", "rwkv", "xlstm"}  # each lacks a field that its error names
-READ = [row for row in ROWS if row["name"] not in NOT_READ]
 
 
 def with_unknown_type(config: dict[str, Any]) -> dict[str, Any]:
@@ -31,29 +18,6 @@ def with_unknown_type(config: dict[str, Any]) -> dict[str, Any]:
     if isinstance(inner, dict):
         changed["text_config"] = {**inner, "model_type": "never_seen_text"}
     return changed
-
-
-def check_answers(config: dict[str, Any], name: str) -> None:
-    model = from_hf_config(config, name=name)
-    step = steps_of(model)
-    window = model.window_tokens
-    shapes = (prefill_shape(2, 300, window_tokens=window), decode_shape(3, 500, window_tokens=window))
-    for shape in shapes if model.task == "generate" else shapes[:1]:
-        seconds = step.step_seconds(shape)
-        assert math.isfinite(seconds)
-        assert seconds > 0
-        cost = step.step_cost(shape)
-        assert cost.seconds == pytest.approx(seconds, rel=1e-9)
-        assert cost.flops > 0
-    longer = decode_shape(3, 50_000, window_tokens=window)
-    assert step.step_seconds(longer) >= step.step_seconds(shapes[1]) * (1 - 1e-9)
-    assert step.step_seconds(StepShape()) == 0
-    engine = find_engine("vllm")
-    assert kv_layout(model, engine).block_bytes > 0
-    assert activation_bytes(model, engine, sampled_rows=8, tokens=2048) > 0
-    if model.assumed:
-        assert step.basis == "assumed"
-        assert "(assumed)" in model.notes[0]
 
 
 @pytest.mark.parametrize("row", READ, ids=[row["name"] for row in READ])

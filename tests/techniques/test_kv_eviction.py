@@ -27,6 +27,7 @@ def test_bytes_by_hand() -> None:
     assert found["snapkv"].kv_bytes == found["h2o"].kv_bytes == 128 * MIB
     assert found["dmc"].kv_bytes == 1024 * MIB
     assert found["kivi-2"].kv_bytes == pytest.approx(4096 * MIB * 3 / 16)
+    assert found["kv-int4"].kv_bytes == pytest.approx(4096 * MIB * (4 + 32 / 128) / 16)
     assert found["h2o"].score_bytes == 32 * 8 * 1024 * 4
     assert found["snapkv"].score_bytes == 0
 
@@ -80,3 +81,13 @@ def test_without_a_gpu_there_are_bytes_alone() -> None:
 def test_a_budget_above_the_context_changes_nothing() -> None:
     row = rows("h2o", budget_tokens=CONTEXT)["h2o"]
     assert (row.kept_tokens, row.kept_share, row.speedup) == (CONTEXT, 1.0, 1.0)
+
+
+def test_kv_formats_stand_beside_with_the_engines_that_have_them() -> None:
+    answer = kv("llama-3.1-8b", contexts=[CONTEXT], eviction="all")
+    found = {way.method: way for way in answer.eviction_methods}
+    assert "vllm" in found["kv-fp8"].engines
+    assert found["kivi-2"].engines == found["h2o"].engines == ()
+    assert found["rocketkv"].engines == ("tensorrt-llm",)
+    (alone,) = kv("llama-3.1-8b", contexts=[CONTEXT], eviction="kv-int8").eviction_methods
+    assert alone == found["kv-int8"]

@@ -14,7 +14,7 @@ from capacity.base.errors import MalformedFile
 from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import FeedForward, NoFeedForward
-from capacity.model.hf_config.assumed import assumed_family, reading_of, with_known_kinds
+from capacity.model.hf_config.assumed import assumed_family, reading_of, strange_fields, with_known_kinds
 from capacity.model.hf_config.families import FAMILIES
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HIDDEN
@@ -34,7 +34,13 @@ _MAX_LENGTHS = (
     "max_sequence_length",
 )
 _LEFT_OUT = {  # of transformers' defaults, in the published configs of these types
-    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
+    "llava": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
 }
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
@@ -119,6 +125,9 @@ def from_hf_config(
         spec = replace(spec, notes=(*spec.notes, note))
     if known is None:
         spec = replace(spec, notes=(reading_of(spec, said), *spec.notes))
+    elif strange := strange_fields(spec, text):
+        note = f"{' and '.join(strange)}: layers of model_type {model_type!r} have no such thing, they are not read"
+        spec = replace(spec, notes=(*spec.notes, note))
     if quantization is not None:
         stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
         spec = replace(spec, checkpoint=_with_expert_dtype(stored, text))

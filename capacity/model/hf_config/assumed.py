@@ -23,6 +23,8 @@ from capacity.model.hf_config.mixers import (
     grouped_query,
     latent,
 )
+from capacity.model.latent import LatentAttention
+from capacity.model.layers import Attention
 from capacity.model.spec import ModelSpec
 
 GATE_FLAGS = ("is_gated_act", "gated_mlp", "use_gated_mlp", "mlp_gated", "use_glu", "use_swiglu")
@@ -180,6 +182,25 @@ def _positive(value: object) -> bool:
 
 
 # what is said
+
+RECURRENT_FIELDS = ("mamba_d_state", "ssm_state_size", "linear_num_value_heads", "linear_attn_config")
+
+
+def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
+    """Fields of another kind of layer in the config of a known type, whose code does not look at them either."""
+    mixers = [group.mixer for group in model.layer_groups]
+    kinds = (
+        (feed_forwards.EXPERTS, model.is_moe),
+        (("kv_lora_rank",), any(mixer.latent for mixer in mixers)),
+        (RECURRENT_FIELDS, any(not isinstance(mixer, Attention | LatentAttention) for mixer in mixers)),
+    )
+    return [
+        key
+        for keys, has in kinds
+        if not has
+        for key in keys
+        if _positive(text.values.get(key)) or isinstance(text.values.get(key), dict)
+    ]
 
 
 def reading_of(model: ModelSpec, text: Fields) -> str:

@@ -57,6 +57,13 @@ def _frontier(answer: Any) -> Iterator[Chart]:
     yield frontier_chart(answer)
 
 
+def _cascade(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.cascades import cascade_chart
+
+    if answer.rates:
+        yield cascade_chart(answer)
+
+
 def _sweep(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.loads import FIGURES, sweep_chart
 
@@ -129,6 +136,7 @@ _CHARTS: dict[str, Callable[[Any], Iterator[Chart]]] = {  # by the name of the a
     "explain": _explain,
     "gpu-comparison": _comparison,
     "frontier": _frontier,
+    "cascade": _cascade,
     "load-sweep": _sweep,
     "simulation": _simulation,
     "cost": _bill,

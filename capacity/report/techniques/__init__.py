@@ -14,6 +14,7 @@ from capacity.report.figures.chart import Chart
 from capacity.report.tables import render
 from capacity.report.techniques.attention_io import attention_io_parts
 from capacity.report.techniques.batching import batching_parts
+from capacity.report.techniques.beam_search import beam_search_parts
 from capacity.report.techniques.cache_curve import cache_curve_parts
 from capacity.report.techniques.cells import Part, record_parts
 from capacity.report.techniques.engine_table import engines_parts
@@ -34,6 +35,7 @@ TABLES: dict[str, Callable[[Any], list[Part]]] = {
     "scale": scale_parts,
     "attention-io": attention_io_parts,
     "batching": batching_parts,
+    "beam-search": beam_search_parts,
 }  # by the name of the answer's schema
 CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by verb
 

@@ -14,7 +14,14 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.simulator.kv_cache.pool import KvPool, PagedPool
-from capacity.simulator.schedulers.adapters import AdapterSlots, AdapterV1
+from capacity.simulator.schedulers.adapters import (
+    AdapterSglang,
+    AdapterSlots,
+    AdapterTensorRtLlm,
+    AdapterTgi,
+    AdapterV0,
+    AdapterV1,
+)
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES, Lockstep
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.simulator.schedulers.policy import Policy
@@ -92,6 +99,15 @@ def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
+def _adapting(plain: Callable[..., Policy], adapted: Callable[..., Policy]) -> Callable[..., Policy]:
+    """The one with adapters where the options have their slots."""
+
+    def make(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
+        return (adapted if "adapters" in options else plain)(limits, pool, **options)
+
+    return make
+
+
 _V1 = Scheduler(
     make=_vllm_v1,
     drafts=True,
@@ -114,7 +130,8 @@ SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
     "vllm-v0": Scheduler(
-        make=VllmV0,
+        make=_adapting(VllmV0, AdapterV0),
+        adapts=True,
         swaps=True,
         shares_content=True,
         reads=("scheduling_policy",),
@@ -123,21 +140,25 @@ SCHEDULERS: dict[str, Scheduler] = {
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
     "sglang": Scheduler(
-        make=Sglang,
+        make=_adapting(Sglang, AdapterSglang),
         drafts=True,
+        adapts=True,
         hands_over=True,
         reads=("max_tokens", "scheduler_recv_interval"),
         balance="round-robin",
     ),
     "tensorrt-llm": Scheduler(
-        make=TensorRtLlm,
+        make=_adapting(TensorRtLlm, AdapterTensorRtLlm),
         drafts=True,
+        adapts=True,
         hands_over=True,
         reads=("max_tokens",),
         balance="fewest-requests",
         engine_options=("batch_wait_steps",),
     ),
-    "tgi": Scheduler(make=Tgi, hands_over=True, reads=("max_tokens",)),
+    "tgi": Scheduler(
+        make=_adapting(Tgi, AdapterTgi), adapts=True, drafts=True, hands_over=True, reads=("max_tokens",)
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 Without chunking, a prefill pauses decode, so a new batch joins only when enough wait beside those running, or after
 a number of decode steps. With chunking (kernels that allow it), prompts share steps with decode under one budget.
+With `--speculate` a decode row has its drafts, and a request takes the slots of as many tokens more when it starts.
 Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
-from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
 
 class Tgi(Batching):
@@ -21,10 +22,11 @@ class Tgi(Batching):
         pool: PagedPool,
         *,
         asynchronous: bool = False,
+        speculation: Speculation | None = None,
         waiting_served_ratio: float = 0.3,
         max_waiting_steps: int = 20,
     ) -> None:
-        super().__init__(limits, pool, asynchronous=asynchronous)
+        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         self.reserves_to_end = True
         self.waiting_served_ratio = waiting_served_ratio
         self.max_waiting_steps = max_waiting_steps
@@ -34,7 +36,7 @@ class Tgi(Batching):
         step = Step()
         if self.limits.enable_chunked_prefill:
             self._decode(step)
-            self._prefill(step, self.limits.max_num_batched_tokens - len(step.rows))
+            self._prefill(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
             return self.commit(step)
         if self._joins():
             self._prefill(step, self.limits.max_num_batched_tokens)
@@ -71,11 +73,12 @@ class Tgi(Batching):
             padded = -(-wanted // block_size) * block_size
             if padded > budget and not chunking and step.rows:
                 return
-            if self.pool.blocks_needed(r.table, self.last_slot(r), hit) > self.pool.free_blocks:
+            slots = self.last_slot(r) + self._drafts
+            if self.pool.blocks_needed(r.table, slots, hit) > self.pool.free_blocks:
                 return
             self.waiting.popleft()
             tokens = min(wanted, budget) if chunking else wanted
-            self.pool.grow(r.table, self.last_slot(r), hit)
+            self.pool.grow(r.table, slots, hit)
             self.start(r, hit)
             self.pool.cache(r.table, min(r.computed + tokens, r.known))
             self.context_row(step, r, tokens, hit[0])

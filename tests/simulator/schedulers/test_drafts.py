@@ -1,4 +1,4 @@
-"""Drafts under the schedulers that know phases: SGLang's and TensorRT-LLM's."""
+"""Drafts under the schedulers that know phases: SGLang's, TensorRT-LLM's and TGI's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from capacity.simulator.schedulers import DrawnSpeculation, SchedulerLimits
 from capacity.step import AffineStepTimes, StepShape
 from capacity.workload import Workload
 
-POLICIES = ("sglang", "tensorrt-llm")
+POLICIES = ("sglang", "tensorrt-llm", "tgi")
 
 
 def run(

@@ -124,7 +124,8 @@ def test_measured_rates_are_within_the_interval(
     assert seconds.high is not None
     rows = 1 if phase == "decode" else tokens
     assert rows / seconds.high < measured < rows / seconds.low
-    assert 1 / 2.6 < rows / seconds.value / measured < 2.6
+    off = 1.16 if phase == "decode" else 2.6  # what docs/offload.md says of either
+    assert 1 / off < rows / seconds.value / measured < off
 
 
 def test_a_cpu_beside_no_layers_is_refused() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.workload.content import PromptContent, fresh_ids
+from capacity.workload.sessions import AT_ONCE
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
 from capacity.workload.traces.lines import TraceLines, shown
@@ -164,7 +165,7 @@ class _Sessions:
             self.lines.refuse("no request is left in the file")
         if self.users is None and self.sessions > 1:
             notices.append(
-                f"all {self.sessions:,} sessions start at once; give a number of concurrent sessions to change that"
+                f"all {self.sessions:,} {AT_ONCE}: --trace-sessions-per-s lets them begin one after another"
             )
         notices.append("tools and system prompts taken as shared between sessions with equally long ones")
         ids = as_ints(self.segment_ids)

@@ -1,4 +1,4 @@
-"""Logs of requests, one JSON object a line: OpenTelemetry's gen_ai spans, AIPerf's records, an engine's own."""
+"""Logs of requests, one JSON object a line: OpenTelemetry's spans and logs, AIPerf's records, an engine's own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from capacity.workload.workload import Workload
 TIMES = (
     "startTimeUnixNano",
     "start_time_unix_nano",
+    "timeUnixNano",
+    "observedTimeUnixNano",
     "metadata.request_start_ns",
     "request_start_ns",
     "start_time",
@@ -44,7 +46,11 @@ OUTPUTS = (
     "metrics.output_sequence_length.value",
 )
 SESSIONS = ("gen_ai.conversation.id", "session_id", "conversation_id", "session.id")
-SPANS = "resourceSpans"  # OTLP as JSON: many spans an object
+NESTED = {  # OTLP as JSON: many spans or log records an object
+    "resourceSpans": ("scopeSpans", "spans"),
+    "resourceLogs": ("scopeLogs", "logRecords"),
+}
+JAEGER = "data"  # an export of Jaeger's: traces, each a list of spans with tags
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
@@ -74,13 +80,28 @@ def _named(request: Record) -> tuple[str, str, str] | None:
 
 
 def _requests(record: Record) -> Iterator[Record]:
-    """A record, or the spans in it, with dotted names."""
-    if SPANS not in record:
+    """A record, or the spans or log records in it, with dotted names."""
+    outer = next((key for key in NESTED if key in record), None)
+    if outer is not None:
+        scopes, records = NESTED[outer]
+        for resource in _listed(record[outer]):
+            for scope in _listed(resource.get(scopes)):
+                yield from (flat(each) for each in _listed(scope.get(records)))
+    elif _of_jaeger(record):
+        for trace in _listed(record[JAEGER]):
+            yield from (_tagged(span) for span in _listed(trace.get("spans")))
+    else:
         yield flat(record)
-        return
-    for resource in _listed(record[SPANS]):
-        for scope in _listed(resource.get("scopeSpans")):
-            yield from (flat(span) for span in _listed(scope.get("spans")))
+
+
+def _of_jaeger(record: Record) -> bool:
+    return any("spans" in trace for trace in _listed(record.get(JAEGER)))
+
+
+def _tagged(span: Mapping[str, object]) -> Record:
+    """A span of Jaeger's with its tags by name; `startTime` is in microseconds."""
+    tags = {str(tag.get("key")): tag.get("value") for tag in _listed(span.get("tags"))}
+    return flat({"startTime": span.get("startTime"), **tags})
 
 
 def _listed(value: object) -> list[Mapping[str, object]]:
@@ -88,7 +109,11 @@ def _listed(value: object) -> list[Mapping[str, object]]:
 
 
 def _recognises(first: FirstLine) -> bool:
-    return isinstance(first, JsonLines) and (SPANS in first.record or _named(flat(first.record)) is not None)
+    return isinstance(first, JsonLines) and (
+        any(key in first.record for key in NESTED)
+        or _of_jaeger(first.record)
+        or _named(flat(first.record)) is not None
+    )
 
 
 FORMAT = TraceFormat(

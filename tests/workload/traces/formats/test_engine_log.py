@@ -24,6 +24,21 @@ def otlp(start_s: float, prompt: int, output: int) -> dict[str, object]:
     return {"name": "chat m", "startTimeUnixNano": str(round(start_s * 1e9)), "attributes": attributes}
 
 
+def log_record(at_s: float, prompt: int, output: int) -> dict[str, object]:
+    """A log record as OTLP writes it in JSON."""
+    span = otlp(at_s, prompt, output)
+    return {"timeUnixNano": span["startTimeUnixNano"], "attributes": span["attributes"]}
+
+
+def jaeger(start_s: float, prompt: int, output: int) -> dict[str, object]:
+    """A span as Jaeger's UI and API export it."""
+    tags = [
+        {"key": "gen_ai.usage.prompt_tokens", "type": "int64", "value": prompt},
+        {"key": "gen_ai.usage.completion_tokens", "type": "int64", "value": output},
+    ]
+    return {"operationName": "llm_request", "startTime": round(1e6 * start_s), "tags": tags}
+
+
 def spans(*found: dict[str, object]) -> str:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(found)}]}]}) + "\n"
 
@@ -31,6 +46,14 @@ def spans(*found: dict[str, object]) -> str:
 REQUESTS = ((0.0, 100, 10), (1.5, 200, 20), (2.0, 300, 30))
 WRITTEN = {
     "OTLP": "".join(spans({"name": "GET /"}, otlp(BEGIN_S + at, p, o)) for at, p, o in REQUESTS),
+    "OTLP logs": "".join(
+        json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [log_record(BEGIN_S + at, p, o)]}]}]})
+        + "\n"
+        for at, p, o in REQUESTS
+    ),
+    "Jaeger": json.dumps(
+        {"data": [{"traceID": "a", "spans": [jaeger(BEGIN_S + at, p, o)]} for at, p, o in REQUESTS]}
+    ),
     "flat spans": "".join(
         json.dumps(
             {

@@ -1,0 +1,245 @@
+"""Beam search: what each more beam of a request costs in steps and in memory, by how an engine carries its beams along.
+
+All beams of a request read its prompt's KV, which is kept once; each has a tail of its own. After every step beams are
+chosen anew, so that some go on from another's tail. The ways to do that in use:
+
+- `engine` (TensorRT-LLM; vLLM before 0.6.3): a decode row a beam, blocks shared; a beam that is left by two copies
+  the block that it has begun. At most one copy a beam and step is counted.
+- `resubmitted` (vLLM since): every step submits each beam as a new request of one token, which the prefix cache
+  supplies up to its last full block.
+- `recomputed`: the same without a prefix cache, every beam's whole context in each step.
+- `reordered` (transformers): a decode row a beam, each with a whole cache of its own, the prompt's too, which is copied
+  into the new order at every step.
+
+Left out: early stopping, and that tails have common beginnings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from capacity.answers.fit import gpu_summary
+from capacity.answers.intervals import with_interval
+from capacity.answers.phases import check_length
+from capacity.answers.records import GpuSummary, Quantity
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step import decode_shape, prefill_shape
+from capacity.step.closed_form import prefill_steps
+from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
+
+Way = Literal["engine", "resubmitted", "recomputed", "reordered"]
+WAYS: tuple[Way, ...] = get_args(Way)
+SUBMITTED: tuple[Way, ...] = ("resubmitted", "recomputed")
+WAY_OF = {
+    "tensorrt-llm": "engine",
+    "hf-transformers": "reordered",
+}  # of all others: resubmitted, outside of the engine
+
+# Host time of a beam that is submitted again, a step: what 100 prompts of 256 tokens with 4 beams took beyond their GPU
+# time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
+# 0.6.1 with its prefix cache (vllm-project/vllm pull request 8726, 2024-09-23). Not used: 0.10 requests/s without it.
+RESUBMIT_S = 0.65e-3
+RESUBMIT_ERROR = 2.0  # by how much that may be off elsewhere: one machine, one release; assumed, 2026-11-23
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamRow:
+    """One width, carried along in one way, `batch_size` requests at a time.
+
+    `tpot_s` is a step's time, of all beams; `times_greedy`: over that of one beam in the engine. `kv_tokens` is what a
+    request holds at its end, `most_requests` how many such the KV cache holds.
+    """
+
+    beam_width: int
+    way: Way
+    ttft_s: Quantity
+    tpot_s: Quantity
+    e2e_s: Quantity
+    requests_per_s: Quantity
+    times_greedy: float
+    kv_tokens: int
+    most_requests: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearch(AnswerRecord):
+    """Every width in every way; `engine_way` is the one of the engine that was asked about."""
+
+    SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    engine_way: Way
+    input_len: int
+    output_len: int
+    batch_size: int
+    rows: tuple[BeamRow, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool)
+@checked
+def beam_search(
+    model: str | ModelSpec | DeploymentFile,
+    *,
+    beam_widths: Annotated[Sequence[int], Flag("Beams of a request, as 1,2,4,8.", "--beam-widths")] = (
+        1,
+        2,
+        4,
+        8,
+    ),
+    input_len: InputLen = 512,
+    output_len: OutputLen = 128,
+    batch_size: Annotated[int, Flag("Requests at a time.", "--batch-size", least=1)] = 1,
+    **options: Any,
+) -> BeamSearch:
+    """Beam search at several widths, in every way that engines carry beams along. Raises InvalidInput."""
+    deployment = deployment_of(model, pool=split(options, Pool)[0], question="beam-search")
+    resolved = resolve(deployment.model, one_rank(deployment.pool, "beam-search"))
+    resolved.memory.require_fit()
+    _check(resolved, beam_widths, input_len, output_len, batch_size)
+    search = _Search(resolved, input_len, output_len, batch_size)
+    own: Any = WAY_OF.get(resolved.engine.name, "resubmitted")
+    return BeamSearch(
+        model=resolved.model.name,
+        gpu=gpu_summary(resolved),
+        engine=resolved.engine.label,
+        engine_way=own,
+        input_len=input_len,
+        output_len=output_len,
+        batch_size=batch_size,
+        rows=tuple(search.rows(beam_widths)),
+        warnings=(*notes_of(resolved), *_cautions(resolved, own)),
+    )
+
+
+def _check(
+    resolved: ResolvedPool, widths: Sequence[int], input_len: int, output_len: int, batch_size: int
+) -> None:
+    if not len(widths) or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
+        raise InvalidInput(
+            f"beam widths {list(widths)}: give at least one, each from 1 to {resolved.model.vocab_size}"
+        )
+    if input_len < 1 or output_len < 2 or batch_size < 1:
+        raise InvalidInput(
+            f"{input_len} tokens in, {output_len} out, {batch_size} requests: at least 1, 2 and 1"
+        )
+    check_length(resolved, input_len + output_len)
+    if resolved.pool.speculator is not None or not resolved.pool.use_cache:
+        raise InvalidInput("beam search is worked out with a KV cache and without drafts: leave out the flag")
+
+
+def _cautions(resolved: ResolvedPool, own: Way) -> Iterator[str]:
+    if own == "resubmitted":
+        yield (
+            f"{resolved.engine.name} has no beam search in its engine: each step submits every beam again; its host "
+            f"time ({RESUBMIT_S * 1e3:g} ms a beam) was seen on one machine with vLLM 0.6.1"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One load on one pool."""
+
+    resolved: ResolvedPool
+    input_len: int
+    output_len: int
+    batch_size: int
+
+    def rows(self, widths: Sequence[int]) -> Iterator[BeamRow]:
+        greedy_s = self.step_s(1, "engine")
+        for width in widths:
+            for way in WAYS:
+                yield self._row(width, way, greedy_s)
+
+    def _row(self, width: int, way: Way, greedy_s: float) -> BeamRow:
+        steps, limits = self.resolved.step_model, self.resolved.limits
+        prefill_s = sum(
+            steps.step_seconds(shape) for shape in prefill_steps(self.batch_size, self.input_len, limits)
+        )
+        step_s = self.step_s(width, way)
+        ttft = self._banded(limits.request_latency_s + prefill_s, "prefill", 1.0)
+        tpot = self._banded(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)
+        count = self.output_len - 1
+        e2e = _sum(ttft, tpot.scaled(count))
+        held = self.kv_tokens(width, way)
+        most = self.resolved.memory.usable_blocks // self._blocks(width, way)
+        return BeamRow(
+            beam_width=width,
+            way=way,
+            ttft_s=ttft,
+            tpot_s=tpot,
+            e2e_s=e2e,
+            requests_per_s=_sum(ttft, tpot.scaled(count), -limits.request_latency_s).inverse(self.batch_size),
+            times_greedy=step_s / greedy_s,
+            kv_tokens=held,
+            most_requests=most,
+            fits=most >= self.batch_size,
+        )
+
+    def step_s(self, width: int, way: Way) -> float:
+        """Seconds of one token of all beams, half way through the answer."""
+        beams, context = self.batch_size * width, self.input_len + (self.output_len + 1) // 2
+        steps, window = self.resolved.step_model, self.resolved.model.window_tokens
+        if way in SUBMITTED:
+            return self._submitted_s(beams, context, cached=way == "resubmitted")
+        decode_s = steps.step_seconds(decode_shape(beams, context, window_tokens=window))
+        if width == 1:
+            return decode_s
+        copied_tokens = context if way == "reordered" else self.resolved.memory.kv_block_tokens / 2
+        token_bytes = self.resolved.model.kv_bytes_per_token(self.resolved.kv_cache_dtype)
+        ranks = self.resolved.pool.tensor_parallel_size
+        return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
+
+    def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
+        """Mean over the tokens of a block: of what is cached, the last block is computed again as far as it is full."""
+        steps, window = self.resolved.step_model, self.resolved.model.window_tokens
+        block = self.resolved.memory.kv_block_tokens if cached else 1
+        seconds = 0.0
+        for length in range(context, context + block):
+            found = (length - 1) // block * block if cached else 0
+            shape = prefill_shape(beams, length - found, cached_tokens=found, window_tokens=window)
+            seconds += steps.step_seconds(shape)
+        return seconds / block + RESUBMIT_S * beams
+
+    def kv_tokens(self, width: int, way: Way) -> int:
+        """Tokens whose KV a request holds at its end."""
+        if way == "reordered":
+            return width * (self.input_len + self.output_len)
+        return self.input_len + width * self.output_len
+
+    def _blocks(self, width: int, way: Way) -> int:
+        """Blocks of a request at its end: of tails that share the prompt's full blocks, or of whole sequences."""
+        layout = self.resolved.memory.layout
+        whole = layout.blocks_of_request(self.input_len + self.output_len)
+        if way == "reordered" or width == 1:
+            return width * whole
+        shared = self.input_len // layout.block_tokens * layout.block_tokens
+        kept = layout.blocks_of_request(shared) if shared else 0
+        return kept + width * max(whole - kept, math.ceil(self.output_len / layout.block_tokens))
+
+    def _banded(self, value: float, phase: Literal["prefill", "decode"], factor: float) -> Quantity:
+        residuals = self.resolved.step_model.residuals(phase).widened(factor)
+        return with_interval(value, residuals.low, residuals.high)
+
+
+def _sum(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
+    """Errors may coincide: bounds add."""
+
+    def added(name: str) -> float | None:
+        one, other = getattr(first, name), getattr(second, name)
+        return None if one is None or other is None else one + other + more
+
+    return Quantity(value=first.value + second.value + more, low=added("low"), high=added("high"))

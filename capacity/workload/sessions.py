@@ -1,0 +1,44 @@
+"""When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.workload.workload import Workload
+
+AT_ONCE = "sessions start at once"  # in a reader's notice
+
+
+def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.Generator) -> Workload:
+    """The same sessions, each moved as a whole so that they begin as a Poisson process of this rate, in their order.
+
+    Within a session all stays: gaps, prompts that grow on one another, and who waits for whom. Raises InvalidInput
+    without sessions, and for a rate that is not finite and above 0.
+    """
+    if not 0 < sessions_per_s < float("inf"):
+        raise InvalidInput(f"the rate of sessions must be finite and above 0, not {sessions_per_s}")
+    if workload.session is None:
+        raise InvalidInput(f"{workload.name} has no sessions whose beginnings could be moved")
+    _, first, of_session = np.unique(workload.session, return_index=True, return_inverse=True)
+    order = np.empty(len(first), dtype=np.int64)
+    order[np.argsort(first, kind="stable")] = np.arange(len(first))
+    begins_s = np.cumsum(rng.exponential(1 / sessions_per_s, len(first)))[order]
+    moved_s = workload.arrival_s - workload.arrival_s[first][of_session] + begins_s[of_session]
+    return Workload.sorted(
+        arrival_s=moved_s,
+        prompt_tokens=workload.prompt_tokens,
+        output_tokens=workload.output_tokens,
+        priority=workload.priority,
+        content=workload.content,
+        session=workload.session,
+        after_request=workload.after_request,
+        think_s=workload.think_s,
+        max_tokens=workload.max_tokens,
+        adapter=workload.adapter,
+        concurrency=workload.concurrency,
+        name=workload.name,
+        source=workload.source,
+        notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),
+        remark=False,
+    )

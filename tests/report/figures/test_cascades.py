@@ -1,0 +1,40 @@
+"""The cascade's chart: the answer's own figures, by the thousand requests."""
+
+from __future__ import annotations
+
+import pytest
+
+import capacity
+from capacity.report.figures.cascades import cascade_chart
+from capacity.report.figures.of_answer import charts_of
+
+LOAD = {
+    "input_len": 600,
+    "output_len": 60,
+    "request_rate": 20.0,
+    "num_prompts": 60,
+    "price": "2",
+    "gpu": "h100",
+}
+
+
+def test_lines_are_the_answers_figures() -> None:
+    answer = capacity.cascade("llama-3.1-8b", small="llama-3.2-1b", escalation_rate=0.3, **LOAD)
+    (chart,) = charts_of(answer)
+    band, many, here, alone, alone_here = chart.figure.data
+    assert many.x[0] == 0
+    assert many.x[-1] == 100
+    assert many.y[-1] == pytest.approx(1e3 * answer.rates[-1].usd_per_request_at_scale.value)
+    assert set(alone.y) == {1e3 * answer.alone.usd_per_request_at_scale.value}
+    assert set(alone_here.y) == {1e3 * answer.alone.usd_per_request.value}
+    asked = next(n for n, row in enumerate(answer.rates) if row.escalation_rate == 0.3)
+    assert here.y[asked] == pytest.approx(1e3 * answer.cascade.usd_per_request.value)
+    assert len(band.x) == 2 * len(many.x)
+    assert "up to" in chart.alt
+    assert "<svg" in chart.svg()
+
+
+def test_a_cache_alone_has_no_rates_to_draw() -> None:
+    answer = capacity.cascade("llama-3.1-8b", cache_hit_rate=0.3, **LOAD)
+    assert cascade_chart(answer).rows == ()
+    assert charts_of(answer) == ()

@@ -1,0 +1,92 @@
+"""Engines side by side: figures with intervals, a verdict in place of a basis, and who does not run it, with why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
+from capacity.answers.load_point import LoadPoint
+from capacity.answers.records import Quantity
+from capacity.report.engine_comparison import engine_comparison_tables
+from capacity.report.layout import Part
+
+FAST = {
+    "output_tokens_per_s": Quantity(value=2000.0, low=1500.0, high=2500.0),
+    "ttft_s": Quantity(value=0.1, low=0.05, high=0.2),
+    "tpot_s": Quantity(value=0.01, low=0.008, high=0.012),
+    "e2e_s": Quantity(value=1.0, low=0.9, high=1.2),
+}
+
+
+def row(engine: str, point: dict[str, Any], **more: Any) -> EngineOnLoad:
+    """Of one GPU at 16 in flight."""
+    return EngineOnLoad(
+        engine=engine,
+        point=LoadPoint(gpu="h100-sxm-80gb", num_gpus=1, load=16, **point),
+        lacks=more.pop("lacks", ()),
+        sourced_fraction=0.75,
+        **more,
+    )
+
+
+def parts(*rows: EngineOnLoad) -> list[Part]:
+    return engine_comparison_tables(
+        EngineComparison(
+            model="m",
+            gpu="h100",
+            load_field="concurrency",
+            load=16,
+            input_len=1000,
+            output_len=200,
+            rows=rows,
+        )
+    )
+
+
+def cells(table: Any) -> list[list[str]]:
+    """Column by column."""
+    return [[str(cell) for cell in column.cells] for column in table.columns]
+
+
+def test_each_engine_has_its_figures_its_memory_and_what_it_lacks() -> None:
+    one = row(
+        "vllm@1", {**FAST, "basis": "calibrated", "verdict": "stable"},
+        weights_bytes=16 * 2**30, kv_capacity_tokens=450_000, max_num_seqs=256, lacks=("FP8 KV cache", "paged KV"),
+        notes=("as measured elsewhere",),
+    )  # fmt: skip
+    headline, speed, memory, *said = parts(one)
+    assert headline == (
+        "[bold]m[/bold] on h100, 16 requests in flight, closed loop, 1,000 tokens in, 200 out: each engine at its "
+        "defaults, 90 % intervals"
+    )
+    (engine,), (rate,), (ttft,), (tpot,), (e2e,), (basis,) = cells(speed)
+    assert (engine, basis) == ("vllm@1", "calibrated")
+    assert rate.splitlines() == ["2,000", "1,500 to 2,500"]
+    assert (ttft.splitlines()[0], tpot.splitlines()[0], e2e.splitlines()[0]) == (
+        "100 ms",
+        "10.0 ms",
+        "1.00 s",
+    )
+    assert [cell for (cell,) in cells(memory)] == [
+        "vllm@1", "1", "16.00 GiB", "450,000", "256", "75%", "FP8 KV cache, paged KV",
+    ]  # fmt: skip
+    assert len(said) == 1
+    assert "vllm@1: as measured elsewhere" in str(said)
+
+
+def test_an_overloaded_engine_says_so_and_has_no_latency() -> None:
+    point = {
+        "output_tokens_per_s": FAST["output_tokens_per_s"],
+        "verdict": "overloaded",
+        "basis": "calibrated",
+    }
+    _, speed, memory = parts(row("tgi@3", point))
+    assert [cell for (cell,) in cells(speed)][2:] == ["-", "-", "-", "overloaded"]
+    assert [cell for (cell,) in cells(memory)][2:] == ["-", "-", "-", "75%", "-"]
+
+
+def test_who_does_not_run_it_stands_below_with_the_reason() -> None:
+    refused = row("llama.cpp@1", {"reason": "no FP8 there"})
+    *_, why = parts(row("vllm@1", dict(FAST)), refused)
+    assert why == "[red]llama.cpp@1[/red]: no FP8 there"
+    assert parts(refused)[1:] == [why]  # no table of nobody
