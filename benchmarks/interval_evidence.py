@@ -46,6 +46,7 @@ SCHEDULING = (
     "asynchronous",
     "async_scheduling",
 )
+NOT_LEFT = ("enforce_eager",)  # no setting that an interval names as left to the default
 UNSAID_EVERY = 3
 ROWS_OF_A_GROUP = 24  # of those with hundreds of rows, evenly picked: a group counts once
 
@@ -146,7 +147,8 @@ def _closed_loop(row: ServedRow) -> Iterator[Figure]:
         yield from _seen(row, known, client_s, said=ALL)
         yield from _seen(row, known, USUAL_S, said=NO_CLIENT)
         engine = ENGINES[row.backend]
-        yield from _seen(row, served_rows.server_of(row, engine=engine, launch={}), USUAL_S, said=NOTHING)
+        left = {key: value for key, value in served_rows.launch_settings(row).items() if key in NOT_LEFT}
+        yield from _seen(row, served_rows.server_of(row, engine=engine, launch=left), USUAL_S, said=NOTHING)
     except CapacityError as error:
         print(f"{' '.join(row.group)}: {error}", file=sys.stderr)
 
