@@ -375,8 +375,8 @@ MUTATIONS = (
     Mutation(
         name="TGI takes the blocks of the prompt alone",
         where="**/tgi.py",
-        old="self.pool.grow(r.table, self.last_slot(r), hit)",
-        new="self.pool.grow(r.table, r.known, hit)",
+        old="slots = self.last_slot(r) + self._drafts",
+        new="slots = r.known",
         tests=(f"{TGI}::test_tgi_takes_all_blocks_at_the_start",),
     ),
     Mutation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +25,11 @@ SETUP = EngineSetup(step_times=AffineStepTimes(0.01, 0.0), num_blocks=64)
 
 def own_keywords(name: str) -> set[str]:
     """Options of a policy: keywords of its class, less limits and drafts, which every setup has a place for."""
-    kinds = [VllmV1, OffloadingV1, AdapterV1] if name.startswith("vllm-v1") else [SCHEDULERS[name].make]
+    make = SCHEDULERS[name].make
+    plain = (
+        make.args[0] if isinstance(make, partial) and make.args else make
+    )  # with adapters it is Python's alone
+    kinds = [VllmV1, OffloadingV1, AdapterV1] if name.startswith("vllm-v1") else [plain]
     found = {parameter for kind in kinds for parameter in inspect.signature(kind).parameters}
     ours = {"asynchronous"} if name.startswith("vllm-v1") else set()  # by its name
     return found - {"limits", "pool", "speculation", "options"} - ours

@@ -99,13 +99,15 @@ def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
-def _adapting(plain: Callable[..., Policy], adapted: Callable[..., Policy]) -> Callable[..., Policy]:
+def _adapting(
+    plain: Callable[..., Policy],
+    adapted: Callable[..., Policy],
+    limits: SchedulerLimits,
+    pool: PagedPool,
+    **options: Any,
+) -> Policy:
     """The one with adapters where the options have their slots."""
-
-    def make(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
-        return (adapted if "adapters" in options else plain)(limits, pool, **options)
-
-    return make
+    return (adapted if "adapters" in options else plain)(limits, pool, **options)
 
 
 _V1 = Scheduler(
@@ -130,7 +132,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
     "vllm-v0": Scheduler(
-        make=_adapting(VllmV0, AdapterV0),
+        make=partial(_adapting, VllmV0, AdapterV0),
         adapts=True,
         swaps=True,
         shares_content=True,
@@ -140,7 +142,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
     "sglang": Scheduler(
-        make=_adapting(Sglang, AdapterSglang),
+        make=partial(_adapting, Sglang, AdapterSglang),
         drafts=True,
         adapts=True,
         hands_over=True,
@@ -148,7 +150,7 @@ SCHEDULERS: dict[str, Scheduler] = {
         balance="round-robin",
     ),
     "tensorrt-llm": Scheduler(
-        make=_adapting(TensorRtLlm, AdapterTensorRtLlm),
+        make=partial(_adapting, TensorRtLlm, AdapterTensorRtLlm),
         drafts=True,
         adapts=True,
         hands_over=True,
@@ -157,7 +159,11 @@ SCHEDULERS: dict[str, Scheduler] = {
         engine_options=("batch_wait_steps",),
     ),
     "tgi": Scheduler(
-        make=_adapting(Tgi, AdapterTgi), adapts=True, drafts=True, hands_over=True, reads=("max_tokens",)
+        make=partial(_adapting, Tgi, AdapterTgi),
+        adapts=True,
+        drafts=True,
+        hands_over=True,
+        reads=("max_tokens",),
     ),
 }
 
