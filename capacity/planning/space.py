@@ -57,7 +57,12 @@ Counts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Limits = Annotated[
-    tuple[Annotated[int, Field(ge=1)] | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)
+    tuple[Annotated[int, Field(ge=1, le=1 << 24)] | None, ...],
+    BeforeValidator(_listed_or_default),
+    Field(min_length=1),
+]
+Drafts = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=64)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
 
@@ -92,7 +97,7 @@ class Search(Spec):
         "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3.",
     )
     draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
-    num_speculative_tokens: Counts = flag((2, 4), "Drafts of a request in a step.")
+    num_speculative_tokens: Drafts = flag((2, 4), "Drafts of a request in a step.")
     acceptance: str | None = flag(None, "Their acceptance, as for `simulate`; default: as published.")
     serving: Annotated[tuple[Serving, ...], BeforeValidator(as_list), Field(min_length=1)] = flag(
         ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
@@ -105,6 +110,7 @@ class Search(Spec):
         None,
         "Longest request in tokens; default: the model's, or the traffic's where that does not fit.",
         ge=1,
+        le=1 << 40,
     )
     gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.model import load_model
 from capacity.planning.space import Candidate, Search, asked_apart, pairs, pools
@@ -79,3 +80,12 @@ def test_engines_apart_draft_and_have_ranks_where_that_is_asked_for(
     alike = ("speculator", "num_speculative_tokens", "quantization", "kv_cache_dtype", "engine")
     assert all(getattr(before, name) == getattr(after, name) for before, after in found for name in alike)
     assert asked_apart(search, load_model(model)) == (drafts != {None}, ranks != {1})
+
+
+@pytest.mark.parametrize(
+    "axis", ["max_num_seqs", "max_num_batched_tokens", "num_speculative_tokens", "tensor_parallel_sizes"]
+)
+@pytest.mark.parametrize("value", [10**29, 0])
+def test_an_axis_has_the_bounds_of_what_it_sets(axis: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=rf"{axis}.*must be"):
+        build(Search, {"gpus": ("h100",), axis: (value,)})
