@@ -56,7 +56,7 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
     if is_metrics(text):
         return [read_metrics(path, text)]
     values = list(documents(path, text))
-    if not any(values):
+    if values in ([], [[]]):
         raise MalformedFile(path, "is empty")
     layout = _format_of(path, values)
     try:
