@@ -35,6 +35,8 @@ def slower_though_better(sides: Sequence[Timed]) -> tuple[str, ...]:
     for better, less in permutations(sides, 2):
         if better.but_for_its_gpu != less.but_for_its_gpu or not better.profile.no_less_than(less.profile):
             continue
+        if better.profile.adjustment is not None or less.profile.adjustment is not None:
+            continue  # a machine of one's own, as it was measured: its difference is real
         for name in sorted(better.seconds.keys() & less.seconds.keys()):
             if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
                 text = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from capacity.answers.against_datasheet import Timed, slower_though_better
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
+from capacity.hardware.profile import Adjustment
 from capacity.planning.diff import diff
 
 
@@ -41,6 +43,13 @@ def test_what_has_a_cause_or_is_no_difference_is_not_said() -> None:
     assert slower_though_better([h100, timed("h200", 0.1004, 0.010)]) == ()
     assert slower_though_better([h100, timed("h200", 0.2, 0.02, max_num_seqs=8)]) == ()
     assert slower_though_better([h100, timed("h200", 0.2, 0.02, replicas=2)]) == ()
+
+
+def test_a_machine_that_was_calibrated_differs_for_real() -> None:
+    h100, h200 = timed("h100", 0.10, 0.010), timed("h200", 0.12, 0.011)
+    assert len(slower_though_better([h100, h200])) == 1
+    mine = h200.profile.model_copy(update={"adjustment": Adjustment.model_construct()})
+    assert slower_though_better([h100, replace(h200, profile=mine)]) == ()
 
 
 def test_a_diff_says_it() -> None:
