@@ -20,7 +20,7 @@ from capacity.planning.draws import draws
 from capacity.planning.judging import Goal
 from capacity.planning.market import Market
 from capacity.planning.options import Surveyor, with_context
-from capacity.planning.plan import parsed_slos
+from capacity.planning.inquiry import parsed_slos
 from capacity.planning.space import Candidate, Search, pairs, pools
 
 
