@@ -90,7 +90,7 @@ def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
             less = 1 - layout.objective / before.objective
             yield f"  a {place} pool saves {less:.1%} over {_many(layout.num_pools - 1)}"
         elif layout.objective is not None:
-            yield f"  a {place} pool is what meets the SLO"
+            yield f"  with a {place} pool the SLO is met: with fewer it is not"
         elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
             yield f"  a {place} pool buys nothing: {layout.reason}"
 

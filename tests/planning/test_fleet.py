@@ -70,18 +70,17 @@ def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
     return min(bills, default=float("inf"))
 
 
-def parts(workloads: Any, *thresholds: int | None) -> list[list[Workload]]:
-    limits = (None, *(each for each in thresholds if each is not None), None)
-    return [part_of(workloads, Span(*each), "prompt") for each in pairwise(limits)]
+def parts(workloads: Any, *thresholds: int) -> list[list[Workload]]:
+    return [part_of(workloads, Span(*each), "prompt") for each in pairwise((None, *thresholds, None))]
 
 
 def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
-    found = quick_fleet(split_at=(500, 1500), max_model_len=16384, max_gpus=MOST, slo_of="pool")
+    found = quick_fleet(split_at=(500, 1500), max_pools=3, max_model_len=16384, max_gpus=MOST, slo_of="pool")
     workloads = [make_workload(Traffic(**TRAFFIC))]
     apart, both = ("least-outstanding",), ("round-robin", "least-outstanding")
     bills = [
-        sum(cheapest(part, both if threshold is None else apart) for part in parts(workloads, threshold))
-        for threshold in (None, 500, 1500)
+        sum(cheapest(part, apart if thresholds else both) for part in parts(workloads, *thresholds))
+        for thresholds in ((), (500,), (1500,), (500, 1500))
     ]
     assert found.best is not None
     assert found.best.objective == pytest.approx(min(bills))
@@ -90,18 +89,18 @@ def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
         assert layout.outcome == "planned" or bill >= found.best.objective - 1e-9
 
 
-def test_brute_force_over_pairs_of_thresholds_finds_no_three_pools_that_are_cheaper() -> None:
-    """Each pool by its own level; with what the fleet may miss shared out, three pools are the cheapest here."""
+def test_three_pools_are_found_where_they_are_the_cheapest() -> None:
     asked: dict[str, Any] = {
-        "request_rate": 80.0, "num_prompts": 500, "input_len_cv": 2.0, "slo": "ttft:p95:600ms", "time_limit_s": 0,
-        "max_model_len": 32768, "price": "l4=0.4,h100=4", "max_gpus": MOST,
+        "request_rate": 80.0, "num_prompts": 300, "input_len_cv": 2.0, "slo": "ttft:p95:600ms", "time_limit_s": 0,
+        "max_model_len": 32768, "price": "l4=0.4,l40s=1,h100=4", "short_gpus": "l4", "gpus": "l40s",
+        "long_gpus": "h100",
     }  # fmt: skip
     thresholds = (300, 2500)
     two, three = (quick_fleet(split_at=thresholds, max_pools=most, **asked) for most in (2, 3))
     assert two.best is not None
     assert three.best is not None
     assert three.layouts[:-1] == two.layouts, "those of one and of two pools are the same"
-    assert len(three.best.pools) == 3
+    assert [pool.pool.gpu.partition("-")[0] for pool in three.best.pools] == ["l4", "l40s", "h100"]
     assert three.best.objective < two.best.objective
     assert three.proof is not None
     assert three.proof.met

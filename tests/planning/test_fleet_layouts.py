@@ -133,12 +133,20 @@ def every_two(seed: int, *, without: int | None) -> Iterator[float]:
             )
 
 
+class LikeAlike(DrawnPools):
+    """Pools that are the cheaper the more alike their requests are."""
+
+    def side(self, span: Span, goal: Goal) -> Side:
+        width = (span.up_to or 100) - (span.above or 0)
+        pool = fleet_pool(label=name_of(span), up_to_tokens=span.up_to)
+        return Side(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=3 + width**2 / 100)
+
+
 def test_pools_in_the_middle_have_names_of_their_own() -> None:
-    layouts = Layouts(pools=drawn(0, "pool"), thresholds=(20, 40, 60, 80, 95))
-    for seed in range(30):
-        layouts = Layouts(pools=drawn(seed, "pool"), thresholds=(20, 40, 60, 80, 95))
-        layouts.look(4)
-        if layouts.best is not None and len(layouts.best.pools) == 4:
-            break
-    assert layouts.best is not None
-    assert [pool.label for pool in layouts.best.pools] == ["short", "middle 1", "middle 2", "long"]
+    asked = drawn(0, "pool")
+    layouts = Layouts(pools=LikeAlike(asked=asked.asked, ways=asked.ways), thresholds=(25, 50, 75))
+    for most, labels in ((3, ["short", "middle", "long"]), (4, ["short", "middle 1", "middle 2", "long"])):
+        layouts.tried.clear()
+        layouts.look(most)
+        assert layouts.best is not None
+        assert [pool.label for pool in layouts.best.pools] == labels
