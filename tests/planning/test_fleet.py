@@ -205,8 +205,6 @@ def test_a_fleet_may_be_cheaper_than_pools_that_each_keep_the_level() -> None:
         ({"objective": "latency"}, "not one of a fleet"),
         ({"routers": "least-kv"}, "no choice here"),
         ({"request_rate": None, "concurrency": 4}, "come by the clock"),
-        ({"availability": 0.99}, "--mtbf"),
-        ({"availability": 0.99, "mean_time_between_failures_s": 5.0}, "--recovery"),
         ({"split_at": (0,)}, "split_at"),
         ({"slo": ()}, "no service level"),
     ],
