@@ -69,13 +69,14 @@ MEANINGS = {
         "alone, on the naive deployment."
     ),
     "KiB a token": "What the engine must remember of each token. Bytes of keys and values over all layers that grow.",
-    "A request of": "What it must remember of one request of so many tokens. Its KV cache, windows and states included.",
+    "A request of": "What it must remember of a request of so many tokens. Its KV cache, windows and states included.",
     "The GPU holds": "The longest request that has the engine to itself. Free memory over bytes a token.",
-    "Attention is half from": (
+    "Half attention from": (
         "From this context on a step spends more time on looking back than on the model's weights. Where attention "
         "takes half of a decode step."
     ),
-    "Keeping less, at most": (
+    "A step": "How long one more token of each request takes at this context. A decode step, if memory were no limit.",
+    "Keeping less": (
         "What forgetting could buy, with as many requests at once as fit then. The most output tokens/s of any method "
         "at this context; what answers lose stands below."
     ),

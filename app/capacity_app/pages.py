@@ -11,17 +11,24 @@ from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TO
 
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
-IMPROVE, FLEETS, EVIDENCE = "Improve", "Fleets & cascades", "Evidence"  # sections of the menu
+IMPROVE, FLEETS, EVIDENCE = "Improve", "Fleets", "Evidence"  # sections of the menu
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
-THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
+THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING = (
     "this load",
     "over the load",
     "every GPU",
+    "every engine",
     "frontier",
     "typing",
 )  # its views
 OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
-KV_POOL = ("gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "engine")  # what its page asks of a pool
+KV_POOL = (
+    "gpu",
+    "tensor_parallel_size",
+    "quantization",
+    "kv_cache_dtype",
+    "engine",
+)  # what its page asks of a pool
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
     "as recorded",
     "by requests/s",
@@ -85,10 +92,10 @@ def _fleet_reads() -> Set[str]:
 
 
 def _cascade_reads() -> Set[str]:
-    read = MODEL | LENGTHS | PRICE | {"rate", "range", "client", "time"}
+    read = MODEL | LENGTHS | PRICE | {"rate", "range", "client"}
     if chosen("casc_on", OWN_GPUS) == OWN_GPUS:
-        return read | ENGINE
-    return read | ({"gpu"} if chosen("casc_small", "true") in ("true", "True") else set())
+        return read | ENGINE | {"time"}
+    return read | ({"gpu", "time"} if chosen("casc_small", "true") in ("true", "True") else set())
 
 
 PAGES = (
@@ -219,7 +226,7 @@ PAGES = (
         title="Cascade",
         icon=":material/filter_alt:",
         section=FLEETS,
-        help="Ask something cheaper first? A semantic cache or a small model: $, latency, and up to which rate it pays.",
+        help="Ask something cheaper first? A semantic cache or a small model: $, latency, and where it pays.",
         reads=_cascade_reads,
     ),
     PageEntry(

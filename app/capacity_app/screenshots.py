@@ -92,6 +92,11 @@ SHOTS = (
     Shot(name="fit", path=f"/fit?{LLAMA}", until="CSV"),
     Shot(name="estimate", path=f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
     Shot(
+        name="engines",
+        path="/estimate?load=a+closed+loop&concurrency=64&range=0.5&view=every+engine",
+        until="Output tokens/s under each",
+    ),
+    Shot(
         name="a-beside-b",
         path=f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
         what_if="2xB200 fp8 double traffic",

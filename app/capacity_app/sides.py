@@ -24,7 +24,11 @@ from capacity_app.state import OWN_MODEL, SIDES
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
-PAIRED = ("estimate", "simulate", "cost")  # pages that ask of one deployment on one traffic, and of nothing else
+PAIRED = (
+    "estimate",
+    "simulate",
+    "cost",
+)  # pages that ask of one deployment on one traffic, and of nothing else
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]

@@ -29,9 +29,7 @@ def kpi(label: str, shown: tuple[str, str], number: Quantity, beside: str = "") 
 
 def figures_of_merit(answer: BeamSearch) -> list[parts.Kpi]:
     """The widest search as this engine does it, beside its narrowest."""
-    own = sorted(
-        (row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width
-    )
+    own = sorted((row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"
     return [
@@ -97,7 +95,10 @@ answer = parts.background("beam_search", task, doing="Widening").value
 parts.copies("beam-search", inputs.model_name, options, answer, function="beam_search")
 if answer is not None:
     sides.figures(
-        sides.side_of("beam_search", {"model": inputs.model, **options}), answer, ask=ask, row=figures_of_merit
+        sides.side_of("beam_search", {"model": inputs.model, **options}),
+        answer,
+        ask=ask,
+        row=figures_of_merit,
     )
     parts.chart(figures.beam_chart(answer, units))
     st.caption(plain(f"* as {answer.engine} does. Whiskers: 90 % intervals."))

@@ -1,4 +1,4 @@
-"""Cascade: something cheaper is asked first, a semantic cache or a small model; $ and latency against the large alone."""
+"""Cascade: something cheaper first, a semantic cache or a small model; $ and latency against the large one alone."""
 
 from __future__ import annotations
 
@@ -168,9 +168,7 @@ def large(small: bool) -> dict[str, Any]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = state.segments("The large model runs on", "casc_on", (OWN_GPUS, HOSTED), OWN_GPUS)
         hosted = place == HOSTED
-        usd_in = state.number(
-            "$ per 1M input", "casc_in", 0.4, 0.0, 1000.0, disabled=not hosted, width=130
-        )
+        usd_in = state.number("$ per 1M input", "casc_in", 0.4, 0.0, 1000.0, disabled=not hosted, width=130)
         usd_out = state.number(
             "$ per 1M output", "casc_out", 0.4, 0.0, 1000.0, disabled=not hosted, width=130
         )

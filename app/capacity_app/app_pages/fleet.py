@@ -41,7 +41,9 @@ def figures_of_merit(plan: FleetPlan) -> list[parts.Kpi]:
     """What to rent, what it costs, and what that saves."""
     best = plan.best
     if best is None:
-        return [parts.Kpi(label="To rent", value="nothing", below="neither one pool nor several meets the SLO")]
+        return [
+            parts.Kpi(label="To rent", value="nothing", below="neither one pool nor several meets the SLO")
+        ]
     row = [
         parts.Kpi(label="To rent", value=layout_text(best), below=f"{plan.confidence:.0%} sure"),
         exact(
@@ -113,7 +115,9 @@ def show(plan: FleetPlan, asked: Mapping[str, Any]) -> None:
         if plan.day is not None:
             parts.chart(figures.fleet_day_chart(plan))
     st.subheader("Thresholds that were tried")
-    parts.table("layouts", figures.layout_rows(plan), alt="Every threshold that was tried, and what it costs.")
+    parts.table(
+        "layouts", figures.layout_rows(plan), alt="Every threshold that was tried, and what it costs."
+    )
     if best is not None:
         said = {name: value for name, value in asked.items() if name != "model"}
         parts.download(
@@ -168,7 +172,11 @@ gpus = st.multiselect(
 with st.container(horizontal=True, vertical_alignment="bottom"):
     shape = lengths()
     split = state.segments(
-        "Told apart by", "fleet_by", tuple(SPLITS), "its prompt", help="What the router knows of a request's length."
+        "Told apart by",
+        "fleet_by",
+        tuple(SPLITS),
+        "its prompt",
+        help="What the router knows of a request's length.",
     )
     most = state.whole("GPUs at most", "fleet_most", 64, 1, 100_000, width=120)
 with st.container(horizontal=True, vertical_alignment="bottom"):

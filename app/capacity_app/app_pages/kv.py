@@ -41,22 +41,30 @@ def figures_of_merit(answer: KvAnswer) -> list[parts.Kpi]:
     half = None if long is None else long.decode_crossover_tokens
     cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
     kpis = [
-        exact("KiB a token", f"{row.bytes_per_token / 1024:,.1f}", f"{row.attention}{cached}", row.bytes_per_token),
+        exact(
+            "KiB a token",
+            f"{row.bytes_per_token / 1024:,.1f}",
+            f"{row.attention}{cached}",
+            row.bytes_per_token,
+        ),
         exact(f"A request of {tokens(context)}", units.memory_text(size), "KV cache", size),
         exact("The GPU holds", f"{held:,} tokens", "of one request, at most the model's own limit", held),
         exact(
-            "Attention is half from",
+            "Half attention from",
             "-" if half is None else f"{half:,.0f} tokens",
             f"of a decode step of {batch}",
             half,
         ),
     ]
+    whole = figures.evictions_at(answer, context)[0]
+    if whole.step_s is not None:
+        kpis.append(exact("A step", units.time_text(whole.step_s), f"of {batch} such requests", whole.step_s))
     tried = [each for each in figures.evictions_at(answer, context) if each.tokens_per_s is not None]
     if len(tried) > 1:
         best = max(tried, key=lambda each: each.tokens_per_s or 0.0)
         kpis.append(
             exact(
-                "Keeping less, at most",
+                "Keeping less",
                 f"{best.tokens_per_s:,.0f} tokens/s",
                 f"{best.method}, not lossless; {tried[0].tokens_per_s:,.0f} with {tried[0].title}",
                 best.tokens_per_s,

@@ -46,15 +46,13 @@ def beam_chart(answer: BeamSearch, units: Units = STANDARD) -> Chart:
     figure.update_xaxes(type="log", tickvals=widths, ticktext=[f"{width}" for width in widths])
     ends = [scale * end for r in answer.rows for end in (r.tpot_s.low, r.tpot_s.value, r.tpot_s.high) if end]
     figure.update_yaxes(**log_axis(ends))
-    last = max(
-        (row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width
-    )
+    last = max((row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width)
     return Chart(
         name="beam_search",
         title="Time per output token by the number of beams",
         alt=(
-            f"{last.beam_width} beams on {answer.engine} take {with_interval(last.tpot_s, scale)} {units.time} a token, "
-            f"{last.times_greedy:.2f} times one beam in the engine."
+            f"{last.beam_width} beams on {answer.engine} take {with_interval(last.tpot_s, scale)} {units.time} a "
+            f"token, {last.times_greedy:.2f} times one beam in the engine."
         ),
         figure=figure,
         subject=subject_of(answer),

@@ -109,9 +109,7 @@ def cascade_bill_chart(answer: CascadeAnswer) -> Chart:
             x=[tier.usd_per_month.value],
             orientation="h",
             name=f"{tier.tier}: {tier.model}",
-            text=[f"${tier.usd_per_month.value:,.0f}"],
-            textposition="none",
-            hovertemplate="%{fullData.name}: %{text}<extra></extra>",
+            hovertemplate="%{fullData.name}: $%{x:,.0f}<extra></extra>",
             **bar_style(index),
         )
     figure.add_bar(
@@ -119,9 +117,7 @@ def cascade_bill_chart(answer: CascadeAnswer) -> Chart:
         x=[answer.alone.usd_per_month.value],
         orientation="h",
         name=f"alone: {answer.model}",
-        text=[f"${answer.alone.usd_per_month.value:,.0f}"],
-        textposition="none",
-        hovertemplate="%{fullData.name}: %{text}<extra></extra>",
+        hovertemplate="%{fullData.name}: $%{x:,.0f}<extra></extra>",
         **bar_style(len(answer.tiers)),
     )
     figure.add_scatter(
@@ -147,7 +143,10 @@ def cascade_bill_chart(answer: CascadeAnswer) -> Chart:
         figure=figure,
         subject=subject_of(answer),
         rows=tuple(
-            [{"place": f"{tier.tier}: {tier.model}", **_money_row(tier.usd_per_month)} for tier in answer.tiers]
+            [
+                {"place": f"{tier.tier}: {tier.model}", **_money_row(tier.usd_per_month)}
+                for tier in answer.tiers
+            ]
             + [{"place": name, **_money_row(whole)} for name, whole in both.items()]
         ),
     )
@@ -165,15 +164,15 @@ def cascade_latency_chart(answer: CascadeAnswer, units: Units = STANDARD) -> Cha
     import plotly.graph_objects as go
 
     scale = units.of_seconds(1)
-    known = [
+    known: list[tuple[str, Quantity, Quantity]] = [
         (name, ours, theirs)
         for name, field in LATENCIES
         if (ours := getattr(answer.cascade, field)) is not None
         and (theirs := getattr(answer.alone, field)) is not None
     ]
     figure = go.Figure()
-    for index, side in enumerate(("cascade", "large model alone")):
-        values: list[Quantity] = [each[1 + index] for each in known]
+    sides = {"cascade": [ours for _, ours, _ in known], "large model alone": [alone for *_, alone in known]}
+    for index, (side, values) in enumerate(sides.items()):
         figure.add_bar(
             y=[name for name, *_ in known],
             x=[scale * value.value for value in values],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
@@ -42,10 +43,13 @@ def layouts_chart(plan: FleetPlan) -> Chart:
             y=[threshold_text(each) for each in here],
             x=values,
             orientation="h",
-            name=("pool for all, or for the shortest" if place == 0 else f"pool {place + 1}, for longer ones"),
-            text=[f"{engines_text(pool)}: {value:,.4g}" for pool, value in zip(pools, values, strict=True)],
-            textposition="none",
-            hovertemplate="%{y}: %{text}<extra></extra>",
+            name=(
+                "pool for all, or for the shortest" if place == 0 else f"pool {place + 1}, for longer ones"
+            ),
+            hovertext=[
+                f"{engines_text(pool)}: {value:,.4g}" for pool, value in zip(pools, values, strict=True)
+            ],
+            hovertemplate="%{y}: %{hovertext}<extra></extra>",
             **bar_style(place),
         )
     one = plan.one_pool
@@ -182,7 +186,9 @@ def fleet_day_chart(plan: FleetPlan) -> Chart:
         )
     layout(figure, x="hour of the day", y="replicas", height=330, barmode="stack")
     figure.update_xaxes(type="category")
-    figure.update_yaxes(rangemode="tozero", tickformat=",d")
+    most = max((sum(hour.replicas) for hour in hours), default=0)
+    step = math.ceil(most / 6) or 1
+    figure.update_yaxes(rangemode="tozero", tickvals=list(range(0, most + step, step)))
     day = plan.day
     words = "No bill of a day was asked for."
     if day is not None and day.scaled_usd_per_day is not None and day.fixed_usd_per_day is not None:

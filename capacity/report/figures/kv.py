@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
@@ -61,9 +62,7 @@ def _context_row(row: KvAnswerRow, answer: KvAnswer, units: Units) -> dict[str, 
         "attention": row.attention,
         "KiB a token": row.bytes_per_token / 1024,
         **{
-            f"{units.memory} at {tokens(context)}": float(
-                f"{units.of_bytes(row.request_bytes[context]):.4g}"
-            )
+            f"{units.memory} at {tokens(context)}": float(f"{units.of_bytes(row.request_bytes[context]):.4g}")
             for context in answer.contexts
         },
         **{f"{gpu} holds, tokens": held for gpu, held in row.gpu_context_tokens.items()},
@@ -94,7 +93,7 @@ def eviction_chart(answer: KvAnswer, context: int) -> Chart:
     rows = evictions_at(answer, context)
     whole = rows[0]
     figure = go.Figure()
-    series = (
+    series: tuple[tuple[str, Callable[[EvictionRow], float | None]], ...] = (
         ("a step as fast", lambda row: row.speedup),
         ("requests held", lambda row: _ratio(row.held, whole.held)),
         ("tokens/s", lambda row: _ratio(row.tokens_per_s, whole.tokens_per_s)),
@@ -114,16 +113,16 @@ def eviction_chart(answer: KvAnswer, context: int) -> Chart:
             hovertemplate=f"{name}: %{{text}}<extra>%{{y}}</extra>",
             **bar_style(index),
         )
-    layout(
-        figure, x="times the whole KV's", y="", height=150 + 54 * max(len(rows) - 1, 1), barmode="group"
-    )
+    layout(figure, x="times the whole KV's", y="", height=150 + 54 * max(len(rows) - 1, 1), barmode="group")
     figure.update_xaxes(**log_axis(known))
     figure.update_yaxes(autorange="reversed")
     figure.add_vline(x=1.0, line={"color": NEUTRAL, "width": 1})
     best = max(rows[1:], key=lambda row: row.tokens_per_s or 0.0, default=None)
     words = "no method was asked for"
     if best is not None and best.tokens_per_s is not None:
-        words = f"the most tokens/s has {best.method}, {best.tokens_per_s:,.0f} with {best.held:,} requests held"
+        words = (
+            f"the most tokens/s has {best.method}, {best.tokens_per_s:,.0f} with {best.held:,} requests held"
+        )
     elif best is not None:
         words = "one prompt of this length does not fit on the GPU"
     return Chart(

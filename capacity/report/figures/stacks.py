@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from capacity.planning.stack_figures import Factors
 
 NAIVE = "naive"
-GAINS = {"throughput": "throughput", "ttft": "ttft", "tpot": "tpot", "price": "usd"}  # a `Factors`' field by figure
+GAINS = {
+    "throughput": "throughput",
+    "ttft": "ttft",
+    "tpot": "tpot",
+    "price": "usd",
+}  # a `Factors`' field by figure
 BETTER, WORSE, WHOLE = 2, 5, 0  # colours
 
 
