@@ -139,7 +139,7 @@ rate = traffic.request_rate or 0.0
 simulate = state.link_to(
     "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
 )
-beside, onwards = answered.columns([1, 2], vertical_alignment="center")
+beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
     parts.kpis(
