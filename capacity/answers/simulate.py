@@ -93,7 +93,7 @@ def simulate(
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
-        resolve(deployment.model, pool, profiles=profiles, download=download)
+        resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)

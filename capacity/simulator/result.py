@@ -35,6 +35,30 @@ class LoadSample:
     by_role: Mapping[Role, int] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CascadeUse:
+    """Who answered whom in a cascade: requests `answered` by each pool, in order, and `from_cache`.
+
+    `unseen_answers`, of `unseen_tokens`, were thrown away. By request: whether the cache answered (`cached`), its first
+    token before it was judged (`made_ps`), and when it came to the pool that answered (`sent_on_ps`); MISSING where that
+    is nothing else.
+    """
+
+    by_answer: bool
+    judge_s: float
+    answered: tuple[int, ...]
+    from_cache: int
+    unseen_answers: int
+    unseen_tokens: int
+    cached: npt.NDArray[np.bool_]
+    made_ps: npt.NDArray[np.int64]
+    sent_on_ps: npt.NDArray[np.int64]
+
+    def to_dict(self) -> dict[str, object]:
+        names = ("by_answer", "judge_s", "answered", "from_cache", "unseen_answers", "unseen_tokens")
+        return {name: getattr(self, name) for name in names} | {"answered": list(self.answered)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
     """What the engines of a deployment did with a workload, and what happened to each.
@@ -82,6 +106,7 @@ class SimulationResult:
     transfer_ps: npt.NDArray[np.int64] | None = None
     transfers: Mapping[str, int] | None = None
     readable_because: str | None = None
+    cascade: CascadeUse | None = None
 
     @cached_property
     def summary(self) -> LatencySummary:
@@ -116,6 +141,7 @@ class SimulationResult:
             "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
             "transfers": None if self.transfers is None else dict(self.transfers),
             "replicas": [asdict(replica) for replica in self.replicas],
+            **({} if self.cascade is None else {"cascade": self.cascade.to_dict()}),
         }
 
 
