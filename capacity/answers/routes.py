@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Service
+from capacity.deployment import Service, Traffic
 from capacity.deployment.routers import BY_LENGTH, Takes
 from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import SimulationResult
 from capacity.simulator.escalation import Escalation
 
 CASCADE = "cascade"  # the router
@@ -52,8 +53,8 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
     *rates, last = [pool.pool.route_escalation_rate for pool in pools]
     if not rates:
         raise InvalidInput(
-            "--router cascade needs two pools at least, as they are asked: [[pools]] of a deployment file, each with its "
-            "model; or `capacity cascade --small MODEL`"
+            "--router cascade needs two pools at least, as they are asked: [[pools]] of a deployment file, each with "
+            "its model; or `capacity cascade --small MODEL`"
         )
     if last is not None:
         raise InvalidInput(
@@ -72,3 +73,40 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
         cache_hit_rate=service.cache_hit_rate,
         lookup_s=service.cache_lookup_s,
     )
+
+
+def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> None:
+    """Raises InvalidInput for requests that models read differently."""
+    if traffic.images_per_prompt and len(models_of(pools)) > 1:
+        raise InvalidInput(
+            f"images are of other tokens to each of {' and '.join(models_of(pools))}: leave out --images-per-prompt, "
+            "or give pools one model"
+        )
+
+
+def models_of(pools: Sequence[ResolvedPool]) -> list[str]:
+    """The models that pools serve, each once, in order."""
+    return list(dict.fromkeys(pool.model.name for pool in pools))
+
+
+def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterator[str]:
+    """What to know of answers by several models, and of those that went on."""
+    models = models_of(pools)
+    if len(models) > 1:
+        yield (
+            f"{' and '.join(models)} get the same numbers of tokens, in and out: tokenizers and lengths of answers "
+            "differ by model"
+        )
+    use = run.cascade
+    if use is None:
+        return
+    if use.by_answer:
+        yield (
+            "a judged answer is shown whole: its first token comes with its last and its TPOT is 0; ITL is of all "
+            "tokens that engines made, judged or not"
+        )
+    if use.unseen_answers:
+        yield (
+            f"{use.unseen_answers:,} answers of {use.unseen_tokens:,} tokens were judged and thrown away: GPU time "
+            "that is paid for, in no throughput"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +32,7 @@ class Deployment(Protocol):
     ledger: Ledger
     engines: Engines
     members: list[Member]
+    replica_of: array[int]
     feeds: bool  # whether each engine was given all its requests at once
 
     @property
@@ -105,6 +107,9 @@ class Account:
             restarted=self.restarted,
             lost=self.lost,
             load=tuple(self.load) if router is not None else (),
+            replica_of=np.arange(len(deployment.workload)) % len(members)
+            if deployment.feeds
+            else np.frombuffer(deployment.replica_of, dtype=np.int64),
             series=tuple(self.series),
         )
 

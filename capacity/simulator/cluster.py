@@ -7,6 +7,7 @@ of that instant come (ARRIVE), in the order in which it was told.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,6 +24,7 @@ from capacity.simulator.frontend import client_behind
 from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
+from capacity.simulator.metrics import MISSING
 from capacity.simulator.no_progress import InVain, NoProgress
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
@@ -73,6 +75,7 @@ class Cluster:
         self._prompt_tokens = self.requests.prompt_tokens
         self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
+        self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
@@ -216,7 +219,7 @@ class Cluster:
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
         """The replica of a request, where it is from now on."""
-        number = self._home[request] = router.send(prompt)
+        number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
         if self._limits_replicas and self.rules.full(router.requests[number]):

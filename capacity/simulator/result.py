@@ -74,7 +74,8 @@ class SimulationResult:
     ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
     `failed`. `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
     Of disaggregated deployments `prefilled_ps` is the end of prefill (MISSING where it came to none), `transfer_ps`
-    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted.
+    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted. `replica_of` is the
+    last that each request was sent to, MISSING of none.
     """
 
     records: RequestTable
@@ -107,11 +108,17 @@ class SimulationResult:
     transfers: Mapping[str, int] | None = None
     readable_because: str | None = None
     cascade: CascadeUse | None = None
+    replica_of: npt.NDArray[np.int64] | None = None
 
     @cached_property
     def summary(self) -> LatencySummary:
         """The run in the words of `vllm bench serve`, its goodput by `goodput_ms`; made when first asked for."""
         return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
+
+    @property
+    def duration_s(self) -> float:
+        """From the clock's beginning to the last token."""
+        return max(int(self.records.finish_ps.max()), 0) / PS_PER_S if len(self.records) else 0.0
 
     def to_dict(self) -> dict[str, object]:
         shared: dict[str, object] = {
