@@ -1,8 +1,9 @@
 """A cascade: the first pool answers every request, and a share of the answers is asked for again of the next pool.
 
-Who goes on is drawn by the seed, so that a higher rate only adds to those who go on. By answer, a judge reads each answer but the last pool's: it is shown when that is done, its first token with its last, or
-thrown away, and the next pool begins from the prompt. By prompt, the decision comes first, and one pool answers. A
-semantic cache before them answers its share without any.
+Who goes on is drawn by the seed, so that a higher rate only adds to those who go on. By answer, a judge reads each
+answer but the last pool's: it is shown when that is done, its first token with its last, or thrown away, and the next
+pool begins from the prompt. By prompt, the decision comes first, and one pool answers. A semantic cache before them
+answers its share without any.
 
 To the clients a request is one, from its arrival to the last token of the answer they get: their patience, their next
 turn and their place in a closed loop are of the whole.
@@ -84,7 +85,7 @@ class Cascading(Cluster):
         def due(_: object) -> None:
             if request in self._between:
                 del self._between[request]
-                act(request, at_ps)
+                self._tell(act, request, at_ps)
 
         Call(self.env, at_ps, due, AT_TIMER)
 

@@ -41,7 +41,7 @@ class Escalation:
         check_time("time of a lookup", self.lookup_s)
 
     def steps(self, count: int, seed: int) -> IntArray:
-        """How many pools each of so many requests goes on by; -1: the cache answers it. Shares are kept to the request."""
+        """How many pools each of so many requests goes on by; -1: the cache answers it. Shares are exact."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_drawn(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1

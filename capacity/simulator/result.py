@@ -40,8 +40,8 @@ class CascadeUse:
     """Who answered whom in a cascade: requests `answered` by each pool, in order, and `from_cache`.
 
     `unseen_answers`, of `unseen_tokens`, were thrown away. By request: whether the cache answered (`cached`), its first
-    token before it was judged (`made_ps`), and when it came to the pool that answered (`sent_on_ps`); MISSING where that
-    is nothing else.
+    token before it was judged (`made_ps`), and when it came to the pool that answered (`sent_on_ps`), where that was
+    not at once; else MISSING.
     """
 
     by_answer: bool

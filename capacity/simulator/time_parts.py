@@ -52,7 +52,7 @@ class TimeParts:
         return {part: float(self.of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """The means, and those of the slowest 5 % of requests: what makes the tail. Of a cascade alone its own parts."""
+        """The means, and those of the slowest 5 % of requests: what makes the tail."""
         means = self.mean_ms()
         if means is None:
             return None
