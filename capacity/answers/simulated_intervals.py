@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.records import Quantity
@@ -12,7 +15,9 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.distribution import Distribution
 from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import Verdict
+from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
 
@@ -31,7 +36,7 @@ def predicted_ms(
     whole = whole_means(run.summary, run.records)
     if whole is None:
         return {}
-    done = run.records.completed
+    whole, done = _as_made(whole, run), run.records.completed
     lengths = (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean()))
     bands = [
         load_bands(
@@ -48,6 +53,18 @@ def predicted_ms(
         for name, quantity in _by_bands(each, traffic, run, verdict, differing).items():
             found[name] = found[name].covering(quantity) if name in found else quantity
     return found
+
+
+def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
+    """The means with tokens as engines made them, where a judge held them back: what a slower step does to those."""
+    if run.cascade is None or not run.cascade.by_answer:
+        return whole
+    records, done = run.records, run.records.completed
+    made_ps = np.where(run.cascade.made_ps != MISSING, run.cascade.made_ps, records.first_token_ps)
+    ttft_s = float((made_ps - records.arrival_ps)[done].mean()) / PS_PER_S
+    further = float(records.output_tokens[done].mean()) - 1
+    tpot_s = (whole.e2e_s - ttft_s) / further if further > 0 else 0.0
+    return replace(whole, ttft_s=ttft_s, tpot_s=tpot_s if tpot_s > 0 else None)
 
 
 def _kinds(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
@@ -77,7 +94,7 @@ def _by_bands(
     )
     found = {}
     for metric, name, latency in latencies:
-        if latency is None:
+        if latency is None or getattr(bands.sensitivities, metric) is None:
             continue
         lasting = name.replace("e2el", "e2e")
         quantities = {
