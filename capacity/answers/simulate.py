@@ -22,8 +22,8 @@ from capacity.answers.pool_runs import pool_runs
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
+from capacity.answers.run_intervals import predicted_ms
 from capacity.answers.served import WAVES, differing_lengths, step_notes
-from capacity.answers.simulated_intervals import predicted_ms
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput

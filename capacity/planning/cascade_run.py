@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import make_workload
 from capacity.answers.records import Quantity
-from capacity.answers.simulated_intervals import predicted_ms
+from capacity.answers.run_intervals import predicted_ms
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cascade, Service, Traffic
 from capacity.planning.arrangement import Arrangement
