@@ -94,8 +94,8 @@ def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterato
     models = models_of(pools)
     if len(models) > 1:
         yield (
-            f"{' and '.join(models)} get the same numbers of tokens, in and out: tokenizers and lengths of answers "
-            "differ by model"
+            f"{', '.join(models)} get the same numbers of tokens, in and out: tokenizers and lengths of answers differ "
+            "by model"
         )
     use = run.cascade
     if use is None:

@@ -108,7 +108,7 @@ def _together(answer: CascadeAnswer) -> Iterator[Part]:
     yield (
         f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
         f"{run.unseen_tokens:,} tokens of the small one thrown away"
-        + ("" if run.verdict is None else f"; {run.verdict}")
+        + ("" if run.verdict is None else f"; the run is {run.verdict}")
     )
 
 
