@@ -47,7 +47,7 @@ def _header(plan: FleetPlan) -> str:
 
 
 def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    names = " + ".join(_engines(pool) for pool in best.pools)
+    names = layout_text(best)
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", ${best.usd_per_request * 1e3:,.4f} per 1k requests"
@@ -77,7 +77,7 @@ def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
     if one is None or one.objective is None:
         yield "  one pool for all does not meet the SLO"
     elif plan.saved is not None:
-        yield f"  {plan.saved:.1%} less than one pool for all ({' + '.join(map(_engines, one.pools))})"
+        yield f"  {plan.saved:.1%} less than one pool for all ({layout_text(one)})"
 
 
 def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
@@ -99,7 +99,13 @@ def _many(most_pools: int) -> str:
     return {1: "more", 2: "two"}.get(most_pools, f"up to {most_pools}")
 
 
-def _engines(pool: FleetPool) -> str:
+def layout_text(found: Layout) -> str:
+    """The engines of all its pools: `2 x l4-24gb + 2+1 x h100-sxm-80gb TP2`."""
+    return " + ".join(map(engines_text, found.pools))
+
+
+def engines_text(pool: FleetPool) -> str:
+    """`2+1 x h100-sxm-80gb TP2`, where one stands in reserve."""
     size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
     spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
     return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
@@ -110,7 +116,7 @@ def _pools_table(best: Layout) -> Part:
         "Pools",
         best.pools,
         ("pool", "left", lambda pool: pool.label),
-        ("engines", "left", _engines),
+        ("engines", "left", engines_text),
         ("requests", "right", lambda pool: f"{pool.request_share:.1%}"),
         ("requests/s", "right", lambda pool: f"{pool.requests_per_s:,.2f}"),
         ("tokens in", "right", lambda pool: f"{pool.input_tokens:,.0f}"),
@@ -136,7 +142,7 @@ def _layouts_table(plan: FleetPlan) -> Part:
     def engines(layout: Layout) -> str:
         if not layout.pools:
             return layout.reason or layout.outcome
-        return " + ".join(map(_engines, layout.pools)) + (" *" if layout is best else "")
+        return layout_text(layout) + (" *" if layout is best else "")
 
     return listed(
         "Thresholds that were tried",
