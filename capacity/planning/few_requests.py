@@ -53,6 +53,20 @@ def hanging(goal: Goal, requests: int) -> Hanging | None:
     return Hanging(slo=str(slo), may_miss=goal.may_miss(slo), requests=requests)
 
 
+def look_beside(best: Tried, bench: Bench) -> tuple[Tried | None, tuple[str, ...]]:
+    """The best engine with fewer replicas that do as well, and what is to be said, where few requests decide.
+
+    None, and nothing, where many do. Of prefill and decode pools neighbours are not tried.
+    """
+    what = hanging(bench.arena.goal, sum(len(workload) for workload in bench.arena.workloads))
+    if what is None or not what.few or best.option.prefill is not None:
+        return None, ()
+    neighbours = Neighbours(best, bench)
+    fewer = neighbours.look()
+    met = neighbours.met
+    return fewer, (note(what, met, best.option.at(1).engine),) if uneven(met) else ()
+
+
 class Neighbours:
     """Of an answer: the same engine with fewer replicas and with more, where it was not tried in the search."""
 

@@ -16,7 +16,7 @@ from capacity.planning.bounds import Load
 from capacity.planning.chase import Chase, Entry
 from capacity.planning.contender import Contender
 from capacity.planning.fastest import Fastest
-from capacity.planning.few_requests import Neighbours, hanging, note, uneven
+from capacity.planning.few_requests import look_beside
 from capacity.planning.fronts import cost_front, points_of, speed_front
 from capacity.planning.likeness import Named
 from capacity.planning.market import Market
@@ -111,28 +111,12 @@ class _Search:
         self.all = Chase(entries, self.bench, improved=self._improved)
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
-        self._look_beside()
+        if self.best is not None:
+            fewer, self.remarks = look_beside(self.best, self.bench)
+            if fewer is not None:
+                self.all.take(fewer)
         if self.search.alternatives:
             self._alternatives()
-
-    def _look_beside(self) -> None:
-        """Where few requests decide, more replicas may do worse: the answer's neighbours are tried as well."""
-        requests = sum(len(workload) for workload in self.arena.workloads)
-        what, best = hanging(self.arena.goal, requests), self.best
-        if (
-            self.all is None
-            or best is None
-            or best.option.prefill is not None
-            or what is None
-            or not what.few
-        ):
-            return
-        neighbours = Neighbours(best, self.bench)
-        fewer = neighbours.look()
-        if fewer is not None:
-            self.all.take(fewer)
-        if uneven(neighbours.met):
-            self.remarks = (note(what, neighbours.met, best.option.at(1).engine),)
 
     def _fastest(self) -> None:
         """The fewest GPUs whose latency is near the least there is."""
