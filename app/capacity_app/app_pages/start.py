@@ -134,6 +134,7 @@ with st.expander("What is assumed of them, to be changed", expanded=True, key="s
         "assumptions",
         assumption_rows(traffic, case.slo.limits if same else slo),
         alt="Every value that is assumed, and whose it is.",
+        column_config={name: st.column_config.TextColumn(width="medium") for name in ("what", "value")},
     )
 rate = traffic.request_rate or 0.0
 simulate = state.link_to(
