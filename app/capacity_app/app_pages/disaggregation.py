@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Simulation
+from capacity.report.display import time_and_interval
 from capacity.report.figures.techniques import split_chart, split_rows
 from capacity_app import parts, state
 from capacity_app.boundary import plain
@@ -23,14 +24,18 @@ def figures_of_merit(answer: Simulation) -> None:
     """What users of the chosen split see."""
     values = answer.to_dict()
 
-    def ms(name: str) -> str:
-        return "-" if values[name] is None else units.time_text(values[name] / 1e3)
+    def latency(label: str, name: str) -> parts.Kpi:
+        known = answer.predicted_ms.get(name)
+        if values[name] is None or known is None:
+            return parts.Kpi(label=label, value="-")
+        value, interval = time_and_interval(known.scaled(1e-3), units)
+        return parts.Kpi(label=label, value=value, below=interval)
 
     parts.kpis(
         [
-            parts.Kpi(label="p95 TTFT", value=ms("p95_ttft_ms")),
-            parts.Kpi(label="p95 TPOT", value=ms("p95_tpot_ms")),
-            parts.Kpi(label="p95 E2E", value=ms("p95_e2el_ms")),
+            latency("p95 TTFT", "p95_ttft_ms"),
+            latency("p95 TPOT", "p95_tpot_ms"),
+            latency("p95 E2E", "p95_e2el_ms"),
             parts.Kpi(
                 label="Requests/s",
                 value=f"{values['request_throughput']:,.2f}",

@@ -11,7 +11,7 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, lay
 from capacity.report.techniques.cells import tokens
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
+    from capacity.answers.records import Quantity, Simulation
     from capacity.planning.advice import Advice, AdviceList
     from capacity.techniques.cache_curve import CacheCurve
     from capacity.techniques.quantize import QuantizedOption, Quantizing
@@ -154,6 +154,10 @@ def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
     figure.update_yaxes(autorange="reversed")
     layout(figure, x="TPOT, ms", y="", height=130 + 40 * max(len(run), 1), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
+    times = [_ms(getattr(row, field)) or 0.0 for row in run for _, field in series]
+    figure.update_xaxes(
+        range=[0, 1.2 * max(times, default=1.0)]
+    )  # the widest whiskers are of the slowest, and go on
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
     words = "none runs here" if fastest is None else f"{fastest.method} is the fastest in a batch"
     return Chart(
@@ -294,7 +298,12 @@ def split_chart(runs: Mapping[str, Simulation]) -> Chart:
     """p95 of TTFT and TPOT by how many of the replicas only prefill."""
     rows = split_rows(runs)
     names = ("p95 TTFT, ms", "p95 TPOT, ms")
-    figure = _panels(list(runs), {name: [row[name] for row in rows] for name in names}, x="replicas")
+    known = {
+        name: [_seconds(run.predicted_ms.get(key)) for run in runs.values()]
+        for name, key in zip(names, ("p95_ttft_ms", "p95_tpot_ms"), strict=True)
+    }
+    panels = {name: [row[name] for row in rows] for name in names}
+    figure = _panels(list(runs), panels, x="replicas", ends=known)
     best = min(rows, key=lambda row: float(str(row["p95 TPOT, ms"] or "inf")))
     return Chart(
         name="disaggregation",
@@ -303,6 +312,12 @@ def split_chart(runs: Mapping[str, Simulation]) -> Chart:
         figure=figure,
         rows=tuple(rows),
     )
+
+
+def _seconds(predicted_ms: Quantity | None) -> Ends:
+    if predicted_ms is None or predicted_ms.low is None or predicted_ms.high is None:
+        return None
+    return predicted_ms.low / 1e3, predicted_ms.high / 1e3
 
 
 def _panels(
