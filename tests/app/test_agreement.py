@@ -56,6 +56,12 @@ def ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:,.1f} ms"
 
 
+def of_row(row: Record, name: str) -> str:
+    """A time of a row with the digits of its interval."""
+    low, high = row["intervals_s"][name]
+    return time_and_interval(Quantity(value=row[name], low=low, high=high))[0]
+
+
 def predicted(record: Record, name: str, kind: Callable[[Quantity], tuple[str, str]]) -> str:
     """A quantity with the digits that its interval leaves; - where the answer has none."""
     return "-" if record[name] is None else kind(Quantity(**record[name]))[0]
@@ -190,9 +196,9 @@ def quantized(link: Mapping[str, str], method: str, **asked: Any) -> Question:
         ask=capacity.quantize,
         asked={**LLAMA, **LENGTHS, **PRICED, "large_batch": 64, **asked},
         figures={
-            "TPOT alone": lambda r: ms(row(r)["tpot_small_s"]),
-            "TPOT in a batch": lambda r: ms(row(r)["tpot_large_s"]),
-            "TTFT": lambda r: ms(row(r)["ttft_s"]),
+            "TPOT alone": lambda r: of_row(row(r), "tpot_small_s"),
+            "TPOT in a batch": lambda r: of_row(row(r), "tpot_large_s"),
+            "TTFT": lambda r: of_row(row(r), "ttft_s"),
             "Most requests": lambda r: f"{row(r)['max_batch']:,}",
             "$ per 1M tokens": lambda r: f"${row(r)['usd_per_million_tokens']:,.3f}",
         },
@@ -224,9 +230,9 @@ def apart(link: Mapping[str, str], **asked: Any) -> Question:
         ask=capacity.simulate,
         asked={**LLAMA, **LENGTHS, **common, **asked},
         figures={
-            "p95 TTFT": lambda r: f"{r['p95_ttft_ms']:,.1f} ms",
-            "p95 TPOT": lambda r: f"{r['p95_tpot_ms']:,.1f} ms",
-            "p95 E2E": lambda r: f"{r['p95_e2el_ms']:,.1f} ms",
+            "p95 TTFT": lambda r: latency(r, "p95_ttft_ms"),
+            "p95 TPOT": lambda r: latency(r, "p95_tpot_ms"),
+            "p95 E2E": lambda r: latency(r, "p95_e2el_ms"),
             "Requests/s": lambda r: f"{r['request_throughput']:,.2f}",
         },
     )
