@@ -102,6 +102,7 @@ NUMBERS = (
     "output_len_cv",
     "split_at",
     "spare_replicas",
+    "max_pools",
     "peak_to_mean",
     "beam_widths",
     "contexts",
