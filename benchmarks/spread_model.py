@@ -38,6 +38,7 @@ SHRINK = 4.0  # deployments that the whole counts for beside an engine's or a GP
 MOST_OFF = 3.0  # deviations of a deployment that count
 STABLE_LOAD = 0.95  # beyond, an answer gives no upper end (`capacity/simulator/verdict.py`)
 NORMAL = 1.645
+OF_MEDIAN = 2.198  # a normal's variance over the median of its squares
 TAILS = {"ttft": (0.2, 0.5), "tpot": (0.05, 0.25), "e2e": (0.05, 0.15)}  # before any: p90 and p99
 CLASSES = len(EFFECTS)
 
@@ -164,7 +165,10 @@ def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[Fami
 
 
 def _own_factors(group: Deployment, deviations: Floats) -> tuple[float, float]:
-    """Mean squares of TTFT's and TPOT's errors beyond their step times', over the whole's deviations; 1: none."""
+    """Squares of TTFT's and TPOT's errors beyond their step times', over the whole's deviations; 1: none.
+
+    By the median: a few runs of a deployment that went wrong do not widen what is said of the others.
+    """
     found = []
     by_class = np.square(group.sensitivity * deviations[:CLASSES]).sum(axis=1)
     for metric in ("ttft", "tpot"):
@@ -174,8 +178,8 @@ def _own_factors(group: Deployment, deviations: Floats) -> tuple[float, float]:
             found.append(1.0)
             continue
         own = deviations[CLASSES + kind] ** 2 + deviations[CLASSES + len(KINDS) + kind] ** 2
-        beyond = np.square(group.errors[mine]) - by_class[mine]
-        found.append(float(np.clip(np.mean(beyond) / own, 0.0, MOST_OFF**2)))
+        beyond = OF_MEDIAN * np.median(np.square(group.errors[mine])) - np.median(by_class[mine])
+        found.append(float(np.clip(beyond / own, 0.0, MOST_OFF**2)))
     return found[0], found[1]
 
 
