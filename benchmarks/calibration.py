@@ -5,9 +5,10 @@
 For every group of at least six served rows (one GPU, engine, model and format) rows are drawn, or taken as `capacity
 calibrate --suggest` would: those after which the intervals of the others are narrowest, which needs no measurement. The
 constants are learnt from them as `capacity calibrate` does, and the others of the group are predicted: with its
-posterior, and with 90 % intervals made of that posterior's covariance and the scatter of single figures. Both the prior and the scatter were
-chosen on the groups that are marked so, half of them by a digest of their names; the others only judge. Rows are read
-from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), each measurement once.
+posterior, and with 90 % intervals made of that posterior's covariance and the scatter of single figures. Both the prior
+and the scatter were chosen on the groups that are marked so, half of them by a digest of their names; the others only
+judge. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), each
+measurement once.
 """
 
 from __future__ import annotations
@@ -94,7 +95,11 @@ def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
 def active(row: ServedRow) -> list[int]:
     """The parameters that can matter to served times."""
     ranks = row.tensor_parallel * row.data_parallel
-    left_out = {"kv_overhead", *(("experts", "experts_tilt") if row.dense else ()), *(("all_reduce",) if ranks == 1 else ())}
+    left_out = {
+        "kv_overhead",
+        *(("experts", "experts_tilt") if row.dense else ()),
+        *(("all_reduce",) if ranks == 1 else ()),
+    }
     return [i for i, name in enumerate(NAMES) if name not in left_out]
 
 
@@ -241,7 +246,8 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
                     and (half == "all" or chosen_on(each.group) == (half == "chosen on"))
                 ]
                 groups = len({each.group for each in own})
-                name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt}{' suggested' * by_suggestion}"
+                name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt}"
+                name += " suggested" if by_suggestion else ""
                 print(f"{name:52} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
     print(f"\n{'group':62} {'rows':>4} {'TPOT':>40} {'TTFT':>40}")
     for group in dense:

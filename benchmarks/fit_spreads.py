@@ -144,7 +144,9 @@ def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
 def _held(rows: Sequence[Judged], name: str, beyond: Mapping[str, float]) -> bool:
     held = holds(rows, beyond)
     found = {each.label: each for each in coverage(held, lambda f: ends_name(f) if ends_on(f) else None)}
-    unsaid = {each.label: each for each in coverage(held, lambda f: ends_name(f) if f.said == NOTHING else None)}
+    unsaid = {
+        each.label: each for each in coverage(held, lambda f: ends_name(f) if f.said == NOTHING else None)
+    }
     if name in unsaid and min(unsaid[name].held, unsaid[name].held_by_source) < LEAST:
         return False
     return name in found and (found[name].held + found[name].held_by_source) / 2 >= NOMINAL
@@ -164,10 +166,7 @@ def _weights(sources: Sequence[str], groups: Sequence[str]) -> Floats:
     for (source, _), count in counts.items():
         of_source[source] += count  # type: ignore[assignment]
     weights = np.array(
-        [
-            min(figures[s] / WHOLE_SOURCE, 1.0) * counts[s, g] / of_source[s] / of_group[s, g]
-            for s, g in pairs
-        ]
+        [min(figures[s] / WHOLE_SOURCE, 1.0) * counts[s, g] / of_source[s] / of_group[s, g] for s, g in pairs]
     )
     return weights / weights.sum()
 

@@ -20,7 +20,15 @@ from capacity.hardware.spreads import Familiar, Held, Kind, Spreads, Tail, Unsai
 from capacity.step.time_classes import EFFECTS
 
 Floats = npt.NDArray[np.float64]
-PRIOR = {"memory": 0.08, "compute": 0.12, "experts": 0.25, "all_reduce": 0.25, "host": 0.35, "eager": 0.5, "experts_tilt": 0.08}
+PRIOR = {
+    "memory": 0.08,
+    "compute": 0.12,
+    "experts": 0.25,
+    "all_reduce": 0.25,
+    "host": 0.35,
+    "eager": 0.5,
+    "experts_tilt": 0.08,
+}
 PRIOR_WIDTH = 0.35  # of the logarithm of a deviation
 KINDS = tuple(f"{kind}_{what}" for what in ("ttft", "tpot", "saturated") for kind in ("dense", "moe"))
 E2E_KINDS = ("dense_e2e", "moe_e2e")

@@ -387,11 +387,7 @@ def test_two_runs_of_ones_own_do_what_the_readme_says(
     assert len(groups) == 1
     for metric in ("tpot", "ttft"):
         before, after = (
-            [
-                each
-                for each in found
-                if each.metric == metric and each.learnt == learnt and not each.suggested
-            ]
+            [each for each in found if each.metric == metric and each.learnt == learnt and not each.suggested]
             for learnt in (0, 2)
         )
         _, p90, _, _ = own_runs_claimed("2")[kind, metric]

@@ -13,8 +13,8 @@ from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
 from capacity.step.model import StepModel
-from capacity.step.shape import StepShape, decode_shape
 from capacity.step.operators import all_tokens, tilt_of
+from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
 MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
@@ -109,7 +109,7 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     if host.overlapped:
         of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0
     kernels = cost.seconds / of_gpu_s * of_gpu * rest
-    shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
+    shares: Shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
     shares["eager"] = (1 - of_gpu) * rest * of_eager
     shares["host"] = 1 - rest + (1 - of_gpu) * rest * (1 - of_eager)
     return shares

@@ -3,8 +3,9 @@
 Kernels, hosts and front ends differ from one machine, release and client to the next. Nine numbers carry most of
 it: `theta`, of which 0 is the profile as it stands. Six are logarithms of a factor on a *time* (0.1: 10 % slower), one
 is in seconds, one in bytes, and one tilts the experts' time: a power of the tokens of a step, for their kernels take
-other tiles, and routers other experts, with few tokens than with many. `capacity calibrate` finds their posterior from measured runs and writes it to
-`GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to `deviation`.
+other tiles, and routers other experts, with few tokens than with many. `capacity calibrate` finds their posterior
+from measured runs and writes it to `GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to
+`deviation`.
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
