@@ -12,6 +12,7 @@ from capacity.report.figures.fleets import (
     layouts_chart,
     levels_chart,
     pool_rows,
+    threshold_text,
 )
 from capacity.report.figures.of_answer import charts_of
 
@@ -45,12 +46,9 @@ def test_bars_add_up_to_what_each_threshold_costs(plan: FleetPlan) -> None:
         for name, value in zip(bar.y, bar.x, strict=True):
             sums[name] = sums.get(name, 0.0) + value
     assert sums == {
-        "one pool" if each.threshold_tokens is None else f"{each.threshold_tokens:,} tokens": pytest.approx(
-            each.usd_per_hour
-        )
-        for each in plan.layouts
-        if each.pools
+        threshold_text(each): pytest.approx(each.usd_per_hour) for each in plan.layouts if each.pools
     }
+    assert [threshold_text(each) for each in plan.layouts] == ["one pool", "512 tokens"]
     assert [row["best"] for row in layout_rows(plan)] == [each is plan.best for each in plan.layouts]
 
 
