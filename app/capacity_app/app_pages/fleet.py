@@ -48,8 +48,8 @@ def figures_of_merit(plan: FleetPlan) -> list[parts.Kpi]:
         parts.Kpi(label="To rent", value=layout_text(best), below=f"{plan.confidence:.0%} sure"),
         exact(
             "Threshold",
-            "none" if best.threshold_tokens is None else f"{best.threshold_tokens:,} tokens",
-            "one pool for all" if len(best.pools) == 1 else f"of {plan.split_by}s to the first pool",
+            "none" if len(best.pools) == 1 else figures.threshold_text(best),
+            "one pool for all" if len(best.pools) == 1 else f"of {plan.split_by}s, a pool up to each",
             best.threshold_tokens,
         ),
         exact("GPUs", f"{best.num_gpus:,}", reserve_text(best), best.num_gpus),
@@ -178,6 +178,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         "its prompt",
         help="What the router knows of a request's length.",
     )
+    pools = state.whole(
+        "Pools at most", "fleet_pools", 2, 1, 4, width=120, help="Three and four take longer to search."
+    )
     most = state.whole("GPUs at most", "fleet_most", 64, 1, 100_000, width=120)
 with st.container(horizontal=True, vertical_alignment="bottom"):
     spare = state.whole(
@@ -213,6 +216,7 @@ options = {
     **inputs.cost,
     **({} if inputs.cost else {"objective": "gpus"}),
     **({} if SPLITS[split] == "prompt" else {"split_by": SPLITS[split]}),
+    **({} if pools == 2 else {"max_pools": pools}),
     **({} if spare == 0 else {"spare_replicas": spare}),
     **({} if peak is None else {"peak_to_mean": peak}),
     "max_gpus": most,

@@ -19,8 +19,9 @@ ONE_POOL = "one pool"
 
 
 def threshold_text(found: Layout) -> str:
-    """`1,344 tokens`, or `one pool`."""
-    return ONE_POOL if found.threshold_tokens is None else f"{found.threshold_tokens:,} tokens"
+    """`1,344 tokens`, `960 / 4,416 tokens` between three pools, or `one pool`."""
+    limits = " / ".join(f"{tokens:,}" for tokens in found.thresholds_tokens)
+    return f"{limits} tokens" if limits else ONE_POOL
 
 
 def layouts_chart(plan: FleetPlan) -> Chart:
