@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from capacity.answers.costs import Prices
+from capacity.answers.engine_forecast import forecast_of
 from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
-from capacity.deployment.routers import BY_LENGTH, Takes
+from capacity.deployment.routers import APART, Takes
 from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
@@ -51,7 +52,8 @@ def run_service(
     setups = [
         like
         for place, pool in enumerate(pools)
-        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place))] * _engines(pool)
+        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
+        * _engines(pool)
     ]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
@@ -81,23 +83,26 @@ def run_service(
     )
 
 
-def takes_of(resolved: ResolvedPool, place: int) -> Takes:
-    """What the routers by length send the pool that stands at `place` of its deployment."""
+def takes_of(resolved: ResolvedPool, place: int, service: Service) -> Takes:
+    """What the routers that tell pools apart send the one that stands at `place` of its deployment."""
     pool = resolved.pool
-    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests)
+    forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
+    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
 
 
 def _check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raises InvalidInput for limits that no router reads."""
+    """Raises InvalidInput for limits that no router reads, or a router that has none."""
+    if service.router == "within-ttft" and service.router_ttft_s is None:
+        raise InvalidInput("--router within-ttft needs --router-ttft-s: within how many seconds?")
     limited = any(
         limit is not None
         for pool in pools
         for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
     )
-    if limited and service.router not in BY_LENGTH:
+    if limited and service.router not in APART:
         raise InvalidInput(
             f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
-            f"use {' or '.join(BY_LENGTH)}"
+            f"use {' or '.join(APART)}"
         )
 
 
@@ -239,6 +244,7 @@ def verdict_on(
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,
+            router_ttft_s=service.router_ttft_s,
             decode_router=service.decode_router,
             kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,

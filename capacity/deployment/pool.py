@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, Need, flag, short_count
-from capacity.deployment.routers import BY_LENGTH
+from capacity.deployment.routers import APART
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
 
@@ -364,11 +364,11 @@ class Pool(Spec):
     )
     route_up_to_tokens: int | None = flag(
         None,
-        "The routers by length send this pool requests of at most so many tokens; default: any.",
+        "The routers that tell pools apart send this one requests of at most so many tokens; default: any.",
         ge=1,
         le=1 << 40,
         read_by="routes",
-        needs=Need("router", BY_LENGTH),
+        needs=Need("router", APART),
     )
     route_up_to_requests: int | None = flag(
         None,
@@ -376,7 +376,7 @@ class Pool(Spec):
         ge=1,
         le=1 << 40,
         read_by="routes",
-        needs=Need("router", BY_LENGTH),
+        needs=Need("router", APART),
     )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."

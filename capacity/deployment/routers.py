@@ -33,13 +33,26 @@ class Prompt(NamedTuple):
     asked_tokens: int = 0
 
 
+class Forecast(NamedTuple):
+    """What a router expects of an engine: a prompt's first token after `least_s`, and `prompt_token_s` for each prompt
+    token before it and its own, `beside_s` more for each request that is outstanding there. The router's limit on the
+    sum is `within_s`."""
+
+    within_s: float
+    least_s: float
+    prompt_token_s: float
+    beside_s: float = 0.0
+
+
 class Takes(NamedTuple):
-    """What the pool of a replica takes, by the routers that go by length: requests of `up_to_tokens` (None: any), and
-    each replica `up_to_requests` at once, as long as another pool takes the rest. `pool` is its place in the file."""
+    """What the pool of a replica takes, by the routers that tell pools apart: requests of `up_to_tokens` (None: any),
+    and each replica `up_to_requests` at once, as long as another pool takes the rest. `pool` is its place in the file,
+    `forecast` of each of its engines."""
 
     pool: int = 0
     up_to_tokens: int | None = None
     up_to_requests: int | None = None
+    forecast: Forecast | None = None
 
 
 class Router:
@@ -47,6 +60,7 @@ class Router:
 
     needs_sessions = False
     needs_prefixes = False
+    now_s = 0.0  # when the request comes that is to be sent: told before it
 
     def __init__(self, *, seed: int = 0) -> None:
         """`seed` is for routers that draw."""
@@ -365,6 +379,70 @@ class ByRequestLength(ByPromptLength):
         return prompt.asked_tokens
 
 
+class WithinTtft(ByPromptLength):
+    """The first pool that takes the request and is expected to bring its first token within `router_ttft_s`.
+
+    Pools stand in the file's order (for the shortest requests first, where they have limits): with the cheapest first,
+    the cheapest that keeps the limit. There the replica expected soonest; where no pool is in time, the soonest of
+    all. What is expected is dead reckoning: when each replica has read all prompts that it was sent. Without forecasts
+    the fewest outstanding decide. The idea without prices: llm-d's predicted latency-based routing, which learns its
+    forecasts from traffic and takes all replicas to be alike (llm-d.ai/docs/dev/guides/predicted-latency-routing,
+    read 2026-11-23).
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self._read_s: dict[int, float] = {}  # when a replica has read all prompts that it was sent
+
+    def _choose(self, prompt: Prompt) -> int:
+        tokens, soonest = prompt.tokens, math.inf
+        pool, chosen = self._pool_for(tokens), -1
+        for each in self._pools:
+            replica, expected_s = self._soonest(each, tokens)
+            if expected_s < soonest:
+                pool, chosen, soonest = each, replica, expected_s
+            if replica >= 0 and expected_s <= self._limit_s(each):
+                break
+        if chosen < 0:  # every pool is full, or none takes so long a request
+            chosen = self._least(self.requests, pool.ready, pool.turn)
+        pool.turn = chosen + 1
+        self._read_s[chosen] = self._ready_s(chosen) + tokens * self._token_s(chosen)
+        return chosen
+
+    def _soonest(self, pool: _Pool, tokens: int) -> tuple[int, float]:
+        """The replica that is expected to bring a first token soonest, between equals whose turn it is; -1: none."""
+        limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
+        found, soonest = -1, math.inf
+        if limit is not None and tokens > limit:
+            return found, soonest
+        at = bisect_left(pool.ready, pool.turn)
+        for replica in (*pool.ready[at:], *pool.ready[:at]):
+            if most is None or self.requests[replica] < most:
+                expected_s = self._expected_s(replica, tokens)
+                if expected_s < soonest:
+                    found, soonest = replica, expected_s
+        return found, soonest
+
+    def _expected_s(self, replica: int, tokens: int) -> float:
+        forecast = self._pool_of[replica].takes.forecast
+        if forecast is None:
+            return float(self.requests[replica])
+        return forecast.least_s + self._ready_s(replica) - self.now_s + tokens * self._token_s(replica)
+
+    def _ready_s(self, replica: int) -> float:
+        """When it begins to read a prompt that it is sent now."""
+        return max(self._read_s.get(replica, 0.0), self.now_s) if self.requests[replica] else self.now_s
+
+    def _token_s(self, replica: int) -> float:
+        forecast = self._pool_of[replica].takes.forecast
+        return (
+            0.0 if forecast is None else forecast.prompt_token_s + self.requests[replica] * forecast.beside_s
+        )
+
+    def _limit_s(self, pool: _Pool) -> float:
+        return math.inf if pool.takes.forecast is None else pool.takes.forecast.within_s
+
+
 ROUTERS: dict[str, type[Router]] = {
     "round-robin": RoundRobin,
     "least-outstanding": LeastOutstanding,
@@ -373,9 +451,10 @@ ROUTERS: dict[str, type[Router]] = {
     "session-sticky": SessionSticky,
     "by-prompt-length": ByPromptLength,
     "by-request-length": ByRequestLength,
+    "within-ttft": WithinTtft,
     "random": Drawn,
 }
-BY_LENGTH = ("by-prompt-length", "by-request-length")  # the routers that tell pools apart
+APART = ("by-prompt-length", "by-request-length", "within-ttft")  # the routers that tell pools apart
 
 
 def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:

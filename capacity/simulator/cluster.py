@@ -28,7 +28,7 @@ from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort, check_encoding
-from capacity.step import picoseconds
+from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
 
 
@@ -186,6 +186,7 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
+        router.now_s = at_ps / PS_PER_S
         prompt = self._prompt_for(router)(request)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)

@@ -14,6 +14,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Service
 from capacity.deployment.routers import (
     ROUTERS,
+    Forecast,
     LeastKv,
     PrefixAware,
     Prompt,
@@ -107,6 +108,67 @@ def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_
     assert router.send(Prompt(0, 10)) == 4
     router.resume(1)
     assert router.send(Prompt(0, 10)) == 1
+
+
+def expecting(*token_s: float, within_s: float = 1.0, **more: Any) -> Router:
+    """Pools of two replicas, each with nothing to wait for but its prompts: so many seconds a token."""
+    takes = [
+        Takes(place, forecast=Forecast(within_s, 0.0, each), **more) for place, each in enumerate(token_s)
+    ]
+    return pooled("within-ttft", *takes)
+
+
+def test_the_first_pool_that_is_in_time_and_in_it_who_is_soonest() -> None:
+    """The cheap pool reads 1,000 tokens in a second, the dear one 10,000."""
+    router = expecting(1e-3, 1e-4)
+    assert [router.send(Prompt(0, tokens)) for tokens in (600, 300)] == [0, 1]
+    assert router.send(Prompt(0, 500)) == 1, "0.8 s there, 1.1 s at the other"
+    assert router.send(Prompt(0, 400)) == 0, "1.0 s is in time"
+    assert router.send(Prompt(0, 300)) == 2, "1.1 s is not: the dear ones take it"
+    router.now_s = 0.5
+    assert router.send(Prompt(0, 300)) == 1, "half a second later the cheap ones have read as much"
+
+
+def test_where_nobody_is_in_time_the_soonest_of_all() -> None:
+    router = expecting(1e-3, 1e-3)
+    assert [router.send(Prompt(0, tokens)) for tokens in (5000, 4000, 3000, 2000)] == [0, 1, 2, 3]
+    assert router.send(Prompt(0, 1000)) == 3
+
+
+def test_an_idle_replica_has_read_everything_and_requests_beside_slow_it_down() -> None:
+    router = expecting(1e-3)
+    assert [router.send(Prompt(0, 900)), router.send(Prompt(0, 800))] == [0, 1]
+    router.left(0, 900)
+    assert router.send(Prompt(0, 500)) == 0
+    slow = pooled("within-ttft", Takes(0, forecast=Forecast(1.0, 0.1, 1e-3, beside_s=1e-3)), Takes(1))
+    for _ in range(2):
+        assert slow.send(Prompt(0, 1)) in (0, 1)
+    assert slow.send(Prompt(0, 440)) in (0, 1), "0.1 s and 2 ms for each of 440 tokens"
+    assert slow.send(Prompt(0, 460)) in (2, 3), "1.02 s at the other"
+    assert slow.send(Prompt(0, 440)) in (0, 1)
+
+
+def test_limits_hold_and_a_full_pool_is_passed_over_where_first_tokens_decide() -> None:
+    takes = Takes(0, 100, 1, Forecast(1.0, 0.0, 1e-6)), Takes(1, None, 1, Forecast(1.0, 0.0, 1e-6))
+    router = pooled("within-ttft", *takes)
+    assert router.send(Prompt(0, 101)) == 2
+    assert [router.send(Prompt(0, 10)) for _ in range(5)] == [0, 1, 3, 0, 1], "all full: its own"
+    only_short = pooled("within-ttft", Takes(0, 100, None, Forecast(1.0, 0.0, 1e-6)))
+    assert only_short.send(Prompt(0, 500)) == 0, "better than nowhere"
+
+
+def test_without_forecasts_the_fewest_outstanding_decide() -> None:
+    router, fewest = (ready(make_router(name), 3) for name in ("within-ttft", "least-outstanding"))
+    rng = random.Random(3)
+    held: list[int] = []
+    for _ in range(200):
+        if held and rng.random() < 0.4:
+            replica = held.pop(rng.randrange(len(held)))
+            router.left(replica, 7)
+            fewest.left(replica, 7)
+        else:
+            held.append(router.send(Prompt(0, 7)))
+            assert fewest.send(Prompt(0, 7)) == held[-1]
 
 
 def test_chance_reaches_every_replica_alike_and_is_the_seed_s() -> None:
