@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from capacity.answers.costs import Prices
-from capacity.answers.engine_forecast import forecast_of
 from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
+from capacity.answers.routes import check_routes, escalation, takes_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
-from capacity.deployment.routers import APART, Takes
 from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
@@ -48,7 +47,7 @@ def run_service(
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
-    _check_routes(pools, service)
+    check_routes(pools, service)
     setups = [
         like
         for place, pool in enumerate(pools)
@@ -71,6 +70,7 @@ def run_service(
         decode_scaling=decode_scaling,
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         decode_router=service.decode_router,
+        cascade=escalation(pools, service),
         seed=seed,
         frontend=engine_frontend(pools[0]),
         sample_interval_s=sample_interval_s,
@@ -81,29 +81,6 @@ def run_service(
         progress=progress,
         engine_loop=engine_loop,
     )
-
-
-def takes_of(resolved: ResolvedPool, place: int, service: Service) -> Takes:
-    """What the routers that tell pools apart send the one that stands at `place` of its deployment."""
-    pool = resolved.pool
-    forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
-    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
-
-
-def _check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raises InvalidInput for limits that no router reads, or a router that has none."""
-    if service.router == "within-ttft" and service.router_ttft_s is None:
-        raise InvalidInput("--router within-ttft needs --router-ttft-s: within how many seconds?")
-    limited = any(
-        limit is not None
-        for pool in pools
-        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
-    )
-    if limited and service.router not in APART:
-        raise InvalidInput(
-            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
-            f"use {' or '.join(APART)}"
-        )
 
 
 def _engines(resolved: ResolvedPool) -> int:
@@ -248,6 +225,8 @@ def verdict_on(
             decode_router=service.decode_router,
             kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
+            escalate_by=service.escalate_by,
+            cache_hit_rate=service.cache_hit_rate,
         )
 
         def probe(backlog: Workload) -> RequestTable:

@@ -7,6 +7,7 @@ of that instant come (ARRIVE), in the order in which it was told.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,7 +24,8 @@ from capacity.simulator.frontend import client_behind
 from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
-from capacity.simulator.no_progress import IDLE_LOSSES_IN_VAIN, LOSSES_IN_VAIN, InVain, NoProgress
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.no_progress import InVain, NoProgress
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
@@ -34,6 +36,10 @@ from capacity.workload import Workload
 
 class Cluster:
     """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
+
+    acts_on_answers = (
+        False  # whether an end is no request's last, so that it must be known at its very instant
+    )
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -49,7 +55,7 @@ class Cluster:
         self.client = self._make_client()
         self.rules = dispatch.rules
         self.feeds = self._feeds()
-        self._reacts = workload.is_closed_loop or self.rules.holds
+        self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
         self.engines = make_engines(
             self.env,
             self.requests,
@@ -69,6 +75,7 @@ class Cluster:
         self._prompt_tokens = self.requests.prompt_tokens
         self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
+        self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
@@ -168,13 +175,15 @@ class Cluster:
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
-        arrival_ps, patience, held = self.ledger.arrival_ps, self._patience, self._held
         for request, at_ps in sent:
-            arrival_ps[request] = at_ps
-            if patience is not None:
-                patience.begin(request, at_ps)
-            if held or not self._send(request, at_ps):
-                held[request] = None
+            self._begin(request, at_ps)
+            self._dispatch(request, at_ps)
+
+    def _begin(self, request: int, at_ps: int) -> None:
+        """A client waits for the answer from now on."""
+        self.ledger.arrival_ps[request] = at_ps
+        if self._patience is not None:
+            self._patience.begin(request, at_ps)
 
     def _dispatch(self, request: int, at_ps: int) -> None:
         """Send a request to a replica, or hold it."""
@@ -211,7 +220,7 @@ class Cluster:
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
         """The replica of a request, where it is from now on."""
-        number = self._home[request] = router.send(prompt)
+        number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
         if self._limits_replicas and self.rules.full(router.requests[number]):
@@ -354,20 +363,11 @@ class Cluster:
         self.members[number].ended = "failed"
         lost = [request for request, home in self._home.items() if home == number]
         self._retire(number, now_ps)
-        self._lost_again(bool(lost), now_ps)
+        self.in_vain.replica_lost(with_requests=bool(lost), now_ps=now_ps)
         for request in lost:
             self._lose(request)
         for request in lost:
             self._start_anew(request, now_ps)
-
-    def _lost_again(self, with_requests: bool, now_ps: int) -> None:
-        """A replica is lost; raises NoProgress where that is all that happens."""
-        if with_requests:
-            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
-            self.in_vain.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
-        else:
-            remedy = "the mean time between failures is too short beside the time between requests"
-            self.in_vain.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
 
     def _close(self, number: int) -> None:
         member = self.members[number]
