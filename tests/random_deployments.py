@@ -16,7 +16,7 @@ from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_r
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Takes
 from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation

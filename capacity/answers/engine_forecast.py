@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.deployment.routers import Forecast
+from capacity.deployment.routing import Forecast
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import prefill_steps

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from capacity.answers.engine_forecast import forecast_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Service, Traffic
-from capacity.deployment.routers import APART, Takes
+from capacity.deployment.pool_routers import APART
+from capacity.deployment.routing import Takes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.escalation import Escalation

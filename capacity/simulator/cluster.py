@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import simpy
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, Router, make_router
+from capacity.deployment.routers import make_router
+from capacity.deployment.routing import Prompt, Router
 from capacity.simulator.account import Account
 from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
 from capacity.simulator.dispatch import Dispatch

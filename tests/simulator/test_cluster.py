@@ -26,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Forecast, Prompt, RoundRobin, Router, Takes
+from capacity.deployment.routers import RoundRobin
+from capacity.deployment.routing import Forecast, Prompt, Router, Takes
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits

@@ -9,7 +9,8 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity, Simulation
-from capacity.deployment.routers import APART, ROUTERS
+from capacity.deployment.pool_routers import APART
+from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
 from capacity.report.figures import runs as figures
 from capacity.report.simulation import drained_text, prediction_of
