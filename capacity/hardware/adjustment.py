@@ -67,7 +67,7 @@ PARAMETERS = (
         name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
     ),
     Parameter(
-        name="experts_tilt", title="experts by a step's tokens, a power of them", deviation=0.08, unit="power"
+        name="experts_tilt", title="experts with 8 times the tokens in a step", deviation=0.08, unit="power"
     ),
 )
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
