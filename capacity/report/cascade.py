@@ -102,7 +102,9 @@ def _together(answer: CascadeAnswer) -> Iterator[Part]:
     for name, field in WHOLE_ROWS:
         own: Quantity = getattr(run, field)
         added: Quantity | None = getattr(answer.cascade, field)
-        beside = ("-", "") if added is None else (STANDARD.time_text(added.value, added), _change(own, added))
+        beside = (
+            ("-", "") if added is None else (STANDARD.time_text(added.value, added), change_text(own, added))
+        )
         table.add_row(name, STANDARD.time_text(own.value, own), STANDARD.time_interval(own), *beside)
     yield table
     yield (
