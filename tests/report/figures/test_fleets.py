@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import capacity
-from capacity.planning.fleet_records import FleetPlan
+from capacity.planning.fleet_records import FleetHour, FleetPlan
 from capacity.report.figures.fleets import (
     fleet_day_chart,
     layout_rows,
@@ -22,7 +24,7 @@ def plan() -> FleetPlan:
     """Two pools of one card, one of them in reserve, over a day."""
     return capacity.fleet(
         "llama-3.2-1b",
-        slo=("ttft:p95:1s",),
+        slo=("ttft:p95:2s",),
         gpus=("l4",),
         quantizations=("default",),
         tensor_parallel_sizes=(1,),
@@ -62,11 +64,14 @@ def test_levels_are_shares_of_their_limits_with_their_intervals(plan: FleetPlan)
     assert pool_rows(plan.best)[0]["in reserve"] == 1
 
 
-def test_a_day_has_the_replicas_of_each_hour(plan: FleetPlan) -> None:
+def test_a_day_has_the_replicas_of_each_hour_of_each_pool(plan: FleetPlan) -> None:
     assert plan.day is not None
-    chart = fleet_day_chart(plan)
-    for place, bar in enumerate(chart.figure.data):
-        assert list(bar.y) == [hour.replicas[place] for hour in plan.day.hours]
-    drawn = charts_of(plan)
-    assert [each.name for each in drawn] == ["fleet_layouts", "fleet_levels", "fleet_day"]
-    assert all("<svg" in each.svg() for each in drawn)
+    assert [each.name for each in charts_of(plan)] == ["fleet_layouts", "fleet_levels", "fleet_day"]
+    assert all("<svg" in each.svg() for each in charts_of(plan))
+    two = next(each for each in plan.layouts if len(each.pools) == 2)
+    hours = tuple(
+        FleetHour(hour=hour, request_rate_per_s=1.0, replicas=replicas, usd_per_hour=8.0)
+        for hour, replicas in enumerate(((1, 3), (2, 1)))
+    )
+    apart = replace(plan, layouts=(two,), day=replace(plan.day, hours=hours))
+    assert [list(bar.y) for bar in fleet_day_chart(apart).figure.data] == [[1, 2], [3, 1]]
