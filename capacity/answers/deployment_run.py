@@ -272,18 +272,15 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
     """The pools with as many replicas as the autoscaler may start of each."""
-    first = {"both": 0, "prefill": 0, "decode": 0}
-    for pool in pools:
-        first[pool.pool.role] += pool.pool.replicas
     scaled = []
-    counted = set()
     for pool in pools:
-        role = pool.pool.role
-        most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
-        more = max((most or 0) - first[role], 0) if role not in counted else 0
-        counted.add(role)  # replicas like the first pool's are added
-        more_replicas = {"replicas": pool.pool.replicas + more}
-        scaled.append(replace(pool, pool=pool.pool.model_copy(update=more_replicas)) if more else pool)
+        of_role = (
+            service.decode_autoscale_max_replicas
+            if pool.pool.role == "decode"
+            else service.autoscale_max_replicas
+        )
+        most = max(of_role or 0, pool.pool.replicas)
+        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": most})))
     return scaled
 
 

@@ -85,7 +85,7 @@ class Service(Spec):
         needs=Need("mean_time_between_failures_s"),
     )
     autoscale_max_replicas: int | None = flag(
-        None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
+        None, "Scale from --replicas up to so many, each pool by itself.", "--max-replicas", ge=1, le=4096
     )
     autoscale_target_requests: float | None = flag(
         None,

@@ -149,6 +149,11 @@ class Cascading(Cluster):
             else:
                 full.add(stage)
 
+    def load_of(self, setup: EngineSetup) -> int:
+        """Of those that wait, whom its pool will have."""
+        others = sum(self.stage[held] != setup.takes.pool for held in self._held)
+        return super().load_of(setup) - others
+
     # they are answered, and judged
 
     def left(self, number: int, request: int, at_ps: int) -> None:
