@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 READY = b"r"
 SHIM = "#!{python} -SI\nimport sys\nsys.path.insert(0, {tests!r})\nimport warm_process\n"
@@ -19,7 +20,7 @@ SHIM += "sys.exit(warm_process.ask({address!r}, ['capacity', *sys.argv[1:]], (0,
 
 def ask(address: str, words: Sequence[str], streams: Sequence[int], folder: str | None = None) -> int:
     """The exit code of a process with these words (`capacity ...`, or `-c` and a text) on these descriptors."""
-    asked = {"words": [*words], "folder": folder or os.getcwd(), "environment": dict(os.environ)}
+    asked = {"words": [*words], "folder": folder or str(Path.cwd()), "environment": dict(os.environ)}
     message = json.dumps(asked).encode("utf-8", "surrogateescape")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
@@ -93,7 +94,7 @@ def _become(streams: list[int], words: list[str], folder: str, environment: dict
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, "r" if number == 0 else "w", closefd=False) for number in (0, 1, 2)
+        os.fdopen(number, "r" if number == 0 else "w") for number in (0, 1, 2)
     )
     sys.stderr.reconfigure(errors="backslashreplace", line_buffering=True)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
