@@ -118,6 +118,8 @@ def _generated(
         for name, field in spec.model_fields.items():
             if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
                 continue
+            if spec is Pool and name == "model":  # the verb's argument, where there is one pool
+                continue
             if (
                 spec is Pool
                 and Service not in kinds

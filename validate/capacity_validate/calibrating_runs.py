@@ -125,6 +125,8 @@ def _within(unit: str, mean: float, deviation: float) -> str:
     low, high = mean - WITHIN * deviation, mean + WITHIN * deviation
     if unit == "s":
         return f"{mean * 1e3:+.1f} ms ({low * 1e3:+.1f} to {high * 1e3:+.1f})"
+    if unit == "power":
+        return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
     if unit == "bytes":
         return f"{mean / 2**30:+.2f} GiB ({low / 2**30:+.2f} to {high / 2**30:+.2f})"
     return f"x {math.exp(mean):.2f} ({math.exp(low):.2f} to {math.exp(high):.2f})"

@@ -14,7 +14,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
 from capacity_app import parts, plan_sides, sides, state
@@ -118,7 +118,7 @@ def launched(best: Ranked) -> None:
 def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     """The winner in figures, beside those of the plans that are pinned."""
     sides.figures(
-        plan_sides.side_of(options),
+        sides.side_of(plan_sides.PAGE, options),
         plan,
         ask=lambda side: plan_sides.ask(side, inputs),
         row=plan_sides.figures_of_merit,
@@ -141,6 +141,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
         parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
         parts.chart(speed_chart(plan))
+        st.caption(whisker_words(plan))
         traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         with st.container(horizontal=True):
             parts.download(
@@ -160,7 +161,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-button = None if plan_sides.plan_is_pinned() else "Search"
+button = None if sides.is_pinned(plan_sides.PAGE) else "Search"
 answer = parts.background("plan", task, doing="Searching", button=button, reading=so_far)
 parts.copies("plan", inputs.model_name, options, None)
 if answer.value is not None:
