@@ -104,6 +104,19 @@ def test_a_block_does_what_the_page_says(
     assert printed == block["shown"]
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
+def test_a_process_that_begins_loaded_ends_as_any_other(warm: Path, tmp_path: Path) -> None:
+    """Else a block that fails would pass."""
+    assert run_warm("python", "import sys; print(sys.argv, __name__)", tmp_path, warm) == "['-c'] __main__\n"
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run_warm("python", "1 / 0", tmp_path, warm)
+    with pytest.raises(AssertionError, match="no-such"):
+        run_warm("sh", "capacity fit no-such --gpu h100", tmp_path, warm)
+    unmet = "capacity fit llama-3.1-70b --gpu t4 > answer || echo $?; pwd"
+    assert run_warm("sh", unmet, tmp_path, warm) == f"1\n{tmp_path}\n"
+    assert (tmp_path / "answer").stat().st_size
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_code_block_is_marked(page: Path) -> None:
     """A block that no test and no CI step runs would rot."""
