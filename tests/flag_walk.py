@@ -16,6 +16,7 @@ from capacity.cli.main import app
 
 SMALL = "llama-3.1-8b --gpu h100"
 LOAD = "--isl 600 --osl 60 --request-rate 12 --num-prompts 60"
+OF_EACH_KIND = "--method bf16 --method awq-int4 --method smoothquant --method fp8-tensor --method kv-int8"
 BASES = {  # a question of each verb that takes the flags of specs
     "fit": SMALL,
     "estimate": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
@@ -27,7 +28,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
     "stack": f"{SMALL} {LOAD} --price 2",
-    "quantize": f"{SMALL} --price 2",
+    "quantize": f"{SMALL} --price 2 {OF_EACH_KIND}",
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
     "attention-io": SMALL,
