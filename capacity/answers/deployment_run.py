@@ -51,7 +51,8 @@ def run_service(
     setups = [
         like
         for place, pool in enumerate(pools)
-        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place))] * _engines(pool)
+        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
+        * _engines(pool)
     ]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
@@ -220,6 +221,7 @@ def verdict_on(
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,
+            router_ttft_s=service.router_ttft_s,
             decode_router=service.decode_router,
             kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
@@ -272,18 +274,15 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
     """The pools with as many replicas as the autoscaler may start of each."""
-    first = {"both": 0, "prefill": 0, "decode": 0}
-    for pool in pools:
-        first[pool.pool.role] += pool.pool.replicas
     scaled = []
-    counted = set()
     for pool in pools:
-        role = pool.pool.role
-        most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
-        more = max((most or 0) - first[role], 0) if role not in counted else 0
-        counted.add(role)  # replicas like the first pool's are added
-        more_replicas = {"replicas": pool.pool.replicas + more}
-        scaled.append(replace(pool, pool=pool.pool.model_copy(update=more_replicas)) if more else pool)
+        of_role = (
+            service.decode_autoscale_max_replicas
+            if pool.pool.role == "decode"
+            else service.autoscale_max_replicas
+        )
+        most = max(of_role or 0, pool.pool.replicas)
+        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": most})))
     return scaled
 
 

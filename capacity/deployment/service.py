@@ -18,6 +18,13 @@ class Service(Spec):
         f"Which replica a request goes to: {', '.join(ROUTERS)}.",
         needs=(Need("replicas"), Need("autoscale_max_replicas"), Need("data_parallel_size")),
     )
+    router_ttft_s: float | None = flag(
+        None,
+        "The router within-ttft sends to the first pool expected to bring the first token within so many seconds.",
+        gt=0,
+        le=LATEST_S,
+        needs=Need("router", ("within-ttft",)),
+    )
     escalate_by: Literal["answer", "prompt"] = flag(
         "answer",
         "What a cascade decides by: each pool's whole answer, so that some requests are answered again, or the prompt "
@@ -85,7 +92,7 @@ class Service(Spec):
         needs=Need("mean_time_between_failures_s"),
     )
     autoscale_max_replicas: int | None = flag(
-        None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
+        None, "Scale from --replicas up to so many, each pool by itself.", "--max-replicas", ge=1, le=4096
     )
     autoscale_target_requests: float | None = flag(
         None,

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import ByCascade
+from capacity.deployment.pool_routers import ByCascade
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.frontend import FrontendTimes
@@ -148,6 +148,11 @@ class Cascading(Cluster):
                 del self._held[request]
             else:
                 full.add(stage)
+
+    def load_of(self, setup: EngineSetup) -> int:
+        """Of those that wait, whom its pool will have."""
+        others = sum(self.stage[held] != setup.takes.pool for held in self._held)
+        return super().load_of(setup) - others
 
     # they are answered, and judged
 

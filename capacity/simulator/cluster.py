@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 import simpy
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, Router, make_router
+from capacity.deployment.routers import make_router
+from capacity.deployment.routing import Prompt, Router
 from capacity.simulator.account import Account
-from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
+from capacity.simulator.client import OpenLoopClient
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
 from capacity.simulator.fleet import failing, watching
-from capacity.simulator.frontend import client_behind
+from capacity.simulator.frontend import client_before
 from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
@@ -29,8 +30,8 @@ from capacity.simulator.no_progress import InVain, NoProgress
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Role, can_abort, check_encoding
-from capacity.step import picoseconds
+from capacity.simulator.setup import EngineSetup, Role, can_abort
+from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
 
 
@@ -52,7 +53,7 @@ class Cluster:
         self.requests = Requests(workload)
         self.router = self._make_router(dispatch.router or "round-robin")
         self.ledger = Ledger(len(workload), recording.progress)
-        self.client = self._make_client()
+        self.client = client_before(workload, self.ledger, recording.frontend)
         self.rules = dispatch.rules
         self.feeds = self._feeds()
         self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
@@ -90,12 +91,6 @@ class Cluster:
                 router, has_sessions=self.workload.session is not None, seed=self.dispatch.seed
             )
         return router(seed=self.dispatch.seed)
-
-    def _make_client(self) -> Arrivals:
-        frontend = self.recording.frontend
-        if frontend is not None and frontend.delays:
-            return client_behind(self.workload, self.ledger, frontend)
-        return client_of(self.workload)
 
     def _feeds(self) -> bool:
         """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
@@ -195,6 +190,7 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
+        router.now_s = at_ps / PS_PER_S
         prompt = self._prompt_for(router)(request)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)
@@ -320,13 +316,7 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
-        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
-        if self.requests.have_adapters and not takes_adapters:
-            raise InvalidInput(
-                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
-            )
-        if self.requests.have_images:
-            check_encoding(setup, self.requests.most_image_tokens)
+        self.requests.check_engine(setup)
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
         router = self._router_for(setup.role)
@@ -424,20 +414,24 @@ class Cluster:
         """Requests that no replica has yet."""
         return len(self._held)
 
-    def load_of(self, role: Role) -> int:  # noqa: ARG002
-        """Requests that the replicas of a role have or wait for."""
-        return self.outstanding
+    def like(self, setup: EngineSetup) -> list[int]:
+        """All replicas of a setup's pool and role that there are or were."""
+        pool = setup.takes.pool
+        return [n for n in self.of_role(setup.role) if self.members[n].setup.takes.pool == pool]
 
-    def least_loaded(self, role: Role, count: int) -> list[int]:
-        """`count` of a role's replicas that take requests, those with the fewest first, of equals the youngest."""
-        ranked = sorted(
-            (self._routers[n].requests[n], -n) for n in self.of_role(role) if self.members[n].open
-        )
+    def load_of(self, setup: EngineSetup) -> int:
+        """Requests that the replicas of its pool have, or that wait for them as far as is known."""
+        requests = self._router_for(setup.role).requests
+        return len(self._held) + sum(requests[n] for n in self.like(setup) if n < len(requests))
+
+    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]:
+        """`count` of its pool's replicas that take requests, those with the fewest first, of equals the youngest."""
+        ranked = sorted((self._routers[n].requests[n], -n) for n in self.like(setup) if self.members[n].open)
         return [-negative for _, negative in ranked[:count]]
 
     @property
     def by_role(self) -> dict[Role, int] | None:
-        """`load_of` each role, where there are several."""
+        """Requests by the role that has them or that they wait for, where there are several."""
         return None
 
     def sample(self, now_ps: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Router
+from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission
 from capacity.simulator.cascading import Cascading
 from capacity.simulator.cluster import Cluster
@@ -56,7 +56,7 @@ def simulate(
     Every request runs to its `output_tokens` or to its engine's max_model_len; a prompt that leaves no room for one
     token is turned away and counts as failed. `router` None is round-robin, or none before an engine that nothing else
     stands before: it then takes its requests straight from the clients.
-    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas like the first of `setups`. Where the setups have
+    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas to each pool, like its first. Where the setups have
     roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`; `scaling` is then of the
     prefill replicas, and `decode_scaling` of the others. With `cascade` the pools of the setups (`takes`) stand one
     after another, and `router` is "cascade".
@@ -146,9 +146,14 @@ def _deployment(
 
 
 def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling) -> None:
-    like = [setup for setup in setups if setup.role == role]
-    if not like:
+    """Each pool by itself, with replicas like its own."""
+    pools: dict[int, list[EngineSetup]] = {}
+    for setup in setups:
+        if setup.role == role:
+            pools.setdefault(setup.takes.pool, []).append(setup)
+    if not pools:
         raise InvalidInput(f"there are no {role} replicas to scale")
-    if plan.max_replicas < len(like):
-        raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
-    cluster.env.process(autoscaling(cluster, like[0], plan))
+    for like in pools.values():
+        if plan.max_replicas < len(like):
+            raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+        cluster.env.process(autoscaling(cluster, like[0], plan))
