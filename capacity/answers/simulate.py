@@ -17,10 +17,12 @@ from capacity.answers.engine_setup import (
     unheeded_notes,
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length, check_task
+from capacity.answers.pool_runs import pool_runs
 from capacity.answers.priority_classes import priority_classes
-from capacity.answers.records import Quantity, Simulation
+from capacity.answers.records import Simulation
+from capacity.answers.routes import check_routed_traffic, route_notes
+from capacity.answers.run_intervals import predicted_ms
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
@@ -31,11 +33,9 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, de
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import cautions_of
-from capacity.hardware.spreads import Metric
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
-from capacity.simulator.distribution import Distribution
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
 from capacity.simulator.load_means import LoadMeans, whole_means
@@ -93,7 +93,7 @@ def simulate(
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
-        resolve(deployment.model, pool, profiles=profiles, download=download)
+        resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
@@ -124,9 +124,10 @@ def simulate(
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run)
-    answer = replace(answer, predicted_ms=_predicted(pools[0], requests, traffic, run, verdict, differing))
     return replace(
         answer,
+        pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
+        predicted_ms=predicted_ms(pools, requests, traffic, run, verdict, differing),
         cost=_cost(prices, pools, service, requests, run, verdict),
         replications=replicated,
         priorities=priority_classes(requests, run.records),
@@ -138,6 +139,7 @@ def simulate(
             *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_sharing_notes(prices),
+            *route_notes(pools, run),
             *unheeded_notes(pools, traffic),
             *_loop_notes(run, engine_loop, observer),
             *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
@@ -170,6 +172,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        check_routed_traffic(pools, traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
@@ -252,6 +256,7 @@ def _described(
             run.transfer_ps,
             api_server=engine_frontend(resolved),
             client_latency_s=requests.client_latency_s,
+            cascade=run.cascade,
         ).to_dict(),
         warnings=(
             *resolved.notes,
@@ -300,65 +305,3 @@ def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver 
     return (
         f"simulated by the readable engines, hundreds of times slower than the compiled: {run.readable_because}",
     )
-
-
-def _predicted(
-    resolved: ResolvedPool,
-    requests: Workload,
-    traffic: Traffic,
-    run: SimulationResult,
-    verdict: Verdict | None,
-    differing: Sequence[LoadMeans],
-) -> dict[str, Quantity]:
-    """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests."""
-    whole = whole_means(run.summary, run.records)
-    if whole is None:
-        return {}
-    done = run.records.completed
-    lengths = (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean()))
-    bands = load_bands(
-        resolved,
-        whole,
-        lengths,
-        client_latency_s=requests.client_latency_s or 0.0,
-        load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
-    )
-    steady = None if verdict is None else verdict.steady
-    summary = run.summary
-    latencies: tuple[tuple[Metric, str, Distribution | None], ...] = (
-        ("ttft", "ttft", summary.ttft_ms),
-        ("tpot", "tpot", summary.tpot_ms),
-        ("e2e", "e2el", summary.e2el_ms),
-    )
-    found = {}
-    for metric, name, latency in latencies:
-        if latency is None:
-            continue
-        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
-        for percentile in ("p95", "p99"):
-            value = latency.percentiles[int(percentile[1:])]
-            quantities[f"{percentile}_{name}_ms"] = bands.around(metric, value, percentile)
-        for key, quantity in quantities.items():
-            if metric != "tpot":
-                quantity = beside_client(
-                    quantity, traffic, adjustment=resolved.profile.adjustment, unit_s=1e-3
-                )
-            found[key] = quantity
-    return found
-
-
-def _banded_mean(
-    bands: LoadBands,
-    metric: Metric,
-    mean: float,
-    steady: LoadMeans | None,
-    differing: Sequence[LoadMeans],
-) -> Quantity:
-    """A simulated mean (ms) with its interval, which holds the mean of a run of any length, the steady part's, and of
-    differing lengths."""
-    means = [getattr(each, f"{metric}_s") for each in differing]
-    others = [bands.around(metric, each * 1e3) for each in means if each is not None]
-    lasting = None if steady is None else getattr(steady, f"{metric}_s")
-    if lasting is not None:
-        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
-    return bands.around(metric, mean).covering(*others)

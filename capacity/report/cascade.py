@@ -26,7 +26,7 @@ def cascade_tables(answer: CascadeAnswer) -> list[Part]:
         f"[bold]{before} before {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
         f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
-    parts: list[Part] = [headline, _tiers(answer), _beside(answer), _break_even(answer)]
+    parts: list[Part] = [headline, _tiers(answer), _beside(answer), *_together(answer), _break_even(answer)]
     if answer.rates:
         parts.append(_rates(answer))
     return [*parts, *notes(answer.warnings)]
@@ -78,12 +78,40 @@ def _beside(answer: CascadeAnswer) -> Part:
     ):
         quantities = [getattr(whole, field) for whole in both]
         texts = [text for each in quantities for text in _money(each.scaled(scale), digits)]
-        table.add_row(name, *texts, _change(*quantities))
+        table.add_row(name, *texts, change_text(*quantities))
     for name, field in WHOLE_ROWS:
         quantities = [getattr(whole, field) for whole in both]
         if None not in quantities:
-            table.add_row(name, *_times(both, field), _change(*quantities))
+            table.add_row(name, *_times(both, field), change_text(*quantities))
     return table
+
+
+def _together(answer: CascadeAnswer) -> Iterator[Part]:
+    """What one run of the whole has for the times that were added up."""
+    run = answer.together
+    if run is None:
+        return
+    table = grid(
+        "Simulated as one deployment, beside the tiers' times added up",
+        ("", "left"),
+        ("together", "right"),
+        ("", "left"),
+        ("added up", "right"),
+        ("", "right"),
+    )
+    for name, field in WHOLE_ROWS:
+        own: Quantity = getattr(run, field)
+        added: Quantity | None = getattr(answer.cascade, field)
+        beside = (
+            ("-", "") if added is None else (STANDARD.time_text(added.value, added), change_text(own, added))
+        )
+        table.add_row(name, STANDARD.time_text(own.value, own), STANDARD.time_interval(own), *beside)
+    yield table
+    yield (
+        f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
+        f"{run.unseen_tokens:,} tokens of the small one thrown away"
+        + ("" if run.verdict is None else f"; the run is {run.verdict}")
+    )
 
 
 def _money(quantity: Quantity, digits: int) -> tuple[str, str]:
@@ -101,8 +129,8 @@ def _times(both: tuple[Whole, Whole], field: str) -> Iterator[str]:
         yield "" if quantity.low == quantity.high else STANDARD.time_interval(quantity)
 
 
-def _change(ours: Quantity, theirs: Quantity) -> str:
-    """`-54 %`, or of twice and more `x 13`."""
+def change_text(ours: Quantity, theirs: Quantity) -> str:
+    """How far ours is from theirs: `-54 %`, or of twice and more `x 13`."""
     if not theirs.value:
         return ""
     ratio = ours.value / theirs.value
@@ -113,33 +141,35 @@ def _break_even(answer: CascadeAnswer) -> Part:
     even, rows = answer.break_even, []
     if answer.escalation_rate is not None:
         rows += [
-            ("escalation rate, engines many", _share(even.escalation_rate_at_scale), "pays up to it"),
+            ("escalation rate, engines many", share_text(even.escalation_rate_at_scale), "pays up to it"),
             (
                 "the same, whole engines here",
-                _rate(even.escalation_rate_here),
+                rate_text(even.escalation_rate_here),
                 f"yours is {answer.escalation_rate:.1%}",
             ),
         ]
     if answer.cache_hit_rate is not None:
         rows += [
-            ("cache hit rate, engines many", _share(even.cache_hit_rate_at_scale), "pays from it"),
+            ("cache hit rate, engines many", share_text(even.cache_hit_rate_at_scale), "pays from it"),
             (
                 "the same, whole engines here",
-                _rate(even.cache_hit_rate_here),
+                rate_text(even.cache_hit_rate_here),
                 f"yours is {answer.cache_hit_rate:.1%}",
             ),
         ]
     return facts("Break-even", rows)
 
 
-def _share(quantity: Quantity | None) -> str:
+def share_text(quantity: Quantity | None) -> str:
+    """A break-even rate with its interval."""
     if quantity is None or quantity.value >= 1:
         return "at no rate" if quantity is None else "any"
     value, interval = text_and_interval(quantity, 100, 1, " %")
     return f"{value} ({interval})" if interval and quantity.low != quantity.high else f"{value}"
 
 
-def _rate(rate: float | None) -> str:
+def rate_text(rate: float | None) -> str:
+    """A break-even rate of whole engines, which is exact."""
     if rate is None or rate >= 1:
         return "at no rate" if rate is None else "any"
     return f"{rate:.1%}"
