@@ -48,6 +48,7 @@ VALUES = {
     "trace-sessions-per-s": "0.5",
     "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
     "route-up-to-requests": "2 --router by-prompt-length --replicas 2",
+    "router-ttft-s": "0.02 --router within-ttft --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
