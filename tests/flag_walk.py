@@ -21,7 +21,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "estimate": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "explain": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "simulate": f"{SMALL} {LOAD}",
-    "cost": f"{SMALL} {LOAD} --price 2",
+    "cost": f"{SMALL} --isl 600 --osl 60 --request-rate 9 --concurrency 60 --num-prompts 200 --price 2",
     "cascade": f"{SMALL} {LOAD} --price 2 --small llama-3.2-1b --escalation-rate 0.4 --cache-hit-rate 0.1",
     "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",

@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
-from capacity.pool.drafting import DraftedSteps, speculator_of
+from capacity.pool.drafting import DraftedSteps, speculator_of, speculators
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
@@ -303,7 +303,12 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     return blocks, tokens
 
 
-OWN_DRAFTERS = {"tgi": ("lookup", "heads")}  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
+OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
+    "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
+    "llama.cpp": ("draft-model", "lookup"),  # its --model-draft, and n-grams: server README, from memory; 2026-11
+    "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
+    "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
+}
 
 
 def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
@@ -315,12 +320,11 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
     speculator = speculator_of(pool)
-    own = OWN_DRAFTERS.get(setup.policy)
+    own = OWN_DRAFTERS.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
-        raise InvalidInput(
-            f"--speculator {speculator.name}: {resolved.engine.label} drafts by n-grams and Medusa's heads alone: use "
-            "--speculator ngram or medusa-tree, or --engine vllm"
-        )
+        ways = " and ".join(way.name for way in speculators().values() if way.kind in own)
+        way_out = f"drafts by {ways} alone: use one of them, or" if ways else "does not draft: use"
+        raise InvalidInput(f"--speculator {speculator.name}: {resolved.engine.label} {way_out} --engine vllm")
     speculation = speculative.Speculation(resolved, speculator)
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
 

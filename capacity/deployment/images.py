@@ -1,4 +1,4 @@
-"""Tokens of an image or of audio, where the traffic leaves them to the model."""
+"""What the traffic leaves to the model: tokens of an image or of audio, and the one answer of a model that embeds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
     """The traffic with the tokens of its images, or of its audio, which then is one image more to the engine.
 
-    Raises InvalidInput where they are not known, or contradict.
+    A prompt without an output length is one token of a model that embeds. Raises InvalidInput where tokens are not
+    known, or contradict.
     """
-    if not traffic.images_per_prompt and traffic.audio_seconds is None:
+    prompts_alone = traffic.input_len is not None and traffic.output_len is None
+    if not (traffic.images_per_prompt or traffic.audio_seconds is not None or prompts_alone):
         return traffic
     from capacity.model import ModelSpec, load_model
 
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    if prompts_alone and spec.task == "embed":
+        traffic = traffic.model_copy(update={"output_len": 1})
+    if not traffic.images_per_prompt and traffic.audio_seconds is None:
+        return traffic
     if traffic.audio_seconds is not None:
         return _with_audio(traffic, spec, traffic.audio_seconds)
     if spec.vision is None:

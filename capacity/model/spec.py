@@ -160,6 +160,11 @@ class ModelSpec:
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether nothing of a prompt is kept once it is computed: an encoder alone."""
+        return not self.kv_cache_groups()
+
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Of the whole model, over the layers whose cache grows without bound, no replication.
 
