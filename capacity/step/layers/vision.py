@@ -78,7 +78,8 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
     """
     ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
     heads = shard(encoder.num_heads, ranks)
-    inner, wide = width * heads / encoder.num_heads, encoder.intermediate_size / ranks
+    attended = encoder.attention_size or width
+    inner, wide = attended * heads / encoder.num_heads, encoder.intermediate_size / ranks
     attending = {False: layers - encoder.windowed_layers, True: encoder.windowed_layers}
     attention = [
         build.attention_with(
