@@ -41,7 +41,7 @@ MANY = "--random-prefix-len 256 --num-prefixes 12"
 PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-prompt 1"
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
-    "audio-seconds": "12",
+    "audio-seconds": "12", "audio-tokens": "90",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
     "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
@@ -130,6 +130,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
     "images-per-prompt": "gemma-3-4b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
     "audio-seconds": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
+    "audio-tokens": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20 --audio-seconds 9",
     "image-tokens": f"gemma-3-4b --gpu h100 {PICTURED}",
     "image-size": f"qwen3.5-35b-a3b --gpu h200 --image-size 64x64 {PICTURED}",
     "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",

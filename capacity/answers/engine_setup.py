@@ -96,10 +96,14 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         reserve_full_isl=resolved.reserve_full_isl,
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
-        max_encoder_tokens=0
-        if resolved.model.tower is None
-        else max(resolved.max_num_scheduled_tokens, resolved.model.tower.largest_image_tokens),
+        max_encoder_tokens=_encoder_tokens(resolved),
     )
+
+
+def _encoder_tokens(resolved: ResolvedPool) -> int:
+    """What the encoders make for a step, and their cache holds: a step's tokens, the largest image at least."""
+    largest = [tower.largest_image_tokens for tower in resolved.model.towers]
+    return max(resolved.max_num_scheduled_tokens, *largest) if largest else 0
 
 
 def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
@@ -305,7 +309,10 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
 
 OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
     "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
-    "llama.cpp": ("draft-model", "lookup"),  # its --model-draft, and n-grams: server README, from memory; 2026-11
+    "llama.cpp": (
+        "draft-model",
+        "lookup",
+    ),  # its --model-draft, and n-grams: server README, from memory; 2026-11
     "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
     "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
 }

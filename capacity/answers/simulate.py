@@ -173,7 +173,7 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     for pool in pools:
         pool.memory.require_fit()
     if traffic is not None and traffic.input_len and traffic.output_len:
-        images = traffic.images_per_prompt * (traffic.image_tokens or 0)
+        images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
         for pool in pools:
             if pool.pool.route_up_to_tokens is None:  # a pool for short requests gets no others
                 check_length(pool, traffic.input_len + images + traffic.output_len)

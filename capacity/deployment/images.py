@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
-    """The traffic with the tokens of its images, or of its audio, which then is one image more to the engine.
+    """The traffic with the tokens of its images, and of its audio.
 
     A prompt without an output length is one token of a model that embeds. Raises InvalidInput where tokens are not
     known, or contradict.
@@ -33,11 +33,13 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
     if not traffic.images_per_prompt and traffic.audio_seconds is None:
         return traffic
     if traffic.audio_seconds is not None:
-        return _with_audio(traffic, spec, traffic.audio_seconds)
+        traffic = _with_audio(traffic, spec, traffic.audio_seconds)
+    if not traffic.images_per_prompt:
+        return traffic
     if spec.vision is None:
         raise InvalidInput(
             f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2-VL to 3.5, "
-            "Pixtral, Kimi K2.5, LLaVA, InternVL have): "
+            "Pixtral, Kimi, Phi-4, LLaVA, InternVL have): "
             "leave out --images-per-prompt"
         )
     tokens = traffic.image_tokens
@@ -60,8 +62,8 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
     flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s
     if spec.audio is None and longest is None:
         raise InvalidInput(
-            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Voxtral, Ultravox and Whisper "
-            "have): leave it out"
+            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Qwen2.5-Omni, Gemma 3n, Phi-4, "
+            "Voxtral, Ultravox and Whisper have): leave it out"
         )
     limit = longest or (spec.audio.longest_s if spec.audio is not None else 0)
     if seconds > limit:
@@ -75,14 +77,8 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
                 f"{flag} is {spec.name}'s whole prompt, {frames:,} frames: leave out --input-len {traffic.input_len}"
             )
         return traffic.model_copy(update={"input_len": frames})
-    if spec.vision is not None:
-        raise InvalidInput(f"{flag}: {spec.name} sees and hears, and only images are modelled: leave it out")
-    tokens = tokens_of_audio(spec.audio, seconds)
-    if traffic.images_per_prompt and traffic.image_tokens != tokens:
-        raise InvalidInput(
-            f"{flag} and --images-per-prompt stand together, and {spec.name} does not see: leave out images"
-        )
-    return traffic.model_copy(update={"images_per_prompt": 1, "image_tokens": tokens})
+    tokens = traffic.audio_tokens or tokens_of_audio(spec.audio, seconds)
+    return traffic.model_copy(update={"audio_tokens": tokens})
 
 
 def _tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:

@@ -1,7 +1,8 @@
 """Audio encoders before a decoder: counts, and what a second of speech becomes.
 
 Most are Whisper's encoder: 100 mel frames a second through two convolutions, the second of stride two, and layers over
-30 s at a time, which shorter audio is padded to (Qwen2.5-Omni's: over 2 s). Gemma 3n's and Phi-4's are conformers. Counts are those of the modules of transformers 5.23.
+30 s at a time, which shorter audio is padded to; Qwen2.5-Omni's hears 2 s at a time. Gemma 3n's and Phi-4's are
+conformers. Counts are those of the modules of transformers 5.23.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ LONGEST_S = 40 * 60  # of Voxtral's audio, as its model card says: assumed, 2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioEncoder(VisionEncoder):
-    """What an audio encoder computes: frames are its patches, `frames_per_s` of them. `pads_tokens`: the padding becomes
-    tokens too. With `image_tokens` every clip has as many."""
+    """What an audio encoder computes: frames are its patches, `frames_per_s` of them.
+
+    `pads_tokens`: the padding becomes tokens too. With `image_tokens` every clip has as many.
+    """
 
     row_name: ClassVar[str] = "audio encoder"
 
@@ -141,7 +144,8 @@ PHI4_FRAMES_PER_S = 12.5  # of 100, by time_reduction 8
 
 
 def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Whisper's layers over 2 s at a time, positions computed; frames pooled by two, one projector; two tokens around."""
+    """Whisper's layers over 2 s at a time, without learned positions; frames pooled by two, one projector; two tokens
+    around a clip."""
     width, _, _, _, _, positions = _sizes(tower)
     out = tower.count("output_dim", default=hidden_size)
     encoder = _encoder(
@@ -161,14 +165,22 @@ def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Audi
 
     Its two feed-forwards, convolution and projections of a layer are timed as one feed-forward of as much work.
     """
-    width, layers = tower.count("hidden_size", default=1_536), tower.count("conf_num_hidden_layers", default=12)
-    heads, kernel = tower.count("conf_num_attention_heads", default=8), tower.count("conf_conv_kernel_size", default=5)
+    width, layers = (
+        tower.count("hidden_size", default=1_536),
+        tower.count("conf_num_hidden_layers", default=12),
+    )
+    heads, kernel = (
+        tower.count("conf_num_attention_heads", default=8),
+        tower.count("conf_conv_kernel_size", default=5),
+    )
     first, second = tower.items("sscp_conv_channel_size") or (128, 32)
     bins = tower.count("input_feat_size", default=128) // 4  # after two strides of two
     products = 2 * (2 * 4 * width**2) + 5 * width**2 + 3 * width**2
     layer = products + kernel * width + width // heads + 9 * width
     subsampling = 9 * first + first + 9 * first * second + second + second * bins * width
-    convolved = 9 * first * 4 * bins + 9 * first * second * bins  # products of a frame, on half and a quarter of the bins
+    convolved = (
+        9 * first * 4 * bins + 9 * first * second * bins
+    )  # products of a frame, on half and a quarter of the bins
     tokens = config.count("audio_soft_tokens_per_image", default=188)
     encoder = AudioEncoder(
         num_layers=layers,
@@ -198,7 +210,10 @@ def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioE
     width, inner = tower.count("hidden_size", default=1_024), tower.count("intermediate_size", default=1_536)
     layers, heads = tower.count("num_blocks", default=24), tower.count("num_attention_heads", default=16)
     channels, kernel = tower.count("nemo_conv_channels", default=1_024), tower.count("kernel_size", default=3)
-    final, biases = tower.count("nemo_final_size", default=10), 2 * tower.count("bias_max_distance", default=1_000)
+    final, biases = (
+        tower.count("nemo_final_size", default=10),
+        2 * tower.count("bias_max_distance", default=1_000),
+    )
     feed_forward = linear(width, 2 * inner) + linear(inner, width) + 2 * width
     convolution = 2 * width + linear(width, 2 * width) + 2 * width
     convolution += (kernel + 1) * width + 2 * linear(width, width)

@@ -58,9 +58,9 @@ class ModelSpec:
         return self.vision_params + self.audio_params
 
     @property
-    def tower(self) -> VisionEncoder | None:
-        """What works before a prompt's tokens are: the vision tower, else the audio encoder."""
-        return self.vision or self.audio
+    def towers(self) -> tuple[VisionEncoder, ...]:
+        """What works before a prompt's tokens are, where that is known: the vision tower, the audio encoder."""
+        return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
     def num_layers(self) -> int:

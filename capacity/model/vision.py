@@ -38,11 +38,19 @@ def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     return formula(config, tower, text.count("hidden_size", default=4_096)), ()
 
 
+_KINDS = {  # by a field of the tower
+    "llava": ("model_type", "clip_vision_model"),
+    "gemma3n": ("architecture", "mobilenetv5_300m_enc"),
+}
+
+
 def _readable(config: Fields, tower: Fields) -> bool:
-    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP."""
+    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP, Gemma 3n's than MobileNet."""
     needed = vision_towers.NEEDED.get(config.text("model_type"), ())
-    clip = config.text("model_type") != "llava" or tower.text("model_type") == "clip_vision_model"
-    return tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and clip
+    key, kind = _KINDS.get(config.text("model_type"), ("", ""))
+    return (
+        tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and tower.text(key) == kind
+    )
 
 
 def _text(config: Fields) -> Fields:

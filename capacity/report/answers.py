@@ -69,7 +69,11 @@ def _memory_table(answer: Fit) -> Part:
 def _kv_rows(answer: Fit) -> list[Fact]:
     """What is left for the KV cache, and how much that holds; of a model that keeps none, what is left free."""
     left = STANDARD.memory_text(answer.memory.kv_cache_bytes)
-    kept = (answer.kv_bytes_per_token, answer.kv_window_bytes_per_token, answer.linear_state_bytes_per_request)
+    kept = (
+        answer.kv_bytes_per_token,
+        answer.kv_window_bytes_per_token,
+        answer.linear_state_bytes_per_request,
+    )
     if not any(kept):
         return [("left", left, "no KV cache: a request ends with its prompt")]
     return [

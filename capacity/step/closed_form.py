@@ -44,6 +44,7 @@ class EngineLimits:
     request_latency_s: float  # client to engine and back: HTTP, tokenizer
     images_per_prompt: int = 0  # of every prompt, at its start, encoded in the step that begins it
     image_tokens: int = 0
+    audio_tokens: int = 0  # of a clip in every prompt, after its images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +88,17 @@ def prefill_steps(
             if computed == input_len:
                 waiting, computed = waiting - 1, 0
         shape = _with_prefill(decode, rows, input_len, limits.window_tokens)
-        yield _with_images(shape, sum(not before for _, before in rows) * limits.images_per_prompt, limits)
+        yield _with_images(shape, sum(not before for _, before in rows), limits)
 
 
-def _with_images(shape: StepShape, images: int, limits: EngineLimits) -> StepShape:
-    """The step with so many images before it."""
-    if not images:
-        return shape
-    tokens = limits.image_tokens
-    return shape._replace(encoder_tokens=images * tokens, encoder_pairs=images * tokens**2)
+def _with_images(shape: StepShape, begun: int, limits: EngineLimits) -> StepShape:
+    """The step with the images and clips before it of so many prompts."""
+    images, tokens, audio = begun * limits.images_per_prompt, limits.image_tokens, limits.audio_tokens
+    if images:
+        shape = shape._replace(encoder_tokens=images * tokens, encoder_pairs=images * tokens**2)
+    if begun and audio:
+        shape = shape._replace(audio_tokens=begun * audio, audio_pairs=begun * audio**2)
+    return shape
 
 
 def _with_prefill(
