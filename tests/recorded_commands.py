@@ -70,10 +70,10 @@ KV_DTYPES = "auto fp8 fp8_e4m3 fp8_e5m2 nvfp4 int8 int4 bfloat16 fp7"
 CONFIGS = """dense experts awq gptq gptq3 bnb bnb8 fp8 fp8block modelopt compressed mxfp4 unheard"""
 SPECULATORS = "self-draft ngram medusa-tree eagle-tree eagle2-tree eagle3-tree eagle3"
 ROUTERS = "round-robin least-outstanding least-kv prefix-aware session-sticky"
-SCHEMAS = """fit estimate simulation explain plan cost cascade curve diff tornado advise deployment sweep-file
+SCHEMAS = """fit estimate simulation explain plan fleet cost cascade curve diff tornado advise deployment sweep-file
 sweep quantize frontier load-sweep gpu-comparison speculate kv cache-curve scale batching engines textbook
 speculators attention-io definition"""
-VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan cost cascade curve tornado
+VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan fleet cost cascade curve tornado
 advise diff sweep from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines
 validate calibrate compare dashboard"""
 
@@ -421,6 +421,24 @@ PLANNED = {
     "files": "--price h100=2.5 --output plan",
     "two-workers": "--objective gpus --workers 2 --rate 100",
 }
+FLEET = (
+    "llama-3.1-8b --gpus h100,l40s --price h100=4,l40s=1 --tensor-parallel-sizes 1 --quantizations default "
+    "--kv-cache-dtypes auto --max-num-batched-tokens default --speculators none --workers 1 --time-limit-s 0 "
+    "--isl 1500 --osl 40 --length-distribution lognormal --input-len-cv 2 --num-prompts 300 --replications 1 --rate 80 "
+    "--slo ttft:p90:600ms"
+)
+FLEETS = {
+    "thresholds": "",
+    "three": "--split-at 500,2500 --max-pools 3",
+    "one": "--max-pools 1",
+    "by-request": "--split-by request --split-at 1000",
+    "each-pool": "--split-at 1000 --slo-of pool",
+    "sides": "--split-at 1000 --short-gpus l40s --long-gpus h100",
+    "gpus": "--split-at 1000 --objective gpus",
+    "reserve": "--split-at 1000 --availability 0.99 --mtbf 100000 --recovery 3600 --spare-replicas 1",
+    "day": "--split-at 1000 --peak-to-mean 1.8",
+    "unmet": "--split-at 1000 --slo ttft:p95:1ms",
+}
 TRACED_PLAN = (
     "--gpus h100 --tensor-parallel-sizes 1 --quantizations default --objective gpus "
     "--workers 1 --time-limit-s 0"
@@ -439,6 +457,7 @@ PLANNING = {
             "trace": f"llama-3.1-8b {TRACED_PLAN} --trace mooncake.jsonl --slo ttft:p95:1s",
         },
     ),
+    **asked("fleet", options(FLEET, FLEETS)),
     **asked(
         "tornado",
         {
@@ -591,6 +610,8 @@ AS_TABLE = {
     "frontier": "frontier llama-3.1-8b --gpus h100,l4 --quantizations default,fp8 --isl 300 --osl 30 --price 2",
     "plan": f"{PLAN} --price h100=2.5",
     "plan-unmet": f"plan llama-3.1-8b {SMALL_PLAN} --objective gpus --slo ttft:p95:1ms",
+    "fleet": f"fleet {FLEET} --split-at 500,2500 --max-pools 3",
+    "fleet-unmet": f"fleet {FLEET} --split-at 1000 --slo ttft:p95:1ms",
     "cost": f"cost {DEPLOYED} --price 2 --api DeepInfra --documents 1000 --deadline-hours 1",
     "cascade": f"cascade {DEPLOYED} --price 2 --small llama-3.2-1b --escalation-rate 0.3 --cache-hit-rate 0.1",
     "curve": f"curve {POOL} --isl 300 --osl 30 --num-prompts 60 --slo ttft:p95:200ms --peak-rate 60",
@@ -610,7 +631,7 @@ AS_TABLE = {
     "cache-curve": f"cache-curve mooncake.jsonl --replicas 2 --model {POOL}",
     "engines": "engines --claims",
 }
-AS_CSV = """fit estimate explain frontier simulate simulate-replicated models gpus plan cost cascade curve
+AS_CSV = """fit estimate explain frontier simulate simulate-replicated models gpus plan fleet cost cascade curve
 tornado advise diff diff-replicated sweep quantize speculate scale attention-io batching kv cache-curve engines
 textbook speculators"""
 SERVE = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
@@ -661,6 +682,8 @@ STEPS = {
     "written/diff": f"{SIMULATE} --write-deployment a.toml\nfrom-vllm '{SERVE} -q fp8' --gpu h100 --output b.toml\n"
     "diff a.toml b.toml --format json",
     "written/plan": f"{PLAN} --objective gpus --output plan --format json",
+    "written/fleet": f"fleet {FLEET} --split-at 1000 --output fleet.toml\n"
+    "simulate --deployment fleet.toml --format json",
     "written/profile": "calibrate cpu.jsonl --name mine --out profiles\ngpus --profiles profiles --format json",
     "written/calibrated": "calibrate cpu.jsonl --name mine --out profiles\n"
     f"estimate qwen2.5-0.5b --gpu cpu@mine --profiles profiles {LENGTHS} --batch-size 2 --format json",
@@ -743,6 +766,9 @@ REFUSED = {
     "schema": "schema fits",
     "plan-slo": f"plan llama-3.1-8b {SMALL_PLAN} --objective gpus",
     "plan-price": PLAN,
+    "fleet-loop": f"fleet {FLEET} --concurrency 4",
+    "fleet-mtbf": f"fleet {FLEET} --mtbf 1000",
+    "fleet-pools": f"fleet {FLEET} --max-pools 0",
     "plan-objective": f"{PLAN} --objective beauty",
     "plan-workers": f"{PLAN} --objective gpus --workers 0",
     "plan-too-large": f"{PLAN} --objective gpus --gpus l4 --max-model-len 131072",

@@ -1,4 +1,4 @@
-"""Views of the Estimate page beside the one load: the deployment over rising load, and every GPU at this load."""
+"""Views of the Estimate page beside the one load: the deployment over rising load, every GPU, and every engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.engine_comparison import SIDE_BY_SIDE
+from capacity.report.figures import engines as engine_figures
 from capacity.report.figures import loads as figures
 from capacity_app import parts, state
 from capacity_app.boundary import plain
@@ -86,3 +88,37 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
             },
         )
     parts.copies("estimate", inputs.model_name, options, compared, function="compare_gpus")
+
+
+def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
+    """Every engine at this load on this GPU, with what each lacks; in the order of tokens/s."""
+    titles = {of.title: name for name, of in figures.FIGURES.items() if name != "price" or inputs.cost}
+    engines = st.multiselect(
+        "Engines", SIDE_BY_SIDE, SIDE_BY_SIDE, **state.bound("engine_which", list(SIDE_BY_SIDE))
+    )
+    title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
+    pool = {name: value for name, value in inputs.pool.items() if name != "engine"}
+    options = {
+        **({} if tuple(engines) == SIDE_BY_SIDE else {"engines": tuple(engines)}),
+        **pool,
+        **inputs.lengths,
+        **load,
+        **inputs.client,
+        **inputs.cost,
+    }
+    task = Task(function="capacity:compare_engines", arguments={"model": inputs.model, **options})
+    compared = parts.background("compare_engines", task, doing="Asking every engine").value
+    if compared is not None:
+        st.caption(
+            "Each engine at its defaults and newest release, at the fewest GPUs that take this load unless the sidebar "
+            "asks for more; whiskers are 90 % intervals, and engines whose intervals overlap are not told apart."
+        )
+        parts.chart(engine_figures.engines_chart(compared, titles[title], inputs.units))
+        parts.table(
+            "engine_comparison",
+            engine_figures.engine_rows(compared, inputs.units),
+            alt="For each engine its figures with intervals, its memory, what it lacks, or why it does not serve.",
+            column_config={"engine": st.column_config.Column(pinned=True)},
+        )
+        parts.notes([f"{row.engine}: {note}" for row in compared.rows for note in row.notes])
+    parts.copies("engines --compare", inputs.model_name, options, compared, function="compare_engines")

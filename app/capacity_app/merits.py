@@ -60,6 +60,44 @@ MEANINGS = {
     "$ per 1k requests": "What a thousand answers cost. $ an hour over the requests of an hour, times a thousand.",
     "Utilization": "How much of what is paid for is used. Load that is served over the load that it could serve.",
     "Energy": "What an output token takes from the socket. Watts, all in, over output tokens a second.",
+    "Together": (
+        "How many times as much all techniques together make of the naive deployment. Output tokens/s with all of them "
+        "over those with none."
+    ),
+    "If multiplied": (
+        "What it would be if techniques did not get in each other's way. The product of the factors that each has "
+        "alone, on the naive deployment."
+    ),
+    "KiB a token": "What the engine must remember of each token. Bytes of keys and values over all layers that grow.",
+    "A request of": "What it must remember of a request of so many tokens. Its KV cache, windows and states included.",
+    "The GPU holds": "The longest request that has the engine to itself. Free memory over bytes a token.",
+    "Half attention from": (
+        "From this context on a step spends more time on looking back than on the model's weights. Where attention "
+        "takes half of a decode step."
+    ),
+    "A step": "How long one more token of each request takes at this context. A decode step, if memory were no limit.",
+    "Keeping less": (
+        "What forgetting could buy, with as many requests at once as fit then. The most output tokens/s of any method "
+        "at this context; what answers lose stands below."
+    ),
+    "Beams": "How many continuations of an answer are kept in the race. The beam width.",
+    "Times greedy": (
+        "How much longer a token takes than without beam search. TPOT of all beams over that of one beam in the engine."
+    ),
+    "KV of a request": "What a request holds at its end. Tokens of KV of all its beams, those shared once.",
+    "Requests held": "How many such requests the memory holds at once. KV blocks over those of one request.",
+    "Threshold": "Where the router tells requests apart: those of up to so many tokens go to the first pool.",
+    "A day": "What a day costs if replicas follow the hour's load. $ an hour over the replicas of each hour.",
+    "Saved": "How much less is paid than with the one thing that it replaces. 1 - its bill over the other's.",
+    "Mean E2E": "How long a whole answer takes on average, of all requests together. Last output token less arrival.",
+    "Pays up to": (
+        "Above this share of requests that go on to the large model, the large one alone is cheaper. Where $ a request "
+        "of both are equal, with engines so many that none stands half idle."
+    ),
+    "Pays from": (
+        "Below this share of requests that the cache answers, it costs more than it saves. Where $ a request with and "
+        "without it are equal, with engines so many that none stands half idle."
+    ),
     "Times as fast": "How much sooner text appears with drafts. TPOT without over TPOT with them, at this batch size.",
     "Tokens a round": "How many tokens one step yields on average: accepted drafts, and one of the model's own.",
     "Verification": "What checking the drafts costs. Time of a step that verifies, in plain decode steps.",

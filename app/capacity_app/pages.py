@@ -11,15 +11,24 @@ from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TO
 
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
-IMPROVE, EVIDENCE = "Improve", "Evidence"  # sections of the menu
+IMPROVE, FLEETS, EVIDENCE = "Improve", "Fleets", "Evidence"  # sections of the menu
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
-THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING = (
+THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING = (
     "this load",
     "over the load",
     "every GPU",
+    "every engine",
     "frontier",
     "typing",
 )  # its views
+OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
+KV_POOL = (
+    "gpu",
+    "tensor_parallel_size",
+    "quantization",
+    "kv_cache_dtype",
+    "engine",
+)  # what its page asks of a pool
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
     "as recorded",
     "by requests/s",
@@ -72,6 +81,23 @@ def _compare_reads() -> Set[str]:
     return QUESTION | arrivals | lengths
 
 
+def _stack_reads() -> Set[str]:
+    load = {"rate"} if chosen("stack_load", LOOP) == RATE else {"concurrency"}
+    return QUESTION | LENGTHS | PRICE | load | {"range", "client", "time"}
+
+
+def _fleet_reads() -> Set[str]:
+    differ = {"range"} if chosen("fleet_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
+    return MODEL | LENGTHS | PRICE | differ | {"engine", "rate", "client"}
+
+
+def _cascade_reads() -> Set[str]:
+    read = MODEL | LENGTHS | PRICE | {"rate", "range", "client"}
+    if chosen("casc_on", OWN_GPUS) == OWN_GPUS:
+        return read | ENGINE | {"time"}
+    return read | ({"gpu", "time"} if chosen("casc_small", "true") in ("true", "True") else set())
+
+
 PAGES = (
     PageEntry(
         name="start",
@@ -116,6 +142,14 @@ PAGES = (
         reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
     ),
     PageEntry(
+        name="stack",
+        title="Techniques",
+        icon=":material/layers:",
+        section=IMPROVE,
+        help="What is each technique worth? From none to all, one upon the other and each alone, on your model.",
+        reads=_stack_reads,
+    ),
+    PageEntry(
         name="advise",
         title="What would help",
         icon=":material/lightbulb:",
@@ -132,12 +166,28 @@ PAGES = (
         reads=lambda: QUESTION - {"weights"} | LENGTHS | PRICE | {"mem", "time"},
     ),
     PageEntry(
+        name="kv",
+        title="KV cache",
+        icon=":material/database:",
+        section=IMPROVE,
+        help="How large is the KV cache, and what would keeping less of it buy? By context, attention and method.",
+        reads=lambda: MODEL | {"gpu", "tp", "weights", "kv", "engine", "mem", "time"},
+    ),
+    PageEntry(
         name="speculation",
         title="Speculation",
         icon=":material/bolt:",
         section=IMPROVE,
         help="Does speculative decoding pay? Over acceptance, draft length, way of drafting and batch size.",
         reads=lambda: QUESTION | {"time"},
+    ),
+    PageEntry(
+        name="beam_search",
+        title="Beam search",
+        icon=":material/account_tree:",
+        section=IMPROVE,
+        help="What does each more beam cost, in steps and in memory, by how an engine carries beams along?",
+        reads=lambda: QUESTION | LENGTHS | {"time"},
     ),
     PageEntry(
         name="scaling",
@@ -162,6 +212,22 @@ PAGES = (
         section=IMPROVE,
         help="Prefill here, decode there? Every ratio of such replicas, on the same arrivals.",
         reads=lambda: QUESTION | LENGTHS | {"rate", "range", "client", "time"},
+    ),
+    PageEntry(
+        name="fleet",
+        title="Fleet",
+        icon=":material/hub:",
+        section=FLEETS,
+        help="Short requests to cheap GPUs, long ones to large? The threshold found, against one pool for all.",
+        reads=_fleet_reads,
+    ),
+    PageEntry(
+        name="cascade",
+        title="Cascade",
+        icon=":material/filter_alt:",
+        section=FLEETS,
+        help="Ask something cheaper first? A semantic cache or a small model: $, latency, and where it pays.",
+        reads=_cascade_reads,
     ),
     PageEntry(
         name="sweeps",

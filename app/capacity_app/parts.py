@@ -141,7 +141,7 @@ def copies(
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
-            _record_files(name, answer)
+            record_files(name, answer)
             _page(name, answer, command, python_call(name, model, options))
 
 
@@ -160,10 +160,10 @@ def _page(name: str, answer: Any, command: str | None, python: str) -> None:
 def record_downloads(name: str, answer: Any) -> None:
     """An answer as JSON and CSV, where there is no command to copy."""
     with st.container(horizontal=True):
-        _record_files(name, answer)
+        record_files(name, answer)
 
 
-def _record_files(name: str, answer: Any) -> None:
+def record_files(name: str, answer: Any) -> None:
     from capacity.base.rows import flattened
 
     record = answer.to_dict()

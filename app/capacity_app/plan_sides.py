@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from capacity.answers.records import Quantity
-from capacity.deployment import Cost
 from capacity.planning.judging import Level
 from capacity.planning.records import Plan, Ranked
 from capacity.report.display import text_and_interval
 from capacity.report.plan import level_name, level_text
 from capacity_app import parts
 from capacity_app.jobs import Task
-from capacity_app.sides import Side, pinned
-from capacity_app.state import OWN_MODEL, Inputs
+from capacity_app.sides import Side
+from capacity_app.state import Inputs
 
 PAGE = "plan"
 FUNCTION = "capacity.planning.plan:plan"
@@ -25,23 +24,10 @@ def task_of(model: Any, options: Mapping[str, Any]) -> Task:
     return Task(function=FUNCTION, arguments={"model": model, **options}, reports=True)
 
 
-def side_of(arguments: Mapping[str, Any]) -> Side:
-    """What a search was asked, as a link holds it."""
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
-    model = said.pop("model")
-    cost = {name: said.pop(name) for name in Cost.model_fields if name in said}
-    return Side(page=PAGE, model=model if isinstance(model, str) else OWN_MODEL, options=said, cost=cost)
-
-
 def ask(side: Side, inputs: Inputs) -> Task:
     """The search of a side."""
     model = inputs.model if side.model == inputs.model_name else side.model
     return task_of(model, {**side.options, **side.cost})
-
-
-def plan_is_pinned() -> bool:
-    """Whether a plan is kept beside the one in sight: then that one is searched at every change, by no button."""
-    return any(side.page == PAGE for side in pinned())
 
 
 def figures_of_merit(plan: Plan) -> list[parts.Kpi]:

@@ -17,6 +17,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.planning.rungs import ORDER as TECHNIQUES
 from capacity.techniques.speculate import speculation_methods
 from capacity_app.links import packed_text, unpacked_text
 from capacity_app.traffic import LENGTH_SHAPES
@@ -39,6 +40,12 @@ NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "engines": engine_names,
     "use_case": lambda: tuple(USE_CASES),
     "objective": lambda: OBJECTIVES,
+    "order": lambda: TECHNIQUES,
+    "small": model_names,
+    "small_gpu": profile_names,
+    "escalate_by": lambda: ("answer", "prompt"),
+    "split_by": lambda: ("prompt", "request"),
+    "eviction": lambda: ("all",),
 }
 TEXTS = {
     "price_tier": re.compile(r"[a-z0-9-]{1,30}"),
@@ -86,8 +93,31 @@ NUMBERS = (
     "batches",
     "max_gpus",
     "time_limit_s",
+    "escalation_rate",
+    "cache_hit_rate",
+    "judge_s",
+    "small_tensor_parallel_size",
+    "target_utilization",
+    "input_len_cv",
+    "output_len_cv",
+    "split_at",
+    "spare_replicas",
+    "peak_to_mean",
+    "beam_widths",
+    "contexts",
+    "budget_tokens",
 )
-LISTS = ("batches", "engines", "goodput", "gpus", "slo")  # of several values
+LISTS = (
+    "batches",
+    "beam_widths",
+    "contexts",
+    "engines",
+    "goodput",
+    "gpus",
+    "order",
+    "slo",
+    "split_at",
+)  # of several values
 UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.sides import Change
+from capacity.deployment import Cost
 from capacity.model import model_names
 from capacity.planning.diff import Diff
 from capacity.report.comparisons import difference_and_interval
@@ -18,11 +19,16 @@ from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.side import LOADS, read_side
 from capacity_app.side import Side as Side
-from capacity_app.state import SIDES
+from capacity_app.state import OWN_MODEL, SIDES
 
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
+PAIRED = (
+    "estimate",
+    "simulate",
+    "cost",
+)  # pages that ask of one deployment on one traffic, and of nothing else
 
 Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
@@ -56,6 +62,20 @@ def pinned() -> list[Side]:
     if st.query_params.get_all("side") != list(found):
         st.query_params["side"] = list(found)
     return list(found.values())
+
+
+def is_pinned(page: str) -> bool:
+    """Whether an answer of this page is kept beside the one in sight: then that is asked at every change, by no
+    button."""
+    return any(side.page == page for side in pinned())
+
+
+def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
+    """What a task of this page was asked, as a link holds it."""
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    model = said.pop("model")
+    cost = {name: said.pop(name) for name in Cost.model_fields if name in said}
+    return Side(page=page, model=model if isinstance(model, str) else OWN_MODEL, options=said, cost=cost)
 
 
 def _answers(sides: list[Side], current: Side, ask: Ask) -> dict[str, Any]:
@@ -167,7 +187,8 @@ def _beside(
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     loads = [name for name in LOADS if name in current.options]
     if (
-        current.deployed
+        current.page in PAIRED
+        and current.deployed
         and current.traffic == first.traffic
         and loads not in ([], ["batch_size"])
         and current != first

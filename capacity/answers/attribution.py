@@ -52,10 +52,10 @@ class Response:
 
 def shares(cost: StepCost) -> Shares:
     """Which part of a step's time is compute, HBM, communication, kernel launch and host."""
-    seconds = dict.fromkeys(BOUNDS, 0.0)
+    seconds, total = dict.fromkeys(BOUNDS, 0.0), cost.seconds
     for op in cost.operators:
         seconds[op.bound] += op.seconds
-    return Shares(**{bound: value / cost.seconds for bound, value in seconds.items()})
+    return Shares(**{bound: value / total for bound, value in seconds.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

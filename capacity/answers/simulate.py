@@ -17,10 +17,10 @@ from capacity.answers.engine_setup import (
     unheeded_notes,
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length, check_task
 from capacity.answers.priority_classes import priority_classes
-from capacity.answers.records import Quantity, Simulation
+from capacity.answers.records import Simulation
+from capacity.answers.run_intervals import latency_intervals, run_bands
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
@@ -31,11 +31,9 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, de
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import cautions_of
-from capacity.hardware.spreads import Metric
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
-from capacity.simulator.distribution import Distribution
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
 from capacity.simulator.load_means import LoadMeans, whole_means
@@ -126,7 +124,9 @@ def simulate(
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run)
-    answer = replace(answer, predicted_ms=_predicted(pools[0], requests, traffic, run, verdict, differing))
+    bands = run_bands(pools[0], requests, run, verdict)
+    predicted = {} if bands is None else latency_intervals(bands, run, traffic, verdict, differing=differing)
+    answer = replace(answer, predicted_ms=predicted)
     return replace(
         answer,
         cost=_cost(prices, pools, service, requests, run, verdict),
@@ -301,65 +301,3 @@ def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver 
     return (
         f"simulated by the readable engines, hundreds of times slower than the compiled: {run.readable_because}",
     )
-
-
-def _predicted(
-    resolved: ResolvedPool,
-    requests: Workload,
-    traffic: Traffic,
-    run: SimulationResult,
-    verdict: Verdict | None,
-    differing: Sequence[LoadMeans],
-) -> dict[str, Quantity]:
-    """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests."""
-    whole = whole_means(run.summary, run.records)
-    if whole is None:
-        return {}
-    done = run.records.completed
-    lengths = (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean()))
-    bands = load_bands(
-        resolved,
-        whole,
-        lengths,
-        client_latency_s=requests.client_latency_s or 0.0,
-        load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
-    )
-    steady = None if verdict is None else verdict.steady
-    summary = run.summary
-    latencies: tuple[tuple[Metric, str, Distribution | None], ...] = (
-        ("ttft", "ttft", summary.ttft_ms),
-        ("tpot", "tpot", summary.tpot_ms),
-        ("e2e", "e2el", summary.e2el_ms),
-    )
-    found = {}
-    for metric, name, latency in latencies:
-        if latency is None:
-            continue
-        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
-        for percentile in ("p95", "p99"):
-            value = latency.percentiles[int(percentile[1:])]
-            quantities[f"{percentile}_{name}_ms"] = bands.around(metric, value, percentile)
-        for key, quantity in quantities.items():
-            if metric != "tpot":
-                quantity = beside_client(
-                    quantity, traffic, adjustment=resolved.profile.adjustment, unit_s=1e-3
-                )
-            found[key] = quantity
-    return found
-
-
-def _banded_mean(
-    bands: LoadBands,
-    metric: Metric,
-    mean: float,
-    steady: LoadMeans | None,
-    differing: Sequence[LoadMeans],
-) -> Quantity:
-    """A simulated mean (ms) with its interval, which holds the mean of a run of any length, the steady part's, and of
-    differing lengths."""
-    means = [getattr(each, f"{metric}_s") for each in differing]
-    others = [bands.around(metric, each * 1e3) for each in means if each is not None]
-    lasting = None if steady is None else getattr(steady, f"{metric}_s")
-    if lasting is not None:
-        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
-    return bands.around(metric, mean).covering(*others)

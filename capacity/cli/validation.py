@@ -12,10 +12,12 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     MODEL_HELP,
     DownloadOption,
+    FormatOption,
     ProfilesOption,
     check_format,
     progress_bar,
     show,
+    typed,
 )
 from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
@@ -152,14 +154,15 @@ def compare(
     fit_overheads: Annotated[
         bool, typer.Option("--fit-overheads", help="Fit time per step and per request.")
     ] = False,
-    format: ReportFormat = "table",
+    format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
 ) -> None:
     """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
     from capacity_validate import compare as run
+    from capacity_validate.comparison_page import rendered
 
-    check_format(format, REPORT_FORMATS)
+    check_format(format)
     answer = run(
         results,
         model=model,
@@ -169,4 +172,4 @@ def compare(
         download=download,
         **options,
     )
-    show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
+    show(rendered(answer, format, command=typed()))

@@ -43,20 +43,28 @@ class FleetPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(Written):
-    """The traffic in pools by length, `threshold_tokens` between them; None: in one pool.
+    """The traffic in pools by length, with thresholds between them. `num_pools` were looked for: a threshold beyond all
+    requests leaves one of two, and of three or more the cheapest of all thresholds is one layout.
 
     `pools` is empty where nothing was found, and `reason` says why. `objective` is what is least, reserve included:
     $ per hour, or GPUs; None without pools.
     """
 
+    FIRST: ClassVar[tuple[str, ...]] = ("threshold_tokens",)
     LAST: ClassVar[tuple[str, ...]] = ("num_gpus", "usd_per_hour", "usd_per_request")
 
-    threshold_tokens: int | None
+    thresholds_tokens: tuple[int, ...]
+    num_pools: int
     outcome: Outcome
     reason: str | None
     pools: tuple[FleetPool, ...]
     objective: float | None
     proved: bool
+
+    @property
+    def threshold_tokens(self) -> int | None:
+        """That between two pools; None for one pool, and for more."""
+        return self.thresholds_tokens[0] if self.num_pools == 2 else None
 
     @property
     def num_gpus(self) -> int:
@@ -110,7 +118,7 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan(AnswerRecord):
-    """The cheapest fleet: `layouts` are one pool, and every threshold that was tried, in order of tokens.
+    """The cheapest fleet: `layouts` are one pool, every threshold of two in order of tokens, and the best of more.
 
     `best` is the layout of least objective (of equals that of fewest pools), None where nothing meets the SLO;
     `one_pool` that without a threshold. `saved` is the share of its objective that the best one saves.
@@ -128,6 +136,7 @@ class FleetPlan(AnswerRecord):
     objective: Objective
     confidence: float
     split_by: Literal["prompt", "request"]
+    max_pools: int
     router: str
     layouts: tuple[Layout, ...]
     proof: FleetProof | None
@@ -146,7 +155,7 @@ class FleetPlan(AnswerRecord):
     @property
     def one_pool(self) -> Layout | None:
         """The layout without a threshold, which is always looked for."""
-        return next((layout for layout in self.layouts if layout.threshold_tokens is None), None)
+        return next((layout for layout in self.layouts if layout.num_pools == 1), None)
 
     @property
     def saved(self) -> float | None:
@@ -158,10 +167,10 @@ class FleetPlan(AnswerRecord):
 
 
 def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
-    """The layout of least objective; of equals that of fewest pools, then of the lowest threshold."""
+    """The layout of least objective; of equals that of fewest pools, then of the lowest thresholds."""
     planned = [layout for layout in layouts if layout.objective is not None]
     return min(
         planned,
-        key=lambda each: (each.objective or 0.0, len(each.pools), each.threshold_tokens or 0),
+        key=lambda each: (each.objective or 0.0, len(each.pools), each.thresholds_tokens),
         default=None,
     )

@@ -30,11 +30,17 @@ class Split(Spec):
     split_at: Thresholds = flag(
         (), "Thresholds to try, in tokens, as 1024,4096; default: by the traffic's own lengths."
     )
+    max_pools: int = flag(
+        2,
+        "Most pools: with 3, every pair of thresholds as well, exactly (more than 2 take longer).",
+        ge=1,
+        le=8,
+    )
     slo_of: Literal["fleet", "pool"] = flag(
         "fleet", "Who keeps the service levels: all requests together (fleet), or those of each pool (pool)."
     )
-    short_gpus: Names = flag((), "GPUs of the pool for short requests; default: --gpus.")
-    long_gpus: Names = flag((), "GPUs of the pool for long requests; default: --gpus.")
+    short_gpus: Names = flag((), "GPUs of the pool for the shortest requests; default: --gpus.")
+    long_gpus: Names = flag((), "GPUs of the pool for the longest requests; default: --gpus.")
     spare_replicas: int = flag(
         0, "Replicas of each pool beyond those that the load needs (N+k).", ge=0, le=4096
     )

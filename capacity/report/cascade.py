@@ -78,11 +78,11 @@ def _beside(answer: CascadeAnswer) -> Part:
     ):
         quantities = [getattr(whole, field) for whole in both]
         texts = [text for each in quantities for text in _money(each.scaled(scale), digits)]
-        table.add_row(name, *texts, _change(*quantities))
+        table.add_row(name, *texts, change_text(*quantities))
     for name, field in WHOLE_ROWS:
         quantities = [getattr(whole, field) for whole in both]
         if None not in quantities:
-            table.add_row(name, *_times(both, field), _change(*quantities))
+            table.add_row(name, *_times(both, field), change_text(*quantities))
     return table
 
 
@@ -101,8 +101,8 @@ def _times(both: tuple[Whole, Whole], field: str) -> Iterator[str]:
         yield "" if quantity.low == quantity.high else STANDARD.time_interval(quantity)
 
 
-def _change(ours: Quantity, theirs: Quantity) -> str:
-    """`-54 %`, or of twice and more `x 13`."""
+def change_text(ours: Quantity, theirs: Quantity) -> str:
+    """How far ours is from theirs: `-54 %`, or of twice and more `x 13`."""
     if not theirs.value:
         return ""
     ratio = ours.value / theirs.value
@@ -113,33 +113,35 @@ def _break_even(answer: CascadeAnswer) -> Part:
     even, rows = answer.break_even, []
     if answer.escalation_rate is not None:
         rows += [
-            ("escalation rate, engines many", _share(even.escalation_rate_at_scale), "pays up to it"),
+            ("escalation rate, engines many", share_text(even.escalation_rate_at_scale), "pays up to it"),
             (
                 "the same, whole engines here",
-                _rate(even.escalation_rate_here),
+                rate_text(even.escalation_rate_here),
                 f"yours is {answer.escalation_rate:.1%}",
             ),
         ]
     if answer.cache_hit_rate is not None:
         rows += [
-            ("cache hit rate, engines many", _share(even.cache_hit_rate_at_scale), "pays from it"),
+            ("cache hit rate, engines many", share_text(even.cache_hit_rate_at_scale), "pays from it"),
             (
                 "the same, whole engines here",
-                _rate(even.cache_hit_rate_here),
+                rate_text(even.cache_hit_rate_here),
                 f"yours is {answer.cache_hit_rate:.1%}",
             ),
         ]
     return facts("Break-even", rows)
 
 
-def _share(quantity: Quantity | None) -> str:
+def share_text(quantity: Quantity | None) -> str:
+    """A break-even rate with its interval."""
     if quantity is None or quantity.value >= 1:
         return "at no rate" if quantity is None else "any"
     value, interval = text_and_interval(quantity, 100, 1, " %")
     return f"{value} ({interval})" if interval and quantity.low != quantity.high else f"{value}"
 
 
-def _rate(rate: float | None) -> str:
+def rate_text(rate: float | None) -> str:
+    """A break-even rate of whole engines, which is exact."""
     if rate is None or rate >= 1:
         return "at no rate" if rate is None else "any"
     return f"{rate:.1%}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from capacity.planning.fleet_records import best_of
 from capacity.report.display import shown
 from capacity.report.layout import Part, listed, notes
 from capacity.report.plan import level_text
@@ -12,6 +13,8 @@ from capacity.report.plan import level_text
 if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
     from capacity.planning.judging import Level
+
+PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def fleet_tables(plan: FleetPlan) -> list[Part]:
@@ -21,7 +24,7 @@ def fleet_tables(plan: FleetPlan) -> list[Part]:
     if not plan.proved:
         parts.append("[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist")
     if best is None:
-        parts.append("nothing meets the SLO, neither one pool nor two:")
+        parts.append(f"nothing meets the SLO, neither one pool nor {_many(plan.max_pools)}:")
     else:
         parts += ["\n".join(_answer(plan, best)), _pools_table(best)]
     parts.append(_layouts_table(plan))
@@ -44,21 +47,13 @@ def _header(plan: FleetPlan) -> str:
 
 
 def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    names = " + ".join(_engines(pool) for pool in best.pools)
+    names = layout_text(best)
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", ${best.usd_per_request * 1e3:,.4f} per 1k requests"
     yield f"\n[bold]Rent {names}[/bold]{bill}"
-    if best.threshold_tokens is None or len(best.pools) == 1:
-        yield "  one pool for all: no threshold that was tried is cheaper"
-    else:
-        what = "prompts" if plan.split_by == "prompt" else "requests"
-        yield f"  {what} of up to {best.threshold_tokens:,} tokens go to the first ({plan.router})"
-        one = plan.one_pool
-        if one is None or one.objective is None:
-            yield "  one pool for all does not meet the SLO"
-        elif plan.saved is not None:
-            yield f"  {plan.saved:.1%} less than one pool for all ({' + '.join(map(_engines, one.pools))})"
+    yield from _routes(plan, best)
+    yield from _more_pools(plan, best)
     if plan.proof is not None:
         levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
@@ -67,7 +62,50 @@ def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
         yield f"  each replica is there {plan.replica_availability:.3%} of the time"
 
 
-def _engines(pool: FleetPool) -> str:
+def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
+    """Which requests go where, and what that saves over one pool."""
+    if len(best.pools) == 1:
+        tried = plan.max_pools > 1
+        yield "  one pool for all" + (": no threshold that was tried is cheaper" if tried else "")
+        return
+    what = "prompts" if plan.split_by == "prompt" else "requests"
+    limits = zip(best.thresholds_tokens, PLACES, strict=False)
+    (first, *others) = [f"of up to {tokens:,} tokens go to the {place}" for tokens, place in limits]
+    others = [text.replace(" tokens go", "") for text in others]
+    yield f"  {what} {', '.join([first, *others])} ({plan.router})"
+    one = plan.one_pool
+    if one is None or one.objective is None:
+        yield "  one pool for all does not meet the SLO"
+    elif plan.saved is not None:
+        yield f"  {plan.saved:.1%} less than one pool for all ({layout_text(one)})"
+
+
+def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
+    """What a third pool buys, and a fourth, where they were looked for."""
+    fewer = [layout for layout in plan.layouts if layout.num_pools < 3]
+    for layout in (each for each in plan.layouts if each.num_pools > 2):
+        before, place = best_of(fewer), PLACES[layout.num_pools - 1]
+        fewer.append(layout)
+        if layout.objective is not None and before is not None and before.objective:
+            less = 1 - layout.objective / before.objective
+            yield f"  a {place} pool saves {less:.1%} over {_many(layout.num_pools - 1)}"
+        elif layout.objective is not None:
+            yield f"  with a {place} pool the SLO is met: with fewer it is not"
+        elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
+            yield f"  a {place} pool buys nothing: {layout.reason}"
+
+
+def _many(most_pools: int) -> str:
+    return {1: "more", 2: "two"}.get(most_pools, f"up to {most_pools}")
+
+
+def layout_text(found: Layout) -> str:
+    """The engines of all its pools: `2 x l4-24gb + 2+1 x h100-sxm-80gb TP2`."""
+    return " + ".join(map(engines_text, found.pools))
+
+
+def engines_text(pool: FleetPool) -> str:
+    """`2+1 x h100-sxm-80gb TP2`, where one stands in reserve."""
     size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
     spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
     return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
@@ -78,7 +116,7 @@ def _pools_table(best: Layout) -> Part:
         "Pools",
         best.pools,
         ("pool", "left", lambda pool: pool.label),
-        ("engines", "left", _engines),
+        ("engines", "left", engines_text),
         ("requests", "right", lambda pool: f"{pool.request_share:.1%}"),
         ("requests/s", "right", lambda pool: f"{pool.requests_per_s:,.2f}"),
         ("tokens in", "right", lambda pool: f"{pool.input_tokens:,.0f}"),
@@ -104,22 +142,25 @@ def _layouts_table(plan: FleetPlan) -> Part:
     def engines(layout: Layout) -> str:
         if not layout.pools:
             return layout.reason or layout.outcome
-        return " + ".join(map(_engines, layout.pools)) + (" *" if layout is best else "")
+        return layout_text(layout) + (" *" if layout is best else "")
 
     return listed(
         "Thresholds that were tried",
         plan.layouts,
-        (
-            "tokens",
-            "right",
-            lambda each: "one pool" if each.threshold_tokens is None else f"{each.threshold_tokens:,}",
-        ),
+        ("tokens", "right", _thresholds),
         ("short", "right", lambda each: f"{each.pools[0].request_share:.1%}" if len(each.pools) > 1 else "-"),
         ("engines", "left", engines),
         ("GPUs", "right", lambda each: f"{each.num_gpus}" if each.pools else "-"),
         ("$/h", "right", lambda each: shown(each.usd_per_hour, ",.2f")),
         ("to one pool", "right", against),
     )
+
+
+def _thresholds(layout: Layout) -> str:
+    if layout.num_pools == 1:
+        return "one pool"
+    tokens = " ".join(f"{each:,}" for each in layout.thresholds_tokens)
+    return tokens or f"{layout.num_pools} pools"
 
 
 def _day_text(day: FleetDay, best: Layout) -> str:

@@ -90,6 +90,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "stack": _infinite_as_null(_of("capacity.planning.stack", "Stack")),
     "diff": _infinite_as_null(_of("capacity.planning.diff", "Diff")),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
+    "compare": _of("capacity_validate.comparison", "Comparison"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
     **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),

@@ -28,6 +28,7 @@ QUESTIONS = {  # by the name of the answer's schema
     "plan": "What to rent?",
     "fleet": "What to rent, where short and long requests go apart?",
     "cost": "What does it cost?",
+    "comparison": "Does it agree with your server?",
     "curve": "How much can it take?",
     "tornado": "What does the answer hang on?",
     "advice": "What would help here?",
@@ -84,13 +85,15 @@ def answer_html(
     answer: AnswerRecord,
     parts: Iterable[Any],
     *,
+    charts: Sequence[Chart] | None = None,
     command: str | None = None,
     python: str | None = None,
     made: date | None = None,
 ) -> str:
     """An answer as one file of HTML that needs nothing else, with a style for paper.
 
-    `parts` are its tables as a terminal shows them; `command` and `python` ask the same again.
+    `parts` are its tables as a terminal shows them, `charts` those of its schema unless they are given; `command` and
+    `python` ask the same again.
     """
     from capacity.report.tables import schema_name
 
@@ -100,7 +103,7 @@ def answer_html(
         question=question_of(schema_name(answer)),
         subject=subject_of(answer),
         answer=parts_html(shown),
-        charts=charts_of(answer),
+        charts=charts_of(answer) if charts is None else charts,
         assumptions=[*_basis(answer), *remarks],
         sources=sources_of(answer),
         asked=[(title, text) for title, text in asked if text],

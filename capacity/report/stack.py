@@ -25,7 +25,7 @@ def stack_tables(answer: Stack) -> list[Part]:
         _figures_table(answer),
         _factors_table(answer),
         _multiplied(answer),
-        *_explained(answer),
+        *explained(answer),
         *(f"[yellow]not here:[/yellow] {step.title}: {step.refused}" for step in refused),
         f"the last row: {_last_flags(answer)}",
         *notes(answer.observations),
@@ -109,7 +109,8 @@ def _multiplied(answer: Stack) -> str:
     )
 
 
-def _explained(answer: Stack) -> Iterator[str]:
+def explained(answer: Stack) -> Iterator[str]:
+    """For each technique whose factor differs from the one that it has alone, why."""
     for step in _taken(answer):
         if step.why and step.own is not None:
             alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"

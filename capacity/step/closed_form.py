@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from capacity.step import Bound, StepCost, StepShape, decode_shape, windowed_pairs
 
 NOTHING = StepShape()
+PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # those of prompts come first
 
 
 class StepModelLike(Protocol):
@@ -88,41 +89,41 @@ def prefill_steps(
             if computed == input_len:
                 waiting, computed = waiting - 1, 0
         shape = _with_prefill(decode, rows, input_len, limits.window_tokens)
-        yield _with_images(shape, sum(not before for _, before in rows), limits)
+        encodes = limits.images_per_prompt or limits.audio_tokens
+        yield _with_images(shape, rows, limits) if encodes else shape
 
 
-def _with_images(shape: StepShape, begun: int, limits: EngineLimits) -> StepShape:
-    """The step with the images and clips before it of so many prompts."""
+def _with_images(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
+    """The step with the images and clips of the prompts that begin in it before it."""
+    begun = sum(not before for _, before in rows)
+    if not begun:
+        return shape
     images, tokens, audio = begun * limits.images_per_prompt, limits.image_tokens, limits.audio_tokens
-    if images:
-        shape = shape._replace(encoder_tokens=images * tokens, encoder_pairs=images * tokens**2)
-    if begun and audio:
-        shape = shape._replace(audio_tokens=begun * audio, audio_pairs=begun * audio**2)
-    return shape
+    return shape._replace(
+        encoder_tokens=images * tokens,
+        encoder_pairs=images * tokens**2,
+        audio_tokens=begun * audio,
+        audio_pairs=begun * audio**2,
+    )
 
 
 def _with_prefill(
-    decode: StepShape, rows: Iterable[tuple[int, int]], input_len: int, window: int | None
+    decode: StepShape, rows: Sequence[tuple[int, int]], input_len: int, window: int | None
 ) -> StepShape:
-    sequences = tokens = pairs = context = window_pairs = window_context = completed = 0
+    tokens = pairs = context = window_pairs = window_context = completed = 0
     for chunk, computed in rows:
         end = computed + chunk
-        sequences += 1
         tokens += chunk
         pairs += windowed_pairs(chunk, computed, None)
         context += end
-        window_pairs += windowed_pairs(chunk, computed, window)
-        window_context += end if window is None else min(end, window + chunk - 1)
+        if window is not None:
+            window_pairs += windowed_pairs(chunk, computed, window)
+            window_context += min(end, window + chunk - 1)
         completed += end == input_len
-    return decode._replace(
-        prefill_sequences=sequences,
-        prefill_tokens=tokens,
-        prefill_pairs=pairs,
-        prefill_context_tokens=context,
-        prefill_window_pairs=window_pairs,
-        prefill_window_context_tokens=window_context,
-        prompts_completed=completed,
-    )
+    if window is None:
+        window_pairs, window_context = pairs, context
+    prefill = (len(rows), tokens, pairs, context, window_pairs, window_context, completed)
+    return StepShape(*prefill, *decode[PREFILL_FIELDS:])  # many are made: in order, not by name
 
 
 def batch_times(

@@ -23,6 +23,9 @@ from capacity.step.setting import StepSetting
 from capacity.step.shape import recomputed
 
 CACHE_ENTRIES = 1 << 16
+COSTS_KEPT = (
+    1 << 9
+)  # tables of what depends on a step's rows alone: decode steps of a run have few different ones
 KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
 
 
@@ -57,6 +60,8 @@ class StepModel:
         self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
+        self.row_costs = lru_cache(maxsize=COSTS_KEPT)(self._costs_of_rows)
+        self.sample_costs = lru_cache(maxsize=COSTS_KEPT)(self._costs_of_samples)
         self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
@@ -143,6 +148,13 @@ class StepModel:
     def _seconds_of_samples(self, rows: int) -> float:
         return _total(self._operators.per_sample, rows)
 
+    def _costs_of_rows(self, rows: int) -> tuple[OpCost, ...]:
+        tokens = _rows(rows)
+        return tuple(operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared)
+
+    def _costs_of_samples(self, rows: int) -> tuple[OpCost, ...]:
+        return tuple(operator.cost(_rows(rows)) for operator in self._operators.per_sample)
+
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
         """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
         sizes = self._graph_sizes
@@ -157,10 +169,9 @@ class StepModel:
         if rows <= 0:
             return StepCost(operators=())
         _, launch, host = self._parts(shape, rows)
-        tokens = _rows(self._graph_rows(shape, rows) or rows)
-        costs = [operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared]
+        costs = [*self.row_costs(self._graph_rows(shape, rows) or rows)]
         costs += [operator.cost(shape) for operator in self._operators.per_context]
-        costs += [operator.cost(_rows(shape.sampled_tokens)) for operator in self._operators.per_sample]
+        costs += self.sample_costs(shape.sampled_tokens)
         if shape.encoder_tokens or shape.audio_tokens:
             costs += [encoder.cost(shape) for encoder in self._encoders]
         costs.append(_time_only("launch gaps", launch, "launch"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.costs import ServedLoad, cost_of
@@ -31,6 +32,7 @@ from capacity.step.closed_form import batch_times, closed_loop_times
 from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
+PLAIN = "bf16"
 SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
@@ -92,7 +94,8 @@ def quantization_options(
     _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
     load = _Load(input_len=input_len, output_len=output_len, large_batch=large_batch, price=price)
     chosen = quantization_methods().values() if methods is None else map(find_method, methods)
-    return tuple(_option(resolved, method, load) for method in chosen)
+    plain = cache(lambda: find_method(PLAIN).apply(resolved))
+    return tuple(_option(resolved, method, load, plain) for method in chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +108,15 @@ class _Load:
     price: Price | None
 
 
-def _option(resolved: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
+def _option(
+    resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
+) -> QuantizedOption:
+    """`plain()` is the pool at 16 bit, one for all methods: its step model is made once."""
     pool = method.apply(resolved)
     option = _untimed(pool, method, load)
     try:
         option = replace(option, max_batch=_held(pool, load))
-        return _with_break_even(resolved, _timed(pool, option, load), load)
+        return _with_break_even(plain, pool, _timed(pool, option, load), load)
     except CapacityError as error:
         return replace(option, reason=str(error))
 
@@ -194,10 +200,12 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
     )
 
 
-def _with_break_even(resolved: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
+def _with_break_even(
+    plain: Callable[[], ResolvedPool], pool: ResolvedPool, option: QuantizedOption, load: _Load
+) -> QuantizedOption:
     if option.kind not in ("weight-only", "weights and activations"):
         return option
-    batch = break_even_batch(resolved, option.method, load.input_len)
+    batch = _break_even(plain(), pool, load.input_len)
     within = batch is not None and batch <= option.max_batch
     return replace(option, pays_below_batch=batch if within else None)
 
@@ -210,12 +218,17 @@ def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
-    plain = find_method("bf16").apply(resolved).step_model
-    quantized = find_method(method).apply(resolved).step_model
+    return _break_even(
+        find_method(PLAIN).apply(resolved), find_method(method).apply(resolved), context_tokens
+    )
+
+
+def _break_even(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
+    before, after = plain.step_model, quantized.step_model
 
     def pays(batch: int) -> bool:
-        shape = decode_shape(batch, context_tokens, window_tokens=resolved.model.window_tokens)
-        return quantized.step_seconds(shape) < plain.step_seconds(shape)
+        shape = decode_shape(batch, context_tokens, window_tokens=plain.model.window_tokens)
+        return after.step_seconds(shape) < before.step_seconds(shape)
 
     low, high = 0, 1
     while pays(high):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from capacity_app.boundary import LEAK_NOTHING, in_words, plain
 from capacity_validate import compare
-from capacity_validate.figures import error_text, metric_rows, metric_title
+from capacity_validate.comparison_tables import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
 
 Open = Callable[..., Any]
@@ -72,6 +72,10 @@ def test_page_library_and_copied_command_agree(
         ("Tokens/s", "output_throughput"),
     ):
         assert opened.kpis[f"{label} error"] == error_text(run.error(name))
+        row = next(row for row in run.metrics if row.name == name)
+        below = next(kpi.delta for kpi in opened.at.metric if kpi.label == f"{label} error")
+        assert f"predicted {' ('.join(predicted_texts(row))})" in below
+        assert below.endswith("inside") is row.inside
     by_command = json.loads(printed(f"{opened.code('shell')} --format json", monkeypatch, capsys))
     assert by_command == json.loads(json.dumps(direct.to_dict()))
     found: dict[str, Any] = {}

@@ -244,6 +244,14 @@ LOADS = [
     pytest.param("disaggregation", {"dis_n": "20", "dis_replicas": "2"}, marks=pytest.mark.slow),
     ("cache", {}),
     ("sweeps", {}),
+    ("stack", {}),
+    pytest.param("stack", {"stack_load": "arrivals at a rate"}, marks=pytest.mark.slow),
+    ("kv", {}),
+    pytest.param("beam_search", {}, marks=pytest.mark.slow),
+    ("fleet", {}),
+    pytest.param("fleet", {"fleet_lengths": "equal or within ±"}, marks=pytest.mark.slow),
+    pytest.param("cascade", {}, marks=pytest.mark.slow),
+    ("cascade", {"casc_on": "an API", "casc_small": "false", "casc_cache": "true"}),
 ]
 OTHERWISE = {
     "model": "qwen3-8b",
@@ -265,7 +273,7 @@ OTHERWISE = {
     "mem": "GB",
     "time": "s",
 }
-ON_REQUEST = {("cost", "time"), ("advise", "time")}  # of what is drawn by a button
+ON_REQUEST = {("cost", "time"), ("advise", "time"), ("stack", "time")}  # of what is drawn by a button
 
 
 @pytest.mark.parametrize(("page", "query"), LOADS)
@@ -337,12 +345,31 @@ NUMBERS = {
 }
 
 
+CHOICES = {
+    "boxes": st.fixed_dictionaries({}, optional=SIDEBAR),
+    "numbers": st.fixed_dictionaries({}, optional=NUMBERS),
+}
+ANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
+
+
 @pytest.mark.parametrize("page", NAMES)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(boxes=st.fixed_dictionaries({}, optional=SIDEBAR), numbers=st.fixed_dictionaries({}, optional=NUMBERS))
+@settings(max_examples=8, **ANY)
+@given(**CHOICES)
 def test_no_combination_of_widgets_breaks_a_page(
     dashboard: Open, page: str, boxes: dict[str, str], numbers: dict[str, int]
 ) -> None:
+    chosen_at_will(dashboard, page, boxes, numbers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", NAMES)
+@settings(max_examples=60, **ANY)
+@given(**CHOICES)
+def test_nor_do_many(dashboard: Open, page: str, boxes: dict[str, str], numbers: dict[str, int]) -> None:
+    chosen_at_will(dashboard, page, boxes, numbers)
+
+
+def chosen_at_will(dashboard: Open, page: str, boxes: dict[str, str], numbers: dict[str, int]) -> None:
     opened = _kept(dashboard, page)
     found = opened.inputs()
     for key, value in (*boxes.items(), *numbers.items()):

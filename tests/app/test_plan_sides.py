@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from capacity_app import plan_sides
+from capacity_app import plan_sides, sides
 from capacity_app.boundary import plain
 from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
@@ -69,7 +69,7 @@ def rows_of(opened: Any) -> dict[str, Any]:
     return {row[""].strip(): row for row in shown.to_dict("records")}
 
 
-PLAN = plan_sides.side_of({"model": "llama-3.1-8b", **ASKED, "request_rate": 4.0, "use_case": "chat"})
+PLAN = sides.side_of("plan", {"model": "llama-3.1-8b", **ASKED, "request_rate": 4.0, "use_case": "chat"})
 POOL = Side(
     page="estimate",
     model="qwen3-8b",

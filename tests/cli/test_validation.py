@@ -14,7 +14,7 @@ import pytest
         (("validate", "--budget", "soon"), "soon"),
         (("calibrate", "nowhere.jsonl", "--format", "csv"), "table, json"),
         (("calibrate", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("compare", "nowhere.json", "--format", "csv"), "table, json"),
+        (("compare", "nowhere.json", "--format", "yaml"), "table, json, csv, html"),
         (("compare", "nowhere.json", "--gpu", "h100"), "nowhere.json"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from capacity.deployment import Pool
 from capacity.planning.bounds import Load, bound
+from capacity.planning.inquiry import parsed_slos
 from capacity.planning.judging import Goal
-from capacity.planning.plan import parsed_slos
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import simulate_trial
 from capacity.pool.resolve import resolve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task
-from capacity.planning.fleet import goals_of_pools, parts_of, usual_thresholds
 from capacity.planning.fleet_file import deployment_of_fleet
+from capacity.planning.fleet_parts import Span, part_of
 from capacity.planning.fleet_records import FleetPlan
 from capacity.planning.judging import Goal
 from capacity.planning.space import Candidate
-from capacity.workload import parse_slos
+from capacity.workload import Workload, parse_slos
 
 USD = {"l4": 0.8, "h100": 4.0}
 MOST = 12  # replicas that brute force tries
@@ -69,22 +70,41 @@ def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
     return min(bills, default=float("inf"))
 
 
+def parts(workloads: Any, *thresholds: int) -> list[list[Workload]]:
+    return [part_of(workloads, Span(*each), "prompt") for each in pairwise((None, *thresholds, None))]
+
+
 def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
-    found = quick_fleet(split_at=(500, 1500), max_model_len=16384, max_gpus=MOST, slo_of="pool")
+    found = quick_fleet(split_at=(500, 1500), max_pools=3, max_model_len=16384, max_gpus=MOST, slo_of="pool")
     workloads = [make_workload(Traffic(**TRAFFIC))]
     apart, both = ("least-outstanding",), ("round-robin", "least-outstanding")
     bills = [
-        sum(
-            cheapest(part, both if threshold is None else apart)
-            for part in parts_of(workloads, threshold, "prompt")
-        )
-        for threshold in (None, 500, 1500)
+        sum(cheapest(part, apart if thresholds else both) for part in parts(workloads, *thresholds))
+        for thresholds in ((), (500,), (1500,), (500, 1500))
     ]
     assert found.best is not None
     assert found.best.objective == pytest.approx(min(bills))
     for layout, bill in zip(found.layouts, bills, strict=True):
         assert layout.objective is None or layout.objective == pytest.approx(bill)
         assert layout.outcome == "planned" or bill >= found.best.objective - 1e-9
+
+
+def test_three_pools_are_found_where_they_are_the_cheapest() -> None:
+    asked: dict[str, Any] = {
+        "request_rate": 80.0, "num_prompts": 300, "input_len_cv": 2.0, "slo": "ttft:p95:600ms", "time_limit_s": 0,
+        "max_model_len": 32768, "price": "l4=0.4,l40s=1,h100=4", "short_gpus": "l4", "gpus": "l40s",
+        "long_gpus": "h100",
+    }  # fmt: skip
+    thresholds = (300, 2500)
+    two, three = (quick_fleet(split_at=thresholds, max_pools=most, **asked) for most in (2, 3))
+    assert two.best is not None
+    assert three.best is not None
+    assert three.layouts[:-1] == two.layouts, "those of one and of two pools are the same"
+    assert [pool.pool.gpu.partition("-")[0] for pool in three.best.pools] == ["l4", "l40s", "h100"]
+    assert three.best.objective < two.best.objective
+    assert three.proof is not None
+    assert three.proof.met
+    assert [pool.up_to_tokens for pool in three.best.pools] == [*three.best.thresholds_tokens, None]
 
 
 def test_bills_and_shares_add_up(found: FleetPlan) -> None:
@@ -171,29 +191,6 @@ def test_each_hour_has_the_fewest_replicas_that_do() -> None:
         assert replicas == 1 or not met(replicas - 1, share)
 
 
-def test_thresholds_are_the_traffic_s_own() -> None:
-    lengths = np.arange(1, 1001)
-    at = usual_thresholds(lengths)
-    assert at == (256, 512, 768, 960), "quantiles, rounded up; 1,000 and beyond leave nobody above"
-    assert usual_thresholds(np.full(10, 100)) == ()
-
-
-@pytest.mark.parametrize("long_share", [0.004, 0.05, 0.3, 0.7])
-def test_what_pools_may_miss_adds_up_to_what_the_fleet_may(long_share: float) -> None:
-    """Each way of sharing it out, weighted by requests; some is left where a pool may miss nearly all."""
-    goal = Goal(slos=parse_slos("ttft:p99:1s e2el:9s itl:p99:1s"), goodput_target=0.95)
-    ways = goals_of_pools(goal, long_share)
-    assert len(ways) == 1 + (long_share < 0.5) + (long_share < 0.9)
-    for short, long in ways:
-        for slo in range(2):
-            may = [each.may_miss(each.slos[slo]) for each in (short, long)]
-            together = may[0] * (1 - long_share) + may[1] * long_share
-            allowed = goal.may_miss(goal.slos[slo])
-            assert together <= allowed + 1e-6
-            assert together == pytest.approx(allowed, abs=2e-6) or may[1] == pytest.approx(0.5)
-        assert short.slos[2] == long.slos[2] == goal.slos[2], "gaps are kept at few percentiles"
-
-
 def test_a_fleet_may_be_cheaper_than_pools_that_each_keep_the_level() -> None:
     """Each pool by itself is one of the ways, so that what all keep together never costs more."""
     each, all_told = (quick_fleet(split_at=(500, 1500), slo_of=who) for who in ("pool", "fleet"))
@@ -202,22 +199,12 @@ def test_a_fleet_may_be_cheaper_than_pools_that_each_keep_the_level() -> None:
     assert (all_told.best.objective or 0) <= (each.best.objective or 0)
 
 
-def test_a_side_is_what_is_asked_for_too() -> None:
-    workload = make_workload(Traffic(**TRAFFIC))
-    short, long = parts_of([workload], 1000, "request")
-    assert (short[0].asked_tokens <= 1000).all()
-    assert (long[0].asked_tokens > 1000).all()
-    assert len(short[0]) + len(long[0]) == 150
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"objective": "latency"}, "not one of a fleet"),
         ({"routers": "least-kv"}, "no choice here"),
         ({"request_rate": None, "concurrency": 4}, "come by the clock"),
-        ({"availability": 0.99}, "--mtbf"),
-        ({"availability": 0.99, "mean_time_between_failures_s": 5.0}, "--recovery"),
         ({"split_at": (0,)}, "split_at"),
         ({"slo": ()}, "no service level"),
     ],

@@ -11,10 +11,10 @@ from capacity.model import load_model
 from capacity.planning.arena import Arena
 from capacity.planning.bounds import Load
 from capacity.planning.draws import draws
+from capacity.planning.inquiry import parsed_slos
 from capacity.planning.judging import Goal
 from capacity.planning.market import Market
 from capacity.planning.options import Surveyor
-from capacity.planning.plan import parsed_slos
 from capacity.planning.space import Search
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from capacity.deployment import Pool
+from capacity.planning.inquiry import parsed_slos
 from capacity.planning.judging import Goal
-from capacity.planning.plan import parsed_slos
 from capacity.planning.trial import (
     Engines,
     run_engines,

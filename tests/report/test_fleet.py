@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pytest
+from planned_pools import fleet_pool
 from quick_fleets import quick_fleet
 
+from capacity.planning.fleet_records import FleetPlan, Layout
 from capacity.report import tables as report
 from capacity.report.fleet import fleet_tables
 from capacity.report.layout import printed
@@ -41,3 +45,49 @@ def test_no_answer_says_why_of_each() -> None:
     assert "nothing meets the SLO, neither one pool nor two" in text
     assert "all requests: ttft:p95:1ms" in text
     assert "short requests: ttft:p95:1ms" in " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def small() -> FleetPlan:
+    return quick_fleet(split_at=(500,), gpus="h100", num_prompts=60)
+
+
+def layout(usd: float | None, *thresholds: int, num_pools: int = 0) -> Layout:
+    """Its pools cost as much each."""
+    count = len(thresholds) + 1
+    pools = [fleet_pool(up_to_tokens=each, usd_per_hour=usd and usd / count) for each in (*thresholds, None)]
+    return Layout(
+        thresholds_tokens=thresholds,
+        num_pools=num_pools or count,
+        outcome="planned" if usd else "cannot be cheaper",
+        reason=None if usd else "no such pools cost less than the best",
+        pools=tuple(pools) if usd else (),
+        objective=usd,
+        proved=True,
+    )
+
+
+def told(plan: FleetPlan, *layouts: Layout) -> str:
+    most = max(each.num_pools for each in layouts)
+    return " ".join(printed(fleet_tables(replace(plan, layouts=layouts, max_pools=most))).split())
+
+
+def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
+    none = layout(None, num_pools=4)
+    text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
+    assert "of up to 500 tokens go to the first, of up to 1,500 to the second (" in text
+    assert "32.5% less than one pool for all" in text
+    assert "a third pool saves 10.0% over two" in text
+    assert "a fourth pool buys nothing: no such pools cost less than the best" in text
+    assert "500 1,500" in text
+    assert "4 pools" in text
+
+
+def test_a_third_pool_that_buys_nothing_is_said_and_one_that_alone_will_do(small: FleetPlan) -> None:
+    text = told(small, layout(8.0), layout(6.0, 500), layout(None, num_pools=3))
+    assert "a third pool buys nothing: no such pools cost less" in text
+    text = told(small, layout(None), layout(None, 500), layout(9.0, 500, 900))
+    assert "one pool for all does not meet the SLO" in text
+    assert "with a third pool the SLO is met" in text
+    assert "third" not in told(small, layout(8.0), layout(6.0, 500))
+    assert "no threshold" not in told(small, layout(8.0))

@@ -7,15 +7,23 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from capacity_validate import compare
+from capacity_validate.benchmark_results import read_results
 from capacity_validate.comparison import RunComparison
+from capacity_validate.comparison_page import rendered
+from capacity_validate.comparison_tables import inside_text
+from capacity_validate.figures import comparison_charts
 
+import capacity
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import requests_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
+from capacity.deployment.client_latency import USUAL_S
 from capacity.pool.resolve import resolve
+from capacity.report.schemas import json_schema
 from capacity.workload import random_requests
 
 MODEL, GPU = "llama-3.1-8b", "h100"
@@ -127,5 +135,63 @@ def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
     answer = compare([served(tmp_path / "r.json")], model=MODEL, gpu=GPU)
     document = json.loads(json.dumps(answer.to_dict()))
     assert document["schema"] == "capacity/comparison/v1"
-    assert document["runs"][0]["metrics"][0]["error"] == pytest.approx(0.0, abs=1e-6)
-    assert answer.lines()[-1].endswith("of what was measured.")
+    jsonschema.validate(json.loads(rendered(answer, "json")), json_schema("compare"))
+    first = document["runs"][0]["metrics"][0]
+    assert first["error"] == pytest.approx(0.0, abs=1e-6)
+    assert first["low"] < first["measured"] < first["high"]
+    assert first["inside"] is True
+    said = " ".join(rendered(answer, "table").split())
+    assert said.endswith("of what was measured. 19 of 19 measured figures lie within the 90 % interval.")
+    assert rendered(answer, "csv").count("\n") == 1 + len(answer.runs[0].metrics)
+
+
+def test_intervals_are_those_of_a_simulation_of_the_same_requests(tmp_path: Path) -> None:
+    """One source of intervals: of `simulate`, by the same names, for an open and for a closed loop."""
+    for concurrency in (None, 8):
+        path = served(tmp_path / "r.json", concurrency=concurrency)
+        rows = {row.name: row for row in only(path).metrics}
+        (run,) = read_results(path)
+        workload = run.workload()
+        assert workload is not None
+        simulated = capacity.simulate(MODEL, gpu=GPU, workload=requests_of(Traffic(), workload))
+        assert len(simulated.predicted_ms) == 9
+        for name, quantity in simulated.predicted_ms.items():
+            row = rows[name]
+            assert (row.predicted, row.low, row.high) == (quantity.value, quantity.low, quantity.high), name
+
+
+def test_a_client_that_is_known_narrows_the_first_token(tmp_path: Path) -> None:
+    path = served(tmp_path / "r.json")
+    usual, said = (
+        next(row for row in run.metrics if row.name == "mean_ttft_ms")
+        for run in (only(path), only(path, client_latency_s=USUAL_S))
+    )
+    assert usual.low is not None
+    assert usual.high is not None
+    assert said.predicted == pytest.approx(usual.predicted)
+    assert usual.low < (said.low or 0.0)
+    assert (said.high or 0.0) < usual.high
+
+
+def test_what_was_measured_beyond_an_interval_is_said_and_drawn(tmp_path: Path) -> None:
+    answer = compare([served(tmp_path / "slow.json", slower=1.5)], model=MODEL, gpu=GPU)
+    (run,) = answer.runs
+    rows = {row.name: row for row in run.metrics}
+    assert rows["mean_tpot_ms"].inside is False
+    assert rows["mean_ttft_ms"].inside is True
+    assert inside_text(rows["mean_tpot_ms"]) == "above"
+    (chart,) = comparison_charts(answer)
+    bars, words = chart.figure.data
+    place = list(bars.y).index("mean TPOT, ms")
+    error = rows["mean_tpot_ms"].error or 0.0
+    assert error + bars.error_x.array[place] < 0  # the whisker does not reach what was measured
+    assert words.text[place].endswith("outside")
+    page = rendered(answer, "html", command="capacity compare slow.json")
+    for shown in (
+        "Does it agree with your server?",
+        "<svg",
+        "90 % interval",
+        "capacity compare slow.json",
+        "above",
+    ):
+        assert shown in page

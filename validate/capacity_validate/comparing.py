@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
+from capacity.answers.records import Quantity
+from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
-from capacity.deployment import Pool, Traffic, build
+from capacity.deployment import Pool, Service, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.likely_causes import likely_causes
 from capacity_validate.replaying import (
     TRAFFIC_FIELDS,
+    client_of,
     frontend_of,
+    replay,
     replayed,
     server_as_run,
     workload_of,
@@ -29,6 +34,7 @@ from capacity_validate.replaying import (
 from capacity_validate.server_log import ServerLog, read_server_log
 
 BISECTIONS = 12
+THROUGHPUTS = ("request_throughput", "output_throughput")
 
 
 @checked
@@ -68,12 +74,13 @@ def compare(
     return Comparison(
         model=resolved.model.name,
         gpu=resolved.profile.name,
+        num_gpus=resolved.pool.num_gpus,
         engine=resolved.engine.label,
         basis=resolved.step_model.basis if overheads is None else "fitted to some of these runs",
         kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
         kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
         runs=tuple(
-            _compared(resolved, run, workload, overheads, log)
+            _compared(resolved, run, workload, client_of(run, traffic_fields), overheads, log)
             for run, workload in zip(runs, workloads, strict=True)
         ),
         overheads=overheads,
@@ -129,21 +136,24 @@ def _compared(
     resolved: ResolvedPool,
     run: MeasuredRun,
     workload: tuple[Workload, str],
+    client: Traffic,
     overheads: Overheads | None,
     log: ServerLog | None,
 ) -> RunComparison:
     requests, how = workload
     if overheads is None:
-        predicted = replayed(resolved, requests, frontend=frontend_of(resolved, run))
+        result = replay(resolved, requests, frontend=frontend_of(resolved, run))
     else:
         frontend = _frontend(resolved, overheads.request_s)
-        predicted = replayed(resolved, requests, step_s=overheads.step_s, frontend=frontend)
-    rows = _metric_rows(run, predicted)
+        result = replay(resolved, requests, step_s=overheads.step_s, frontend=frontend)
+    predicted = result.to_dict()
+    known = _with_intervals(resolved, run, requests, client, result, fitted=overheads is not None)
+    rows = _metric_rows(run, known, predicted)
     notices = list(requests.notices)
     if run.failed:
         notices.append(f"{run.failed} requests failed at the server; they are not simulated")
-    if predicted["status"] != "complete":
-        notices.append(f"the simulated engine {predicted['status']}: {predicted['reason']}")
+    if result.status != "complete":
+        notices.append(f"the simulated engine {result.status}: {result.reason}")
     if overheads is not None and run.path in overheads.fitted_to:
         notices.append("the overheads were fitted to this run: its agreement proves nothing")
     return RunComparison(
@@ -157,26 +167,54 @@ def _compared(
     )
 
 
-def _metric_rows(run: MeasuredRun, predicted: dict[str, Any]) -> list[MetricRow]:
+def _with_intervals(
+    resolved: ResolvedPool,
+    run: MeasuredRun,
+    requests: Workload,
+    client: Traffic,
+    result: SimulationResult,
+    *,
+    fitted: bool,
+) -> dict[str, Quantity]:
+    """What the run predicts with its intervals, those of `simulate` of the same requests, by the benchmark's names.
+
+    Where overheads were `fitted`, what the engine could serve at most is not asked: it would be the one without them.
+    """
+    verdict = None if fitted else verdict_on(result, [resolved], Service(), requests)
+    bands = run_bands(resolved, requests, result, verdict)
+    if bands is None:
+        return {}
+    if run.in_process:
+        bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
+    percentiles = [int(name[1:]) for name in STATISTICS if name != "mean"]
+    latencies = latency_intervals(bands, result, client, verdict, names=METRICS, percentiles=percentiles)
+    return {**latencies, **rate_intervals(bands, requests, result, verdict)}
+
+
+def _metric_rows(
+    run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
+) -> list[MetricRow]:
     """Every statistic that both sides have; of ITL the mean alone, for chunks coalesce on their way to the client."""
-    rows = []
-    for metric in METRICS:
-        for statistic in STATISTICS if metric != "itl" else ("mean",):
-            measured = run.latencies_ms.get(metric, {}).get(statistic)
-            if measured is not None:
-                name = f"{statistic}_{metric}_ms"
-                rows.append(MetricRow(name=name, measured=measured, predicted=predicted.get(name)))
-    for name, value in (
-        ("request_throughput", run.request_throughput),
-        ("output_throughput", run.output_throughput),
-    ):
-        if value is not None:
-            rows.append(MetricRow(name=name, measured=value, predicted=predicted.get(name)))
+    measured = {
+        f"{statistic}_{metric}_ms": value
+        for metric in METRICS
+        for statistic in (STATISTICS if metric != "itl" else ("mean",))
+        if (value := run.latencies_ms.get(metric, {}).get(statistic)) is not None
+    }
+    measured |= {name: value for name in THROUGHPUTS if (value := getattr(run, name)) is not None}
     if run.duration_s is not None:
-        rows.append(
-            MetricRow(name="duration_s", measured=run.duration_s, predicted=predicted.get("duration"))
-        )
-    return rows
+        measured["duration"] = run.duration_s
+    return [
+        _metric_row(name, value, known.get(name), predicted.get(name)) for name, value in measured.items()
+    ]
+
+
+def _metric_row(name: str, measured: float, known: Quantity | None, predicted: float | None) -> MetricRow:
+    """A measured figure beside what is `known` of it, or else the bare prediction."""
+    shown = "duration_s" if name == "duration" else name
+    if known is None:
+        return MetricRow(name=shown, measured=measured, predicted=predicted)
+    return MetricRow(name=shown, measured=measured, predicted=known.value, low=known.low, high=known.high)
 
 
 def _memory_rows(

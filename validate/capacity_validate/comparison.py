@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from capacity.base.record import AnswerRecord, Written, plain
+
+MAIN = {  # metrics by what people call them
+    "mean_ttft_ms": "TTFT",
+    "mean_tpot_ms": "TPOT",
+    "output_throughput": "throughput",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow:
-    """One statistic, measured and predicted, in the unit of its name."""
+class MetricRow(Written):
+    """One statistic, measured and predicted, in the unit of its name.
+
+    `low` to `high` is the prediction's 90 % interval: None of memory, which is counted. `predicted` is None where the
+    simulator has no such metric.
+    """
+
+    LAST: ClassVar[tuple[str, ...]] = ("error", "inside")
 
     name: str
     measured: float
     predicted: float | None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def error(self) -> float | None:
+        """Predicted over measured, less one."""
         return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether what was measured lies within the interval; None without one."""
+        return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +63,24 @@ class RunComparison:
     notices: tuple[str, ...]
 
     def error(self, name: str) -> float | None:
+        """How far off the prediction of a metric is."""
         return next((row.error for row in self.metrics if row.name == name), None)
+
+    @property
+    def judged(self) -> tuple[MetricRow, ...]:
+        """The metrics whose prediction has an interval."""
+        return tuple(row for row in self.metrics if row.inside is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(AnswerRecord):
     """All runs against one deployment."""
 
-    SCHEMA = "capacity/comparison/v1"
+    SCHEMA: ClassVar[str] = "capacity/comparison/v1"
 
     model: str
     gpu: str
+    num_gpus: int
     engine: str
     basis: str
     kv_capacity_tokens: int
@@ -61,53 +90,27 @@ class Comparison:
     server_log: tuple[tuple[str, str], ...]
     memory: tuple[MetricRow, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        document = {"schema": self.SCHEMA, **asdict(self)}
-        for run, own in zip(document["runs"], self.runs, strict=True):
-            for row, source in zip(run["metrics"], own.metrics, strict=True):
-                row["error"] = source.error
-        return document
-
-    def lines(self) -> list[str]:
-        """For a terminal: a table for each run, its likely causes, and one sentence at the end."""
-        shown = [f"{self.model} on {self.gpu}, {self.engine}; basis: {self.basis}"]
-        shown.append(
-            f"KV cache: {self.kv_capacity_tokens:,} tokens ({'printed' if self.kv_capacity_measured else 'estimated'})"
-        )
-        shown += [_row_text(row) for row in self.memory]
-        if self.overheads is not None:
-            shown.append(
-                f"fitted overheads: {self.overheads.step_s * 1e3:.3f} ms a step, "
-                f"{self.overheads.request_s * 1e3:.1f} ms a request, from {len(self.overheads.fitted_to)} of the runs"
-            )
-        for run in self.runs:
-            shown += ["", f"{run.path} ({run.tool}, {run.requests} requests, {run.workload})"]
-            shown.append(f"  {'metric':<22}{'measured':>14}{'predicted':>14}{'error':>10}")
-            shown += [f"  {_row_text(row)}" for row in run.metrics]
-            shown += [f"  likely cause: {cause}" for cause in run.causes]
-            shown += [f"  note: {notice}" for notice in run.notices]
-        return [*shown, "", self.verdict]
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each metric of each run."""
+        return [{"path": run.path, **plain(row)} for run in self.runs for row in run.metrics]
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """How far off, and how often within the intervals, in a sentence or two."""
         parts = []
-        for name, label in (
-            ("mean_ttft_ms", "TTFT"),
-            ("mean_tpot_ms", "TPOT"),
-            ("output_throughput", "throughput"),
-        ):
+        for name, label in MAIN.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
             if errors:
                 parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
         if not parts:
             return "The files hold no metric that the simulator predicts."
-        return (
+        said = (
             f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
         )
-
-
-def _row_text(row: MetricRow) -> str:
-    predicted = "" if row.predicted is None else f"{row.predicted:,.3f}"
-    error = "" if row.error is None else f"{row.error:+.1%}"
-    return f"{row.name:<22}{row.measured:>14,.3f}{predicted:>14}{error:>10}"
+        judged = [row for run in self.runs for row in run.judged]
+        held = sum(bool(row.inside) for row in judged)
+        return (
+            f"{said} {held} of {len(judged)} measured figures lie within the 90 % interval."
+            if judged
+            else said
+        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
+from capacity.report.subject import subject_of
+from capacity_validate.comparison_tables import error_text, inside_text, metric_title
 
 if TYPE_CHECKING:
-    from capacity_validate.comparison import MetricRow, RunComparison
+    from capacity_validate.comparison import Comparison, MetricRow, RunComparison
     from capacity_validate.review import Review
 
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
@@ -105,80 +106,103 @@ def errors_chart(review: Review) -> Chart:
     )
 
 
-WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
-TITLES = {
-    "request_throughput": "requests/s",
-    "output_throughput": "output tokens/s",
-    "duration_s": "duration, s",
-    "weights_gib": "weights, GiB",
-    "kv_cache_gib": "KV cache, GiB",
-    "graphs_gib": "CUDA graphs, GiB",
-    "kv_tokens": "KV cache, tokens",
-    "kv_blocks": "KV cache, blocks",
-}
+def metrics_chart(run: RunComparison, number: int = 0, *, subject: str = "") -> Chart:
+    """A server's metrics: how far the prediction of each is from what was measured, with its 90 % interval.
 
-
-def metric_title(name: str) -> str:
-    """`p95 TTFT, ms` of `p95_ttft_ms`."""
-    statistic, _, rest = name.partition("_")
-    metric = rest.removesuffix("_ms")
-    return TITLES.get(name) or (f"{statistic} {WORDS[metric]}, ms" if metric in WORDS else name)
-
-
-def error_text(error: float | None) -> str:
-    """`+12.3 %`."""
-    return "-" if error is None else f"{100 * error:+z.1f} %"
-
-
-def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
-    """Measured and predicted beside each other."""
-    return [
-        {
-            "": metric_title(row.name),
-            "measured": f"{row.measured:,.4g}",
-            "predicted": "-" if row.predicted is None else f"{row.predicted:,.4g}",
-            "error": error_text(row.error),
-        }
-        for row in metrics
-    ]
-
-
-def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
-    """A server's metrics: error of the prediction of each. `number` tells the charts of several runs apart."""
+    Where a whisker reaches over the zero, the measured figure lies within. `number` tells the charts of several runs
+    apart.
+    """
     import plotly.graph_objects as go
 
     errors = [(row, row.error) for row in run.metrics if row.error is not None]
+    ends = [_relative_ends(row) for row, _ in errors]
+    titles = [metric_title(row.name) for row, _ in errors]
     figure = go.Figure()
     figure.add_bar(
         orientation="h",
-        y=[metric_title(row.name) for row, _ in errors],
+        y=titles,
         x=[error for _, error in errors],
-        text=[error_text(error) for _, error in errors],
-        textposition="outside",
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - error for (_, high), (_, error) in zip(ends, errors, strict=True)],
+            "arrayminus": [error - low for (low, _), (_, error) in zip(ends, errors, strict=True)],
+            "color": NEUTRAL,
+        },
+        text=[
+            f"{error_text(error)}, measured {inside_text(row) or 'without an interval'}"
+            for row, error in errors
+        ],
+        textposition="none",
+        hovertemplate="%{y}: %{text}<extra></extra>",
         showlegend=False,
         **bar_style(0),
     )
+    low, high = min((0.0, *(end for end, _ in ends))), max((0.0, *(end for _, end in ends)))
+    room = (high - low) or 0.01  # for the words, on a phone too
+    figure.add_scatter(
+        x=[end for _, end in ends],
+        y=titles,
+        mode="text",
+        text=[f" {error_text(error)}{MARKS[row.inside]}" for row, error in errors],
+        textposition="middle right",
+        textfont={"size": 12},
+        cliponaxis=False,
+        showlegend=False,
+        hoverinfo="skip",
+    )
     layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(errors))
-    low, high = (pick(0.0, *(error for _, error in errors)) for pick in (min, max))
-    room = 0.45 * (high - low) or 0.01  # for the words of bars, on a phone too
-    across = [low - room * (low < 0), high + room * (high > 0)]
+    across = [low - 0.05 * room, high + 0.45 * room]
     figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL, range=across)
     figure.update_yaxes(autorange="reversed")
-    worst = max(errors, key=lambda pair: abs(pair[1]), default=None)
     return Chart(
         name=f"server_metrics_{number + 1}",
         title=f"{run.tool}, {run.requests:,} requests: error of each metric",
-        alt="No metric in common."
-        if worst is None
-        else f"Largest: {metric_title(worst[0].name)}, {error_text(worst[1])}.",
+        alt=_metrics_words(run),
         figure=figure,
+        subject=subject,
         rows=tuple(
             {
                 "metric": metric_title(row.name),
                 "measured": row.measured,
                 "predicted": row.predicted,
+                "low": row.low,
+                "high": row.high,
                 "error": row.error,
+                "measured is": inside_text(row),
             }
             for row in run.metrics
         ),
     )
+
+
+MARKS = {True: "", False: ", outside", None: ""}  # by whether what was measured lies within the interval
+
+
+def _relative_ends(row: MetricRow) -> tuple[float, float]:
+    """The ends of a prediction's interval over what was measured, less one; without one its error twice."""
+    ends = (row.low, row.high) if row.inside is not None else (row.predicted, row.predicted)
+    low, high = ((end or 0.0) / row.measured - 1 for end in ends)
+    return low, high
+
+
+def _metrics_words(run: RunComparison) -> str:
+    """The largest error, and how many of the measured figures lie within their intervals."""
+    worst = max(
+        (row for row in run.metrics if row.error is not None),
+        key=lambda row: abs(row.error or 0.0),
+        default=None,
+    )
+    if worst is None:
+        return "No metric in common."
+    held = sum(bool(row.inside) for row in run.judged)
+    within = (
+        f" {held} of {len(run.judged)} measured figures lie within the 90 % interval." if run.judged else ""
+    )
+    return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}.{within}"
+
+
+def comparison_charts(answer: Comparison) -> tuple[Chart, ...]:
+    """A chart for each run."""
+    subject = subject_of(answer)
+    return tuple(metrics_chart(run, number, subject=subject) for number, run in enumerate(answer.runs))

@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 
 from capacity.base.html import list_html, page_html, table_html
+from capacity.report.layout import printed
+from capacity_validate.comparison_tables import comparison_tables
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
 from capacity_validate.report_figures import figures_html
@@ -289,7 +291,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
             f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
     if report.engine is not None:
-        lines += report.engine.lines()
+        lines += printed(comparison_tables(report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
     where = (

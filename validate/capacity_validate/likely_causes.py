@@ -15,8 +15,9 @@ LARGE = 0.25
 def likely_causes(
     run: MeasuredRun, rows: Sequence[MetricRow], predicted: Mapping[str, Any], *, kv_known: bool
 ) -> list[str]:
-    """What usually lies behind a gap like this one; empty where there is none to speak of."""
-    errors = {row.name: row.error for row in rows}
+    """What usually lies behind a gap like this one; a gap within the prediction's own interval is none to speak of."""
+    errors = {row.name: row.error for row in rows if not row.inside}
+    measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
     causes = []
     if run.accepted_length:
@@ -41,11 +42,11 @@ def likely_causes(
             "(the files do not say which tokens were shared), or a larger token budget; check --max-num-batched-tokens"
         )
     tail = errors.get("p99_ttft_ms")
-    if tail is not None and ttft is not None and abs(ttft) <= LARGE < -tail:
+    if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE >= abs(ttft or 0.0):
         causes.append(
             "only the tail is longer than predicted: pauses of the server or client, or preemptions"
         )
-    if not causes and ttft is not None and tpot is not None:
+    if not causes and {"mean_ttft_ms", "mean_tpot_ms"} <= measured:
         causes.append("none needed: the gap is within what the model is known to be off by")
     return causes
 

@@ -11,7 +11,7 @@ from capacity.answers.engine_setup import engine_frontend, engine_setup, make_wo
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes, simulate
+from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.step.export import DelayedData
 from capacity.workload import Workload
@@ -47,12 +47,16 @@ def server_as_run(
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
-    client = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
-    if client is None:
-        return requests_of(Traffic(), workload), how
-    return replace(
-        workload, client_latency_s=build(Traffic, {"client_latency_s": client}).client_latency_s
-    ), how
+    client = client_of(run, traffic)
+    if "client_latency_s" not in client.model_fields_set:
+        return requests_of(client, workload), how
+    return replace(workload, client_latency_s=client.client_latency_s), how
+
+
+def client_of(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
+    """How far a run's client is, as it was said or as its tool knows it; nothing said: as usual."""
+    away_s = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
+    return Traffic() if away_s is None else build(Traffic, {"client_latency_s": away_s})
 
 
 def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
@@ -145,11 +149,18 @@ def frontend_of(resolved: ResolvedPool, run: MeasuredRun) -> FrontendTimes:
     return FrontendTimes() if run.in_process else engine_frontend(resolved)
 
 
+def replay(
+    resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
+) -> SimulationResult:
+    """The requests served by the pool's engine, `step_s` added to each of its steps."""
+    times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
+    setup = replace(engine_setup(resolved), step_times=times)
+    return simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
+
+
 def replayed(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
     """The benchmark's own metrics of a simulated run, by its names; `status` and `reason` say how it ended."""
-    times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
-    setup = replace(engine_setup(resolved), step_times=times)
-    result = simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
+    result = replay(resolved, workload, step_s=step_s, frontend=frontend)
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}

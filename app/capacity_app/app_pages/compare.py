@@ -7,9 +7,12 @@ from typing import Any
 
 import streamlit as st
 from capacity_validate import figures
-from capacity_validate.comparison import Comparison, RunComparison
+from capacity_validate.comparison import MAIN, Comparison, MetricRow, RunComparison
+from capacity_validate.comparison_page import rendered
+from capacity_validate.comparison_tables import error_text, inside_text, metric_rows, predicted_texts
 
 from capacity.base.command_text import command_line, python_call
+from capacity.report.subject import subject_of
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
@@ -17,11 +20,8 @@ from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
 
 inputs = current_inputs()
-ERRORS = {  # figures of merit by the name of the metric
-    "mean_ttft_ms": "TTFT error",
-    "mean_tpot_ms": "TPOT error",
-    "output_throughput": "Tokens/s error",
-}
+ERRORS = {name: f"{'Tokens/s' if words == 'throughput' else words} error" for name, words in MAIN.items()}
+"""Figures of merit by the name of the metric."""
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
@@ -30,15 +30,24 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     return [
         parts.Kpi(
             label=title,
-            value=figures.error_text(row.error),
-            below=f"predicted {row.predicted:,.4g}, measured {row.measured:,.4g}",
+            value=error_text(row.error),
+            below=beside(row),
         )
         for name, title in ERRORS.items()
         if (row := found.get(name)) is not None and row.predicted is not None
     ]
 
 
-def one(run: RunComparison, number: int) -> None:
+def beside(row: MetricRow) -> str:
+    """What was measured and what predicted, and whether the one lies within the interval of the other."""
+    predicted, interval = predicted_texts(row)
+    words = f"measured {row.measured:,.4g}, predicted {predicted}"
+    if not interval:
+        return words
+    return f"{words} ({interval}): {'inside' if row.inside else inside_text(row) + ' it'}"
+
+
+def one(run: RunComparison, number: int, subject: str) -> None:
     """A run: how it was replayed, every metric that both know, and the likely causes of gaps."""
     st.subheader(plain(f"{run.path}: {run.tool}, {run.requests:,} requests"))
     st.caption(plain(f"Requests: {run.workload}."))
@@ -48,11 +57,11 @@ def one(run: RunComparison, number: int) -> None:
             st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
             continue
         st.warning(plain(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
-    parts.chart(figures.metrics_chart(run, number))
+    parts.chart(figures.metrics_chart(run, number, subject=subject))
     parts.table(
         f"metrics_{number + 1}",
-        figures.metric_rows(run.metrics),
-        alt="Every metric: measured, predicted, and how far the prediction is off.",
+        metric_rows(run.metrics),
+        alt="Every metric: measured, predicted with its interval, and how far the prediction is off.",
     )
     parts.notes(run.notices)
 
@@ -71,12 +80,12 @@ def show(comparison: Comparison) -> None:
         step_ms, request_ms = 1e3 * comparison.overheads.step_s, 1e3 * comparison.overheads.request_s
         st.caption(f"Fitted: {step_ms:,.3f} ms a step and {request_ms:,.1f} ms a request.")
     for number, run in enumerate(comparison.runs):
-        one(run, number)
+        one(run, number, subject_of(comparison))
     if comparison.memory:
         st.subheader("Memory, as the server printed it")
         parts.table(
             "memory",
-            figures.metric_rows(comparison.memory),
+            metric_rows(comparison.memory),
             alt="Memory as the server printed it, and as it is estimated.",
         )
 
@@ -90,15 +99,35 @@ def of_uploads(comparison: Comparison) -> Comparison:
     return replace(comparison, runs=runs, overheads=fitted)
 
 
-def copied(names: list[str], options: dict[str, Any], log: str | None) -> None:
-    """The same by command and by Python, on the files by their names."""
+def elsewhere(names: list[str], options: dict[str, Any], log: str | None) -> tuple[str, str]:
+    """The same as a command and as Python, on the files by their names."""
     said = {"model": inputs.model_name, **options, **({} if log is None else {"server_log": log})}
     typed = {name: value for name, value in said.items() if value is not False}
+    return (
+        command_line("compare", names, typed),
+        python_call("compare", names, said, package="capacity_validate"),
+    )
+
+
+def copied(command: str, python: str) -> None:
+    """Both, to copy."""
     with st.container(horizontal=True):
         with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-            st.code(command_line("compare", names, typed), language="shell")
+            st.code(command, language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python_call("compare", names, said, package="capacity_validate"), language="python")
+            st.code(python, language="python")
+
+
+def files_of(comparison: Comparison, command: str, python: str) -> None:
+    """The answer as JSON and CSV, and on a page to print."""
+    with st.container(horizontal=True):
+        parts.record_files("comparison", comparison)
+        parts.download(
+            "Page to print",
+            "comparison_page.html",
+            lambda: rendered(comparison, "html", command=command, python=python),
+            mime="text/html",
+        )
 
 
 st.caption(
@@ -153,7 +182,8 @@ else:
     kept = [uploads.kept(file) for file in files]
     log_path = None if log is None else uploads.kept(log)
     names = [path.name for path in kept]
-    copied(names, asked, None if log_path is None else log_path.name)
+    command, python = elsewhere(names, asked, None if log_path is None else log_path.name)
+    copied(command, python)
     arguments = {
         "results": tuple(map(str, kept)),
         "model": inputs.model,
@@ -164,5 +194,5 @@ else:
     found = parts.background("compare", task, doing="Replaying").value
     if found is not None:
         comparison = of_uploads(found)
-        parts.record_downloads("comparison", comparison)
+        files_of(comparison, command, python)
         show(comparison)

@@ -27,16 +27,27 @@ from capacity.report.subject import subject_of
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
-from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER, TYPING
+from capacity_app.pages import (
+    EVERY_ENGINE,
+    EVERY_GPU,
+    FRONTIER,
+    LOOP,
+    OVER_LOADS,
+    RATE,
+    THIS_LOAD,
+    TOGETHER,
+    TYPING,
+)
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER, TYPING)
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
 VIEWS_HELP = (
     "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
-    "GPU: who else serves this load, how fast and how dear. Frontier: several GPUs, formats and engines, speed for a "
-    "user against use of a GPU. Typing: what a user sees, in real time."
+    "GPU: who else serves this load, how fast and how dear. Every engine: the same of engines, and what each lacks. "
+    "Frontier: several GPUs, formats and engines, speed for a user against use of a GPU. Typing: what a user sees, in "
+    "real time."
 )
 
 inputs = current_inputs()
@@ -193,6 +204,8 @@ with boundary():
         load_views.over_loads(inputs, loads[load])
     elif view == EVERY_GPU:
         load_views.every_gpu(inputs, loads[load])
+    elif view == EVERY_ENGINE:
+        load_views.every_engine(inputs, loads[load])
     elif view == FRONTIER:
         frontier_view.show(inputs)
     elif view == TYPING:

@@ -118,7 +118,7 @@ def launched(best: Ranked) -> None:
 def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     """The winner in figures, beside those of the plans that are pinned."""
     sides.figures(
-        plan_sides.side_of(options),
+        sides.side_of(plan_sides.PAGE, options),
         plan,
         ask=lambda side: plan_sides.ask(side, inputs),
         row=plan_sides.figures_of_merit,
@@ -160,7 +160,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-button = None if plan_sides.plan_is_pinned() else "Search"
+button = None if sides.is_pinned(plan_sides.PAGE) else "Search"
 answer = parts.background("plan", task, doing="Searching", button=button, reading=so_far)
 parts.copies("plan", inputs.model_name, options, None)
 if answer.value is not None:

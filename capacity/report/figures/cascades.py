@@ -1,4 +1,5 @@
-"""A cascade as a picture: $ of a request against the escalation rate, beside the large model alone."""
+"""A cascade as pictures, beside its large model alone: $ of a request against the escalation rate, the month's bill by
+place, and how long users wait."""
 
 from __future__ import annotations
 
@@ -6,12 +7,19 @@ from collections.abc import Sequence
 
 from capacity.answers.records import Quantity
 from capacity.planning.cascade_answer import CascadeAnswer
-from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout
-from capacity.report.figures.loads import faint, with_interval
+from capacity.report.display import STANDARD, Units
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout
+from capacity.report.figures.loads import faint, whiskers, with_interval
 from capacity.report.subject import subject_of
 
 THOUSAND = 1e3
 MONTH_S = 730 * 3600
+LATENCIES = (
+    ("mean TTFT", "mean_ttft_s"),
+    ("p95 TTFT", "p95_ttft_s"),
+    ("mean E2E", "mean_e2e_s"),
+    ("p95 E2E", "p95_e2e_s"),
+)  # of a `Whole`
 
 
 def cascade_chart(answer: CascadeAnswer) -> Chart:
@@ -86,3 +94,148 @@ def _line(
         text=[with_interval(each) for each in values],
         hovertemplate=f"{name}: $%{{text}} at %{{x:.0f}} %<extra></extra>",
     )
+
+
+def cascade_bill_chart(answer: CascadeAnswer) -> Chart:
+    """The month's bill of the cascade by place, beside that of the large model alone; whiskers: 90 % intervals of the
+    whole, whose number of engines is as sure as their speed."""
+    import plotly.graph_objects as go
+
+    both = {"cascade": answer.cascade.usd_per_month, "large model alone": answer.alone.usd_per_month}
+    figure = go.Figure()
+    for index, tier in enumerate(answer.tiers):
+        figure.add_bar(
+            y=["cascade"],
+            x=[tier.usd_per_month.value],
+            orientation="h",
+            name=f"{tier.tier}: {tier.model}",
+            hovertemplate="%{fullData.name}: $%{x:,.0f}<extra></extra>",
+            **bar_style(index),
+        )
+    figure.add_bar(
+        y=["large model alone"],
+        x=[answer.alone.usd_per_month.value],
+        orientation="h",
+        name=f"alone: {answer.model}",
+        hovertemplate="%{fullData.name}: $%{x:,.0f}<extra></extra>",
+        **bar_style(len(answer.tiers)),
+    )
+    figure.add_scatter(
+        y=list(both),
+        x=[whole.value for whole in both.values()],
+        mode="markers",
+        name="all, 90 % interval",
+        marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
+        error_x=whiskers(list(both.values())),
+        text=[with_interval(whole) for whole in both.values()],
+        hovertemplate="%{y}: $%{text}<extra></extra>",
+    )
+    layout(figure, x="$ a month, whole engines", y="", height=280, barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(rangemode="tozero")
+    return Chart(
+        name="cascade_bill",
+        title="What a month costs, and where",
+        alt=(
+            f"${answer.cascade.usd_per_month.value:,.0f} a month with the cascade, "
+            f"${answer.alone.usd_per_month.value:,.0f} with {answer.model} alone."
+        ),
+        figure=figure,
+        subject=subject_of(answer),
+        rows=tuple(
+            [
+                {"place": f"{tier.tier}: {tier.model}", **_money_row(tier.usd_per_month)}
+                for tier in answer.tiers
+            ]
+            + [{"place": name, **_money_row(whole)} for name, whole in both.items()]
+        ),
+    )
+
+
+def _money_row(usd: Quantity) -> dict[str, float | None]:
+    return {"$ a month": usd.value, "low": usd.low, "high": usd.high}
+
+
+def cascade_latency_chart(answer: CascadeAnswer, units: Units = STANDARD) -> Chart:
+    """TTFT and E2E latency, mean and p95, of the cascade beside the large model alone, with 90 % intervals.
+
+    Of an API whose latency nobody said there is none: a chart without rows.
+    """
+    import plotly.graph_objects as go
+
+    scale = units.of_seconds(1)
+    known: list[tuple[str, Quantity, Quantity]] = [
+        (name, ours, theirs)
+        for name, field in LATENCIES
+        if (ours := getattr(answer.cascade, field)) is not None
+        and (theirs := getattr(answer.alone, field)) is not None
+    ]
+    figure = go.Figure()
+    sides = {"cascade": [ours for _, ours, _ in known], "large model alone": [alone for *_, alone in known]}
+    for index, (side, values) in enumerate(sides.items()):
+        figure.add_bar(
+            y=[name for name, *_ in known],
+            x=[scale * value.value for value in values],
+            orientation="h",
+            name=side,
+            error_x=whiskers(values, scale),
+            text=[with_interval(value, scale) for value in values],
+            textposition="none",
+            hovertemplate=f"{side}: %{{text}} {units.time}<extra>%{{y}}</extra>",
+            **bar_style(index),
+        )
+    layout(figure, x=f"latency, {units.time}", y="", height=330, barmode="group")
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(rangemode="tozero")
+    words = "; ".join(
+        f"{name} {units.time_text(ours.value, ours)}, alone {units.time_text(theirs.value, theirs)}"
+        for name, ours, theirs in known
+    )
+    return Chart(
+        name="cascade_latency",
+        title="How long users wait, against the large model alone",
+        alt=words or "No latency is known.",
+        figure=figure,
+        subject=subject_of(answer),
+        rows=tuple(
+            {
+                "latency": name,
+                f"cascade, {units.time}": scale * ours.value,
+                "low": _scaled(ours.low, scale),
+                "high": _scaled(ours.high, scale),
+                f"alone, {units.time}": scale * theirs.value,
+                "alone, low": _scaled(theirs.low, scale),
+                "alone, high": _scaled(theirs.high, scale),
+            }
+            for name, ours, theirs in known
+        ),
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def tier_rows(answer: CascadeAnswer, units: Units = STANDARD) -> list[dict[str, object]]:
+    """Every place that requests reach, as a table shows it."""
+    return [
+        {
+            "where": f"{tier.tier}: {tier.model}",
+            "on": tier.place,
+            "of all, %": 100 * tier.share,
+            "engines": tier.engines,
+            "GPUs": tier.billed_gpus,
+            "busy, %": None if tier.utilization is None else round(100 * tier.utilization),
+            "$ per 1k that reach it": None
+            if tier.usd_per_request is None
+            else float(f"{THOUSAND * tier.usd_per_request.value:.4g}"),
+            "$ a month": round(tier.usd_per_month.value),
+            "mean TTFT": None
+            if tier.mean_ttft_s is None
+            else units.time_text(tier.mean_ttft_s.value, tier.mean_ttft_s),
+            "mean E2E": None
+            if tier.mean_e2e_s is None
+            else units.time_text(tier.mean_e2e_s.value, tier.mean_e2e_s),
+        }
+        for tier in answer.tiers
+    ]

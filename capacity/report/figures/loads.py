@@ -228,7 +228,6 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
     label, scale = of.label(units), of.scale(units)
     bars = [(p, value) for p in comparison.rows if p.steady and (value := getattr(p, of.field)) is not None]
     middles = [scale * (value if isinstance(value, (int, float)) else value.value) for _, value in bars]
-    ends = [_ends(value) for _, value in bars]
     texts = [
         digits(value * scale) if isinstance(value, (int, float)) else with_interval(value, scale)
         for _, value in bars
@@ -238,15 +237,7 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
         orientation="h",
         y=[place(point) for point, _ in bars],
         x=middles,
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0 if e is None else scale * e[1] - m for e, m in zip(ends, middles, strict=True)],
-            "arrayminus": [
-                0.0 if e is None else m - scale * e[0] for e, m in zip(ends, middles, strict=True)
-            ],
-            "color": NEUTRAL,
-        },
+        error_x=whiskers([value for _, value in bars], scale),
         showlegend=False,
         **bar_style(0),
         text=texts,
@@ -269,9 +260,20 @@ def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Char
     )
 
 
-def _ends(value: object) -> tuple[float, float] | None:
-    low, high = getattr(value, "low", None), getattr(value, "high", None)
-    return None if low is None or high is None else (low, high)
+def whiskers(values: Sequence[object], scale: float = 1.0) -> dict[str, object]:
+    """Error bars of quantities, from the low to the high end of each; none of what has no interval."""
+
+    def ends(value: Any) -> tuple[float, float]:
+        low, high = getattr(value, "low", None), getattr(value, "high", None)
+        return (0.0, 0.0) if low is None or high is None else (value.value - low, high - value.value)
+
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [scale * ends(value)[1] for value in values],
+        "arrayminus": [scale * ends(value)[0] for value in values],
+        "color": NEUTRAL,
+    }
 
 
 def place(point: LoadPoint) -> str:

@@ -58,10 +58,51 @@ def _frontier(answer: Any) -> Iterator[Chart]:
 
 
 def _cascade(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.cascades import cascade_chart
+    from capacity.report.figures.cascades import cascade_bill_chart, cascade_chart, cascade_latency_chart
 
+    yield cascade_bill_chart(answer)
+    yield cascade_latency_chart(answer)
     if answer.rates:
         yield cascade_chart(answer)
+
+
+def _engine_comparison(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.engines import engines_chart
+
+    for name in ("throughput", "ttft", "tpot"):
+        yield engines_chart(answer, name)
+
+
+def _stack(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.stacks import factors_chart, figure_names, stack_chart
+
+    for name in figure_names(answer):
+        yield stack_chart(answer, name)
+    yield factors_chart(answer)
+
+
+def _fleet(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
+
+    yield layouts_chart(answer)
+    if answer.best is not None:
+        yield levels_chart(answer.best, subject=subject_of(answer))
+    yield fleet_day_chart(answer)
+
+
+def _kv(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.kv import context_chart, eviction_chart
+
+    yield context_chart(answer)
+    if answer.evictions and len(answer.gpus) == 1 and len(answer.rows) == 1:
+        for context in answer.contexts:
+            yield eviction_chart(answer, context)
+
+
+def _beam_search(answer: Any) -> Iterator[Chart]:
+    from capacity.report.figures.beams import beam_chart
+
+    yield beam_chart(answer)
 
 
 def _sweep(answer: Any) -> Iterator[Chart]:
@@ -137,6 +178,11 @@ _CHARTS: dict[str, Callable[[Any], Iterator[Chart]]] = {  # by the name of the a
     "gpu-comparison": _comparison,
     "frontier": _frontier,
     "cascade": _cascade,
+    "engine-comparison": _engine_comparison,
+    "stack": _stack,
+    "fleet": _fleet,
+    "kv": _kv,
+    "beam-search": _beam_search,
     "load-sweep": _sweep,
     "simulation": _simulation,
     "cost": _bill,

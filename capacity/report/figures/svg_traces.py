@@ -138,11 +138,16 @@ def draw_bars(panel: Panel, mode: str, gap: float) -> Iterator[str]:
                 pattern=pattern,
                 hover=escaped(hover),
             )
-            if trace.get("error_x" if lying else "error_y"):
+            error = trace.get("error_x" if lying else "error_y") or {}
+            beyond = end
+            if error:
                 centre = (sides[0] + sides[1]) / 2
                 yield from _whiskers(panel, trace, n, end if lying else centre, centre if lying else end)
+                more = float(nth(error.get("array"), n) or 0.0)
+                beyond = along_axis.at(base + float(length) + more) or end
             if words:
-                yield from _bar_words(trace, str(words), begin, end, (sides[0], sides[1]), lying=lying)
+                last = end if trace.get("textposition") == "inside" else beyond
+                yield from _bar_words(trace, str(words), begin, last, (sides[0], sides[1]), lying=lying)
 
 
 def _bar_words(

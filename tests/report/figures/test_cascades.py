@@ -20,7 +20,7 @@ LOAD = {
 
 def test_lines_are_the_answers_figures() -> None:
     answer = capacity.cascade("llama-3.1-8b", small="llama-3.2-1b", escalation_rate=0.3, **LOAD)
-    (chart,) = charts_of(answer)
+    bill, waits, chart = charts_of(answer)
     band, many, here, alone, alone_here = chart.figure.data
     assert many.x[0] == 0
     assert many.x[-1] == 100
@@ -31,10 +31,29 @@ def test_lines_are_the_answers_figures() -> None:
     assert here.y[asked] == pytest.approx(1e3 * answer.cascade.usd_per_request.value)
     assert len(band.x) == 2 * len(many.x)
     assert "up to" in chart.alt
-    assert "<svg" in chart.svg()
+    assert all("<svg" in each.svg() for each in (bill, waits, chart))
+    *places, alone_bar, whole = bill.figure.data
+    assert [bar.x[0] for bar in places] == [tier.usd_per_month.value for tier in answer.tiers]
+    assert sum(bar.x[0] for bar in places) == pytest.approx(whole.x[0])
+    assert (alone_bar.x[0], *whole.x[1:]) == (answer.alone.usd_per_month.value,) * 2
+    both = {trace.name: trace for trace in waits.figure.data}
+    for name, side in (("cascade", answer.cascade), ("large model alone", answer.alone)):
+        at = both[name].y.index("p95 E2E")
+        assert side.p95_e2e_s is not None
+        assert both[name].x[at] == pytest.approx(1e3 * side.p95_e2e_s.value)
+        assert both[name].x[at] + both[name].error_x.array[at] == pytest.approx(1e3 * side.p95_e2e_s.high)
+        assert both[name].x[at] - both[name].error_x.arrayminus[at] == pytest.approx(1e3 * side.p95_e2e_s.low)
 
 
 def test_a_cache_alone_has_no_rates_to_draw() -> None:
     answer = capacity.cascade("llama-3.1-8b", cache_hit_rate=0.3, **LOAD)
     assert cascade_chart(answer).rows == ()
-    assert charts_of(answer) == ()
+    assert [chart.name for chart in charts_of(answer)] == ["cascade_bill", "cascade_latency"]
+
+
+def test_an_api_that_nobody_timed_has_a_bill_and_no_waiting() -> None:
+    load = {name: value for name, value in LOAD.items() if name != "gpu"}
+    answer = capacity.cascade(
+        "llama-3.1-8b", cache_hit_rate=0.3, api_input_price=0.4, api_output_price=0.4, **load
+    )
+    assert [chart.name for chart in charts_of(answer)] == ["cascade_bill"]

@@ -49,3 +49,18 @@ def test_whiskers_end_where_the_interval_ends() -> None:
     whisker = next(path.attrib["d"] for path in root.iter(f"{SVG}path") if "m-4 0h8" in path.attrib["d"])
     assert ends
     assert re.findall(r"M[\d.]+ ([\d.]+)h8m-4 0V([\d.]+)", whisker) == [(f"{low:.1f}", f"{high:.1f}")]
+
+
+def test_words_of_a_bar_stand_beyond_its_whisker() -> None:
+    figure = go.Figure()
+    figure.add_bar(
+        orientation="h",
+        y=["a"],
+        x=[10.0],
+        text=["10 (5 to 20)"],
+        error_x={"symmetric": False, "array": [10.0], "arrayminus": [5.0]},
+    )
+    root = drawn(layout(figure, x="", y=""))
+    words = next(text for text in root.iter(f"{SVG}text") if text.text == "10 (5 to 20)")
+    whisker = next(path.attrib["d"] for path in root.iter(f"{SVG}path") if "m0 -4H" in path.attrib["d"])
+    assert float(words.attrib["x"]) > float(whisker.partition("H")[2].partition("m")[0])

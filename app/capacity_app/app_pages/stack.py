@@ -1,0 +1,148 @@
+"""Techniques: what each is worth on this model and traffic, from none to all, one upon the other and each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from capacity.answers.records import Quantity
+from capacity.planning.rungs import ORDER
+from capacity.planning.stack import Stack
+from capacity.planning.stack_figures import Figures
+from capacity.report.display import rate_and_interval, time_and_interval, usd_interval, usd_text
+from capacity.report.figures import stacks as figures
+from capacity.report.stack import explained, times
+from capacity_app import parts, sides, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.pages import LOOP, RATE
+from capacity_app.router import current_inputs
+
+FUNCTION = "capacity.planning.stack:stack"
+inputs = current_inputs()
+units = inputs.units
+
+
+def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
+    """What all techniques make of the naive deployment."""
+    taken = figures.taken(answer)
+    first, last = answer.naive, (taken[-1].figures if taken else None) or answer.naive
+    together, single = answer.together.throughput, answer.product_of_single.throughput
+    return [
+        parts.Kpi(
+            label="Together",
+            value=times(together),
+            below="the naive deployment's tokens/s",
+            number=Quantity(value=together),
+        ),
+        parts.Kpi(
+            label="If multiplied",
+            value=times(single),
+            below="those that each has alone",
+            number=Quantity(value=single),
+        ),
+        *_throughput(first, last),
+        _time("TTFT", first.ttft_s, last.ttft_s),
+        _time("TPOT", first.tpot_s, last.tpot_s),
+        *_price(first, last),
+    ]
+
+
+def _throughput(first: Figures, last: Figures) -> list[parts.Kpi]:
+    value, within = rate_and_interval(last.output_tokens_per_s)
+    naive = rate_and_interval(first.output_tokens_per_s)[0]
+    return [
+        parts.Kpi(
+            label="Output tokens/s",
+            value=value,
+            below=f"{within}; {naive} naive",
+            number=last.output_tokens_per_s,
+        )
+    ]
+
+
+def _time(label: str, first: Quantity | None, last: Quantity | None) -> parts.Kpi:
+    if first is None or last is None:
+        return parts.Kpi(label=label, value="-", below="a single output token")
+    value, within = time_and_interval(last, units)
+    naive = time_and_interval(first, units)[0]
+    return parts.Kpi(label=label, value=value, below=f"{within}; {naive} naive", number=last)
+
+
+def _price(first: Figures, last: Figures) -> list[parts.Kpi]:
+    usd = last.usd_per_million_output_tokens
+    if usd is None:
+        return []
+    naive = usd_text(first.usd_per_million_output_tokens)
+    return [
+        parts.Kpi(
+            label="$ per 1M output",
+            value=usd_text(usd),
+            below=f"{usd_interval(usd)}; {naive} naive",
+            number=usd,
+        )
+    ]
+
+
+def ask(side: sides.Side) -> Task:
+    """The stack of a side."""
+    model = inputs.model if side.model == inputs.model_name else side.model
+    return Task(function=FUNCTION, arguments={"model": model, **side.options, **side.cost}, reports=True)
+
+
+def show(answer: Stack, asked: Mapping[str, Any]) -> None:
+    """The waterfall, the factors beside those of each alone, and why they differ."""
+    sides.figures(sides.side_of("stack", asked), answer, ask=ask, row=figures_of_merit)
+    st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
+    titles = {figures.label(name): name for name in figures.figure_names(answer)}
+    of = titles[state.segments("Look at", "stack_of", tuple(titles), next(iter(titles)))]
+    parts.chart(figures.stack_chart(answer, of, units))
+    parts.chart(figures.factors_chart(answer, of))
+    st.caption(
+        "Factors compare two simulations of the same requests by the same step model, so that most of its error is in "
+        "both: they have no interval of their own. Below 1 is worse."
+    )
+    st.subheader("Why factors of tokens/s do not multiply")
+    for line in explained(answer):
+        st.markdown(f"- {plain(line)}")
+    parts.table("stack", figures.factor_rows(answer, of), alt="Every technique with its factors and reasons.")
+    taken = figures.taken(answer)
+    st.caption("With all of them:")
+    st.code(taken[-1].flags if taken else answer.naive_flags, language=None, wrap_lines=True)
+    parts.notes(answer.observations)
+
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    load = state.segments(
+        "Requests come",
+        "stack_load",
+        (LOOP, RATE),
+        LOOP,
+        help="The sidebar's concurrency stays in flight, or its requests/s arrive.",
+    )
+    requests = state.whole("Requests to simulate", "stack_n", 100, 10, 10_000, step=100, width=180)
+order = st.multiselect(
+    "Techniques, in the order to take them",
+    ORDER,
+    ORDER,
+    **state.bound("stack_order", list(ORDER)),
+    help="Leave some out, or take them away and add them in another order: factors depend on what came before.",
+)
+options = {
+    **inputs.pool,
+    **inputs.lengths,
+    **inputs.spread,
+    **({"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": inputs.request_rate}),
+    "num_prompts": requests,
+    **inputs.client,
+    **({} if tuple(order) == ORDER else {"order": tuple(order)}),
+    **inputs.cost,
+}
+task = Task(function=FUNCTION, arguments={"model": inputs.model, **options}, reports=True)
+button = None if sides.is_pinned("stack") else "Try every technique"
+answer = parts.background("stack", task, doing="Simulating techniques", button=button)
+parts.copies("stack", inputs.model_name, options, answer.value)
+if answer.value is not None:
+    show(answer.value, answer.arguments)

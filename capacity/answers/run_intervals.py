@@ -1,0 +1,122 @@
+"""The 90 % intervals of what a simulated run shows: its latencies, how long it takes, and its rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
+from capacity.answers.records import Quantity
+from capacity.deployment import Traffic
+from capacity.hardware.spreads import Metric
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import SimulationResult
+from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.verdict import Verdict
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+METRICS: dict[str, Metric] = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "e2e"}
+"""By the summary's names, whose interval each takes: gaps between tokens are as sure as TPOT."""
+OF_SIMULATION = ("ttft", "tpot", "e2el")
+HIGH_PERCENTILES = (95, 99)
+
+
+def run_bands(
+    resolved: ResolvedPool, requests: Workload, run: SimulationResult, verdict: Verdict | None
+) -> LoadBands | None:
+    """The intervals of the load that a run shows; None of a run that completed nothing."""
+    whole = whole_means(run.summary, run.records)
+    if whole is None:
+        return None
+    done = run.records.completed
+    return load_bands(
+        resolved,
+        whole,
+        (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean())),
+        client_latency_s=requests.client_latency_s or 0.0,
+        load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
+    )
+
+
+def latency_intervals(
+    bands: LoadBands,
+    run: SimulationResult,
+    traffic: Traffic,
+    verdict: Verdict | None,
+    *,
+    differing: Sequence[LoadMeans] = (),
+    names: Sequence[str] = OF_SIMULATION,
+    percentiles: Sequence[int] = HIGH_PERCENTILES,
+) -> dict[str, Quantity]:
+    """Means and `percentiles` (ms) of the latencies `names` with their intervals, by the summary's names of them.
+
+    `traffic` says how far its clients are, or leaves it open; `differing`: means of runs with lengths that differ.
+    """
+    found = {}
+    steady = None if verdict is None else verdict.steady
+    for name in names:
+        metric, latency = METRICS[name], getattr(run.summary, f"{name}_ms")
+        if latency is None:
+            continue
+        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
+        for percentile in percentiles:
+            value = latency.percentiles[percentile]
+            quantities[f"p{percentile}_{name}_ms"] = bands.around(metric, value, f"p{percentile}")
+        for key, quantity in quantities.items():
+            if metric != "tpot":
+                adjustment = bands.resolved.profile.adjustment
+                quantity = beside_client(quantity, traffic, adjustment=adjustment, unit_s=1e-3)
+            found[key] = quantity
+    return found
+
+
+def _banded_mean(
+    bands: LoadBands,
+    metric: Metric,
+    mean: float,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
+) -> Quantity:
+    """A simulated mean (ms) with its interval, which holds the mean of a run of any length, the steady part's, and of
+    differing lengths."""
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [bands.around(metric, each * 1e3) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
+    return bands.around(metric, mean).covering(*others)
+
+
+def rate_intervals(
+    bands: LoadBands, requests: Workload, run: SimulationResult, verdict: Verdict | None
+) -> dict[str, Quantity]:
+    """How long a run takes (s) and its throughputs, by the summary's names of them.
+
+    Where requests come by the clock and the engine keeps up, it takes as long as they come for, whatever a step takes;
+    only what is in flight as the last one comes is the engine's. In a closed loop, and behind a queue, all of it is.
+    """
+    summary = run.summary
+    clocked_s = 0.0 if requests.is_closed_loop else _arriving_s(run)
+    behind = verdict is not None and verdict.verdict in ("saturated", "overloaded")
+    of_engine_s = summary.duration if behind else summary.duration - clocked_s
+    whole = bands.around("e2e", of_engine_s)
+    given_s = summary.duration - of_engine_s
+    duration = Quantity(
+        value=max(given_s + whole.value, clocked_s),
+        low=None if whole.low is None else max(given_s + whole.low, clocked_s),
+        high=None if whole.high is None else max(given_s + whole.high, clocked_s),
+    )
+    if not duration.low:
+        return {}
+    served = {
+        "request_throughput": summary.request_throughput,
+        "output_throughput": summary.output_throughput,
+    }
+    rates = {name: duration.inverse(rate * summary.duration) for name, rate in served.items()}
+    return {"duration": duration, **rates}
+
+
+def _arriving_s(run: SimulationResult) -> float:
+    """From the first arrival to the last."""
+    arrivals = run.records.arrival_ps
+    return float(arrivals.max() - arrivals.min()) / PS_PER_S

@@ -1,0 +1,75 @@
+"""The stack's pictures: bars from one deployment to the next, whiskers of each, factors in the stack and alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+import capacity
+from capacity.planning.stack import Stack
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.stacks import factor_rows, factors_chart, figure_names, stack_chart, taken
+
+
+@pytest.fixture(scope="module")
+def answer() -> Stack:
+    """Techniques that help, one that harms TTFT or TPOT, and one that this traffic has no use for."""
+    order = ("bf16", "kv-cache", "static-batching", "continuous-batching", "prefix-caching")
+    return capacity.stack(
+        "llama-3.1-8b",
+        gpu="h100",
+        input_len=200,
+        output_len=40,
+        concurrency=8,
+        num_prompts=20,
+        order=order,
+    )
+
+
+def test_each_bar_goes_from_the_deployment_before_to_its_own(answer: Stack) -> None:
+    chart = stack_chart(answer, "tpot")
+    *bars, whole = chart.figure.data
+    steps = [answer.naive, *(step.figures for step in taken(answer) if step.figures is not None)]
+    ends = [1e3 * step.tpot_s.value for step in steps if step.tpot_s is not None]
+    assert list(whole.x) == pytest.approx(ends)
+    spans = {
+        name: (base, base + x) for bar in bars for name, base, x in zip(bar.y, bar.base, bar.x, strict=True)
+    }
+    assert [spans[name] for name in whole.y[1:]] == [pytest.approx(pair) for pair in pairwise(ends)]
+    better, worse = bars
+    assert all(spans[name][1] <= spans[name][0] for name in better.y)
+    assert all(spans[name][1] > spans[name][0] for name in worse.y)
+    assert worse.y  # a batch is slower for each of its requests
+    last = steps[-1].tpot_s
+    assert last is not None
+    assert whole.x[-1] + whole.error_x.array[-1] == pytest.approx(1e3 * last.high)
+    assert whole.x[-1] - whole.error_x.arrayminus[-1] == pytest.approx(1e3 * last.low)
+
+
+def test_factors_stand_beside_those_of_each_alone(answer: Stack) -> None:
+    chart = factors_chart(answer)
+    own, alone = chart.figure.data
+    steps = taken(answer)
+    assert [1 + x for x in own.x] == pytest.approx(
+        [*(s.own.throughput for s in steps if s.own), answer.together.throughput]
+    )
+    assert [1 + x for x in alone.x] == pytest.approx(
+        [*(s.alone.throughput for s in steps if s.alone), answer.product_of_single.throughput]
+    )
+    rows = {row["technique"]: row for row in factor_rows(answer)}
+    refused = next(step for step in answer.steps if step.refused)
+    assert rows[refused.title]["why not as alone, or not taken"] == refused.refused
+    assert rows[refused.title]["upon all before"] is None
+
+
+def test_without_a_price_none_is_drawn_and_a_page_has_every_picture(answer: Stack) -> None:
+    assert figure_names(answer) == ("throughput", "ttft", "tpot")
+    drawn = charts_of(answer)
+    assert [chart.name for chart in drawn] == [
+        "stack_throughput",
+        "stack_ttft",
+        "stack_tpot",
+        "stack_factors_throughput",
+    ]
+    assert all("<svg" in chart.svg() for chart in drawn)
