@@ -107,7 +107,7 @@ def test_a_draft_takes_kv_blocks() -> None:
         ({"acceptance_spread": 0.5}, "--speculator"),
         ({"speculator": "eagle3", "acceptance_spread": 5}, "acceptance_spread is 5"),
         ({"speculator": "eagle3", "acceptance": "often"}, "acceptance"),
-        ({"speculator": "eagle3", "engine": "vllm@0.6"}, "use --engine vllm"),
+        ({"speculator": "eagle3", "engine": "hf-transformers"}, "use --engine vllm"),
         ({"num_samples": 0}, "num_samples is 0"),
     ],
 )

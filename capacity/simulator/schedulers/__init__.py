@@ -136,6 +136,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     ),
     "vllm-v0": Scheduler(
         make=partial(_adapting, VllmV0, AdapterV0),
+        drafts=True,
         adapts=True,
         swaps=True,
         shares_content=True,
