@@ -16,8 +16,10 @@ from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_r
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
+from capacity.deployment.routers import Takes
 from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
+from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.members import EngineLoop
@@ -53,7 +55,29 @@ def real_setup(which: int) -> EngineSetup:
 
 
 def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str, Any]]:
-    """A workload, the engines and the keywords of `simulate`."""
+    """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade."""
+    workload, setups, keywords = _random_deployment(seed)
+    rng = random.Random(f"cascade {seed}")
+    if rng.random() > 0.4 or len(setups) < 2 or setups[0].role != "both":
+        return workload, setups, keywords
+    pools = rng.randint(2, len(setups))
+    places = [min(number, pools - 1) for number in range(len(setups))]
+    keywords["router"] = "cascade"
+    keywords["cascade"] = Escalation(
+        rates=tuple(rng.choice([0.0, 0.3, 0.7, 1.0]) for _ in range(pools - 1)),
+        by_answer=rng.random() < 0.7,
+        judge_s=rng.choice([0.0, 0.05]),
+        cache_hit_rate=rng.choice([0.0, 0.0, 0.4]),
+        lookup_s=rng.choice([0.0, 0.02]),
+    )
+    return (
+        workload,
+        [replace(setup, takes=Takes(place)) for setup, place in zip(setups, places, strict=True)],
+        keywords,
+    )
+
+
+def _random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str, Any]]:
     rng = random.Random(~seed)
     workload, options = random_run(seed)
     keywords = {name: value for name, value in options.items() if name not in SETUP}

@@ -61,6 +61,17 @@ PRESETS = (
         },
     ),
     Preset(title="A GPU of one's own or an API", page="cost", query={"model": "llama-3.3-70b", "tp": "4"}),
+    Preset(title="What each technique is worth on an 8B", page="stack"),
+    Preset(
+        title="An 8B before a 70B",
+        page="cascade",
+        query={"model": "llama-3.1-70b", "tp": "4", "rate": "20", "casc_model": "llama-3.1-8b"},
+    ),
+    Preset(
+        title="L40S for short prompts, H100 for long ones",
+        page="fleet",
+        query={"rate": "40", "fleet_cv": "2", "fleet_ttft": "500"},
+    ),
     Preset(
         title="MTP for DeepSeek-V3",
         page="speculation",

@@ -102,6 +102,7 @@ NUMBERS = (
     "output_len_cv",
     "split_at",
     "spare_replicas",
+    "max_pools",
     "peak_to_mean",
     "beam_widths",
     "contexts",
@@ -159,7 +160,7 @@ class Side:
         """The fields of a deployment file."""
         return {
             "model": self.model,
-            "pools": [self.of(Pool.model_fields)],
+            "pools": [self.of(tuple(name for name in Pool.model_fields if name != "model"))],
             "traffic": self.traffic,
             "service": self.of(Service.model_fields),
             "cost": self.of(Cost.model_fields),

@@ -160,7 +160,7 @@ def _apply(page: str) -> None:
         return
     if not pinned_texts():
         pin()
-    for name, value in (*changed.items(), *_load_of(page, changed).items()):
+    for name, value in (*changed.items(), *beside(page, changed).items()):
         key = WIDGETS[name].key if name in WIDGETS else name
         st.session_state[key] = WIDGETS[name].kind(value) if name in WIDGETS else value
     if "model" in changed:
@@ -169,13 +169,14 @@ def _apply(page: str) -> None:
     st.session_state[DONE] = ", ".join(f"{name} {value}" for name, value in changed.items())
 
 
-def _load_of(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """On the Estimate page, the way in which requests run that a rate or a concurrency means; on Plan, the GPUs to
-    choose from."""
+def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The way in which requests run that a rate or a concurrency means, on pages that know several; on pages that
+    search, the GPUs to choose from."""
     from capacity_app.pages import LOOP, RATE
 
-    if page == "plan" and "gpu" in changed:
-        return {"plan_gpus": [changed["gpu"]]}
-    if page != "estimate":
+    if page in ("plan", "fleet"):
+        return {f"{page}_gpus": [changed["gpu"]]} if "gpu" in changed else {}
+    key = {"estimate": "load", "stack": "stack_load"}.get(page)
+    if key is None:
         return {}
-    return {"load": RATE} if "request_rate" in changed else {"load": LOOP} if "concurrency" in changed else {}
+    return {key: RATE} if "request_rate" in changed else {key: LOOP} if "concurrency" in changed else {}

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from capacity.answers.costs import Prices
 from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
+from capacity.answers.routes import check_routes, escalation, takes_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
-from capacity.deployment.routers import BY_LENGTH, Takes
 from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
@@ -47,7 +47,7 @@ def run_service(
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
-    _check_routes(pools, service)
+    check_routes(pools, service)
     setups = [
         like
         for place, pool in enumerate(pools)
@@ -69,6 +69,7 @@ def run_service(
         decode_scaling=decode_scaling,
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         decode_router=service.decode_router,
+        cascade=escalation(pools, service),
         seed=seed,
         frontend=engine_frontend(pools[0]),
         sample_interval_s=sample_interval_s,
@@ -79,26 +80,6 @@ def run_service(
         progress=progress,
         engine_loop=engine_loop,
     )
-
-
-def takes_of(resolved: ResolvedPool, place: int) -> Takes:
-    """What the routers by length send the pool that stands at `place` of its deployment."""
-    pool = resolved.pool
-    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests)
-
-
-def _check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raises InvalidInput for limits that no router reads."""
-    limited = any(
-        limit is not None
-        for pool in pools
-        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
-    )
-    if limited and service.router not in BY_LENGTH:
-        raise InvalidInput(
-            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
-            f"use {' or '.join(BY_LENGTH)}"
-        )
 
 
 def _engines(resolved: ResolvedPool) -> int:
@@ -242,6 +223,8 @@ def verdict_on(
             decode_router=service.decode_router,
             kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
+            escalate_by=service.escalate_by,
+            cache_hit_rate=service.cache_hit_rate,
         )
 
         def probe(backlog: Workload) -> RequestTable:
@@ -289,18 +272,15 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
     """The pools with as many replicas as the autoscaler may start of each."""
-    first = {"both": 0, "prefill": 0, "decode": 0}
-    for pool in pools:
-        first[pool.pool.role] += pool.pool.replicas
     scaled = []
-    counted = set()
     for pool in pools:
-        role = pool.pool.role
-        most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
-        more = max((most or 0) - first[role], 0) if role not in counted else 0
-        counted.add(role)  # replicas like the first pool's are added
-        more_replicas = {"replicas": pool.pool.replicas + more}
-        scaled.append(replace(pool, pool=pool.pool.model_copy(update=more_replicas)) if more else pool)
+        of_role = (
+            service.decode_autoscale_max_replicas
+            if pool.pool.role == "decode"
+            else service.autoscale_max_replicas
+        )
+        most = max(of_role or 0, pool.pool.replicas)
+        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": most})))
     return scaled
 
 

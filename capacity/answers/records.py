@@ -32,6 +32,31 @@ class ModelSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRun:
+    """One pool of several in a run: `requests` came to it, of which `answered` got their answer from it.
+
+    Those that went on to another pool, were lost or turned away are the difference. Latencies are of the answered ones,
+    from their arrival at the deployment. `busy_fraction`: of the time that its replicas were there.
+    """
+
+    model: str
+    gpu: str
+    gpus_per_replica: int
+    engine: str
+    role: str
+    replicas: int
+    kv_capacity_tokens: int
+    requests: int
+    answered: int
+    busy_fraction: float
+    usd_per_hour: float | None
+    mean_ttft_ms: float | None
+    p95_ttft_ms: float | None
+    mean_e2el_ms: float | None
+    p95_e2el_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
     """The GPU profile, and how many of them one engine uses."""
 
@@ -304,6 +329,7 @@ class Simulation(AnswerRecord):
     priorities: tuple[
         PriorityClass, ...
     ] = ()  # classes of requests, the first served first; empty: all alike
+    pools: tuple[PoolRun, ...] = ()  # where there are several
 
     @property
     def mean_ttft_ms(self) -> Quantity | None:
@@ -344,6 +370,7 @@ class Simulation(AnswerRecord):
                 for name, found in {"mean_ttft_ms": None, "mean_tpot_ms": None, **self.predicted_ms}.items()
             },
             "cost": None if self.cost is None else asdict(self.cost),
+            **({"pools": [asdict(pool) for pool in self.pools]} if self.pools else {}),
             "warnings": list(self.warnings),
         }
 
@@ -379,6 +406,8 @@ class Simulation(AnswerRecord):
         of_some_engines: dict[str, object] = {
             "kv_tiers": {"type": "array", "items": {"type": "object"}},
             "data_parallel_requests": {"type": "array", "items": count},
+            "pools": {"type": "array", "items": {"type": "object"}},
+            "cascade": {"type": "object"},
         }
         return {
             "type": "object",

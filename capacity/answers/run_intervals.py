@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.records import Quantity
@@ -11,6 +14,7 @@ from capacity.hardware.spreads import Metric
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
@@ -19,6 +23,38 @@ METRICS: dict[str, Metric] = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2
 """By the summary's names, whose interval each takes: gaps between tokens are as sure as TPOT."""
 OF_SIMULATION = ("ttft", "tpot", "e2el")
 HIGH_PERCENTILES = (95, 99)
+
+
+def predicted_ms(
+    pools: Sequence[ResolvedPool],
+    requests: Workload,
+    traffic: Traffic,
+    run: SimulationResult,
+    verdict: Verdict | None,
+    differing: Sequence[LoadMeans],
+) -> dict[str, Quantity]:
+    """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests.
+
+    Of unequal pools that answer requests an interval holds those of all of them.
+    """
+    found: dict[str, Quantity] = {}
+    for pool in _kinds(pools):
+        bands = run_bands(pool, requests, run, verdict)
+        if bands is None:
+            return {}
+        known = latency_intervals(bands, run, traffic, verdict, differing=differing)
+        for name, quantity in known.items():
+            found[name] = found[name].covering(quantity) if name in found else quantity
+    return found
+
+
+def _kinds(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
+    """The first pool, and those that serve whole requests of another model or on another GPU."""
+    kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
+    for pool in pools:
+        if pool.pool.role == "both":
+            kinds.setdefault((pool.model.name, pool.profile.name), pool)
+    return list(kinds.values())
 
 
 def run_bands(
@@ -31,11 +67,28 @@ def run_bands(
     done = run.records.completed
     return load_bands(
         resolved,
-        whole,
+        _as_made(whole, run),
         (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean())),
         client_latency_s=requests.client_latency_s or 0.0,
         load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
     )
+
+
+def _judged(run: SimulationResult) -> bool:
+    """Whether answers are shown when they end, as a judge reads them first."""
+    return run.cascade is not None and run.cascade.by_answer
+
+
+def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
+    """The means with tokens as engines made them, where a judge held them back: what a slower step does to those."""
+    if run.cascade is None or not _judged(run):
+        return whole
+    records, done = run.records, run.records.completed
+    made_ps = np.where(run.cascade.made_ps != MISSING, run.cascade.made_ps, records.first_token_ps)
+    ttft_s = float((made_ps - records.arrival_ps)[done].mean()) / PS_PER_S
+    further = float(records.output_tokens[done].mean()) - 1
+    tpot_s = (whole.e2e_s - ttft_s) / further if further > 0 else 0.0
+    return replace(whole, ttft_s=ttft_s, tpot_s=tpot_s if tpot_s > 0 else None)
 
 
 def latency_intervals(
@@ -55,10 +108,13 @@ def latency_intervals(
     found = {}
     steady = None if verdict is None else verdict.steady
     for name in names:
-        metric, latency = METRICS[name], getattr(run.summary, f"{name}_ms")
-        if latency is None:
+        latency, lasting = getattr(run.summary, f"{name}_ms"), METRICS[name]
+        metric: Metric = "e2e" if lasting == "ttft" and _judged(run) else lasting
+        if latency is None or (_judged(run) and getattr(bands.sensitivities, metric) is None):
             continue
-        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
+        quantities = {
+            f"mean_{name}_ms": _banded_mean(bands, metric, lasting, latency.mean, steady, differing)
+        }
         for percentile in percentiles:
             value = latency.percentiles[percentile]
             quantities[f"p{percentile}_{name}_ms"] = bands.around(metric, value, f"p{percentile}")
@@ -73,15 +129,16 @@ def latency_intervals(
 def _banded_mean(
     bands: LoadBands,
     metric: Metric,
+    name: Metric,
     mean: float,
     steady: LoadMeans | None,
     differing: Sequence[LoadMeans],
 ) -> Quantity:
-    """A simulated mean (ms) with its interval, which holds the mean of a run of any length, the steady part's, and of
-    differing lengths."""
-    means = [getattr(each, f"{metric}_s") for each in differing]
+    """A simulated mean (ms) of `name` with the interval of `metric`: it holds the mean of a run of any length, the
+    steady part's, and of differing lengths."""
+    means = [getattr(each, f"{name}_s") for each in differing]
     others = [bands.around(metric, each * 1e3) for each in means if each is not None]
-    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    lasting = None if steady is None else getattr(steady, f"{name}_s")
     if lasting is not None:
         others.append(with_interval(lasting * 1e3, 0.0, 0.0))
     return bands.around(metric, mean).covering(*others)

@@ -18,9 +18,11 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_task
+from capacity.answers.pool_runs import pool_runs
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Simulation
-from capacity.answers.run_intervals import latency_intervals, run_bands
+from capacity.answers.routes import check_routed_traffic, route_notes
+from capacity.answers.run_intervals import predicted_ms
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
@@ -91,7 +93,7 @@ def simulate(
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
-        resolve(deployment.model, pool, profiles=profiles, download=download)
+        resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
@@ -124,11 +126,10 @@ def simulate(
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run)
-    bands = run_bands(pools[0], requests, run, verdict)
-    predicted = {} if bands is None else latency_intervals(bands, run, traffic, verdict, differing=differing)
-    answer = replace(answer, predicted_ms=predicted)
     return replace(
         answer,
+        pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
+        predicted_ms=predicted_ms(pools, requests, traffic, run, verdict, differing),
         cost=_cost(prices, pools, service, requests, run, verdict),
         replications=replicated,
         priorities=priority_classes(requests, run.records),
@@ -140,6 +141,7 @@ def simulate(
             *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_sharing_notes(prices),
+            *route_notes(pools, run),
             *unheeded_notes(pools, traffic),
             *_loop_notes(run, engine_loop, observer),
             *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
@@ -172,6 +174,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        check_routed_traffic(pools, traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
         for pool in pools:
@@ -253,6 +257,7 @@ def _described(
             run.transfer_ps,
             api_server=engine_frontend(resolved),
             client_latency_s=requests.client_latency_s,
+            cascade=run.cascade,
         ).to_dict(),
         warnings=(
             *resolved.notes,

@@ -35,6 +35,9 @@ def cascade(
     chart: Annotated[
         str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
     ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Also run both models as one deployment, request by request.")
+    ] = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -43,7 +46,7 @@ def cascade(
     check_format(format)
     if chart is not None:
         refuse_alone("--chart", ("--small", options.get("small")))
-    answer = capacity.cascade(model, profiles=profiles, download=download, **options)
+    answer = capacity.cascade(model, simulate=simulate, profiles=profiles, download=download, **options)
     show_answer(answer, format)
     if chart is not None:
         from capacity.report.figures.cascades import cascade_chart

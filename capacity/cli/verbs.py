@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -43,11 +44,12 @@ ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 
 
 def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:
-    """Add a verb whose command is made when it is called: the flags of all verbs take longer than most answers."""
+    """Add a verb whose command is made when it is first called: the flags of all take longer than most answers."""
+    made = cache(declare)
 
     class Deferred(typer.core.TyperCommand):
         def make_context(self, *args: Any, **settings: Any) -> Any:
-            return declare().make_context(*args, **settings)
+            return made().make_context(*args, **settings)
 
     app.command(name=name, help=help, cls=Deferred)(lambda: None)
 
@@ -115,6 +117,8 @@ def _generated(
     for spec in kinds:
         for name, field in spec.model_fields.items():
             if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
+                continue
+            if spec is Pool and name == "model":  # the verb's argument, where there is one pool
                 continue
             if (
                 spec is Pool

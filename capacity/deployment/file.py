@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import read_toml
@@ -21,7 +21,10 @@ FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
 
 
 class DeploymentFile(Spec):
-    """A deployment with its traffic and price, as a file to keep, share and diff (TOML)."""
+    """A deployment with its traffic and price, as a file to keep, share and diff (TOML).
+
+    `model` is that of every pool which names none of its own.
+    """
 
     schema_: Literal["capacity/deployment/v1"] = Field(FILE_SCHEMA, alias="schema")
     model: str
@@ -29,6 +32,21 @@ class DeploymentFile(Spec):
     traffic: Traffic = Traffic()
     service: Service = Service()
     cost: Cost = Cost()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_only_pool(cls, fields: Any) -> Any:
+        """The model of a pool that stands alone is the file's."""
+        pools = fields.get("pools") if isinstance(fields, dict) else None
+        if not isinstance(pools, list | tuple) or len(pools) != 1:
+            return fields
+        (pool,) = pools
+        if isinstance(pool, Pool) and pool.model is not None:
+            return {**fields, "model": pool.model, "pools": (pool.model_copy(update={"model": None}),)}
+        if isinstance(pool, dict) and "model" in pool:
+            rest = {name: value for name, value in pool.items() if name != "model"}
+            return {**fields, "model": pool["model"], "pools": (rest,)}
+        return fields
 
 
 def read_deployment(path: str | Path) -> DeploymentFile:

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, Need, flag
 from capacity.deployment.routers import BY_LENGTH
-from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
+from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
 
 
 class Pool(Spec):
@@ -378,6 +377,17 @@ class Pool(Spec):
         read_by="routes",
         needs=Need("router", BY_LENGTH),
     )
+    route_escalation_rate: float | None = flag(
+        None,
+        "Share of what this pool answers that goes on to the next (--router cascade); yours to measure.",
+        ge=0,
+        le=1,
+        read_by="routes",
+        needs=Need("router", ("cascade",)),
+    )
+    model: str | None = flag(
+        None, "The model that it serves, in a deployment of several; default: the file's."
+    )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
     )
@@ -386,7 +396,7 @@ class Pool(Spec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
-        return _with_slots(with_way(_without_json(fields))) if isinstance(fields, dict) else fields
+        return with_slots(with_way(without_json(fields))) if isinstance(fields, dict) else fields
 
     @field_validator("speculator")
     @classmethod
@@ -415,32 +425,3 @@ class Pool(Spec):
     def num_gpus(self) -> int:
         """GPUs of one engine of this pool, all its data-parallel ranks included."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
-
-
-def _with_slots(fields: JsonObject) -> JsonObject:
-    """`enable_lora` as the slots that it means: vLLM's default is one."""
-    if fields.get("enable_lora") is not True:
-        return fields
-    plain = {name: value for name, value in fields.items() if name != "enable_lora"}
-    return plain if plain.get("max_loras") is not None else plain | {"max_loras": 1}
-
-
-def _without_json(fields: JsonObject) -> JsonObject:
-    """The fields with vLLM's JSON options taken apart. Raises InvalidInput where one contradicts a field."""
-    plain = dict(fields)
-    for name, read in JSON_OPTIONS.items():
-        config = plain.get(name)
-        if not isinstance(config, str | dict):
-            continue
-        try:
-            meant = read(config)
-        except ValueError:
-            continue
-        del plain[name]
-        for field, value in meant.items():
-            if field in plain and plain[field] != value:
-                raise InvalidInput(
-                    f"{name} says {field} {value}, and {field} is {plain[field]}: give one of them"
-                )
-        plain |= meant
-    return plain

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -333,10 +333,13 @@ class ByPromptLength(Router):
         insort(self._pool_of[replica].ready, replica)
 
     def _choose(self, prompt: Prompt) -> int:
-        pool = self._pool_for(self._tokens(prompt))
+        pool = self._pool_asked(prompt)
         replica = self._least(self.requests, pool.ready, pool.turn)
         pool.turn = replica + 1
         return replica
+
+    def _pool_asked(self, prompt: Prompt) -> _Pool:
+        return self._pool_for(self._tokens(prompt))
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.tokens
@@ -365,6 +368,25 @@ class ByRequestLength(ByPromptLength):
         return prompt.asked_tokens
 
 
+class ByCascade(ByPromptLength):
+    """The pool that a request has come to, one after another in the file's order; there the fewest outstanding.
+
+    Whoever sends requests on says where each is (`stage_of`); else all are for the first pool.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.stage_of: Callable[[int], int] = lambda _: 0
+
+    def has_ready(self, stage: int) -> bool:
+        """Whether a replica of that pool takes requests."""
+        return bool(self._pools[stage].ready)
+
+    def _pool_asked(self, prompt: Prompt) -> _Pool:
+        pool = self._pools[self.stage_of(prompt.request)]
+        return pool if pool.ready else next(each for each in self._pools if each.ready)
+
+
 ROUTERS: dict[str, type[Router]] = {
     "round-robin": RoundRobin,
     "least-outstanding": LeastOutstanding,
@@ -373,6 +395,7 @@ ROUTERS: dict[str, type[Router]] = {
     "session-sticky": SessionSticky,
     "by-prompt-length": ByPromptLength,
     "by-request-length": ByRequestLength,
+    "cascade": ByCascade,
     "random": Drawn,
 }
 BY_LENGTH = ("by-prompt-length", "by-request-length")  # the routers that tell pools apart

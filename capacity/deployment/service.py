@@ -18,6 +18,23 @@ class Service(Spec):
         f"Which replica a request goes to: {', '.join(ROUTERS)}.",
         needs=(Need("replicas"), Need("autoscale_max_replicas"), Need("data_parallel_size")),
     )
+    escalate_by: Literal["answer", "prompt"] = flag(
+        "answer",
+        "What a cascade decides by: each pool's whole answer, so that some requests are answered again, or the prompt "
+        "alone.",
+        needs=Need("router", ("cascade",)),
+    )
+    judge_s: float = flag(0.0, "Seconds that this takes.", ge=0, le=3600, needs=Need("router", ("cascade",)))
+    cache_hit_rate: float = flag(
+        0.0,
+        "Share of requests that a semantic cache before a cascade answers; yours to measure.",
+        ge=0,
+        le=1,
+        needs=Need("router", ("cascade",)),
+    )
+    cache_lookup_s: float = flag(
+        0.0, "Seconds to look a prompt up there.", ge=0, le=3600, needs=Need("cache_hit_rate")
+    )
     max_queued_requests: int | None = flag(
         None, "An engine turns a request away where that many wait.", ge=1, le=1 << 40
     )
@@ -68,7 +85,7 @@ class Service(Spec):
         needs=Need("mean_time_between_failures_s"),
     )
     autoscale_max_replicas: int | None = flag(
-        None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
+        None, "Scale from --replicas up to so many, each pool by itself.", "--max-replicas", ge=1, le=4096
     )
     autoscale_target_requests: float | None = flag(
         None,

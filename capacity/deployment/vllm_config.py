@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment.drafts import METHODS, drafting_fields
 
 SPECULATIVE_KEYS = (
@@ -90,3 +91,32 @@ JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
     "speculative_config": speculation,
     "kv_transfer_config": kv_role,
 }
+
+
+def with_slots(fields: JsonObject) -> JsonObject:
+    """`enable_lora` as the slots that it means: vLLM's default is one."""
+    if fields.get("enable_lora") is not True:
+        return fields
+    plain = {name: value for name, value in fields.items() if name != "enable_lora"}
+    return plain if plain.get("max_loras") is not None else plain | {"max_loras": 1}
+
+
+def without_json(fields: JsonObject) -> JsonObject:
+    """The fields with vLLM's JSON options taken apart. Raises InvalidInput where one contradicts a field."""
+    plain = dict(fields)
+    for name, read in JSON_OPTIONS.items():
+        config = plain.get(name)
+        if not isinstance(config, str | dict):
+            continue
+        try:
+            meant = read(config)
+        except ValueError:
+            continue
+        del plain[name]
+        for field, value in meant.items():
+            if field in plain and plain[field] != value:
+                raise InvalidInput(
+                    f"{name} says {field} {value}, and {field} is {plain[field]}: give one of them"
+                )
+        plain |= meant
+    return plain

@@ -5,6 +5,7 @@ Hit and escalation rates are the user's, as quality hangs on them: nothing here 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from capacity.hardware.pricing import HOURS_PER_MONTH
 from capacity.model import ModelSpec
 from capacity.planning.arrangement import Arrangement, Cache
 from capacity.planning.cascade_answer import CascadeAnswer, cascade_answer
+from capacity.planning.cascade_run import run_together
 from capacity.planning.cascade_sides import Sides, api_price
 from capacity.planning.tiers import Side
 
@@ -34,6 +36,7 @@ OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 def cascade(
     model: str | Path | ModelSpec,
     *,
+    simulate: bool = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -42,7 +45,8 @@ def cascade(
     `model`, against `model` alone, and the rates at which they break even.
 
     Each model is on GPUs (the pool's; `small_gpu`) or of an API (`api`, `small_api`, or their prices). `request_rate`
-    or `requests_per_day` says the load. Raises DoesNotFit; InvalidInput for what cannot be asked.
+    or `requests_per_day` says the load. `simulate` also runs both models as one deployment. Raises DoesNotFit;
+    InvalidInput for what cannot be asked.
     """
     pool, traffic_fields, prices, own = split(options, Pool, Traffic, Cost, Cascade)
     asked: Cascade = build(Cascade, own)
@@ -73,7 +77,9 @@ def cascade(
     large = sides.hosted(large_price, "api") if large_price else sides.own(model, build(Pool, pool))
     small = sides.small(large)
     arrangement = _arranged(asked, traffic, large, small, sides.embedder(large, small))
-    return cascade_answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
+    together = run_together(asked, traffic, arrangement) if simulate else None
+    answer = cascade_answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
+    return replace(answer, together=together)
 
 
 def _check_asked(asked: Cascade) -> None:

@@ -13,6 +13,7 @@ from capacity.deployment.cascade import EMBEDDING_USD_PER_MILLION, LOOKUP_S
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.arrangement import Arrangement, Cache, per_month
+from capacity.planning.cascade_run import Together
 from capacity.planning.mixture import Way, mixed
 from capacity.planning.tiers import HostedSide, OwnSide, Side, Waits
 
@@ -102,6 +103,7 @@ class CascadeAnswer(AnswerRecord):
     break_even: BreakEvenRates
     rates: tuple[AtRate, ...]
     warnings: tuple[str, ...]
+    together: Together | None = None  # the same simulated as one deployment, where that was asked for
 
 
 def cascade_answer(model: str, asked: Cascade, traffic: Traffic, arranged: Arrangement) -> CascadeAnswer:

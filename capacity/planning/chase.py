@@ -83,6 +83,13 @@ class Chase:
         while not self.verified:
             self._verify()
 
+    def take(self, fewer: Tried) -> None:
+        """The engine of the best with fewer replicas, tried besides, comes before it."""
+        assert self._owner is not None
+        self._owner.met.append(fewer)
+        self._owner.high = fewer.replicas
+        self._set(fewer, self._owner)
+
     # the queue
 
     def _add(self, entry: Entry) -> None:

@@ -1,8 +1,8 @@
 """An engine, or a pair of them, in the search: which replicas are still in doubt, and which are to be tried next.
 
-That fewer replicas of the same engine do worse is taken for granted (each then has more to do). Of prefill and decode
-pools it is also taken for granted that TTFT is no better than that of the prefill pool alone, and that TPOT is no
-better with more replicas that prefill and fewer that decode.
+That fewer replicas of the same engine do worse is taken for granted: each then has more to do (`few_requests` looks
+where that does not hold). Of prefill and decode pools it is also taken for granted that TTFT is no better than that of
+the prefill pool alone, and that TPOT is no better with more replicas that prefill and fewer that decode.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> Fl
         proved=all(layout.proved for layout in layouts.tried),
         elapsed_s=time.monotonic() - pools.started_s,
         prices=tuple(pools.prices.values()),
-        warnings=(*_owed_less(layouts, best), *pools.warnings, *first.notices),
+        warnings=_warnings(layouts, best),
     )
 
 
@@ -134,6 +134,14 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
         return None
     arenas = [asked.arena(side.part, side.goal) for side in layouts.sides[best.thresholds_tokens]]
     return day_of_fleet(best, arenas, asked.search, ways, asked.cost)
+
+
+def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
+    """What is to be said of the pools of the answer; without one, of all that were looked for."""
+    sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
+    of_pools = [text for side in sides for text in side.warnings]
+    notices = layouts.pools.asked.workloads[0].notices
+    return tuple(dict.fromkeys((*_owed_less(layouts, best), *of_pools, *notices)))
 
 
 def _owed_less(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class Side:
     pool: FleetPool | None = None
     objective: float = math.inf
     proved: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -55,7 +56,6 @@ class Pools:
     runs_left: int = 1
     started_s: float = field(default_factory=time.monotonic)
     prices: dict[str, str] = field(default_factory=dict)
-    warnings: dict[str, None] = field(default_factory=dict)
     ended: bool = False  # by hand
     _sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict, repr=False)
 
@@ -70,6 +70,11 @@ class Pools:
         """Of all requests, those of the span: of the first draw, and none where some draw has none."""
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All that was looked for."""
+        return tuple(self._sides.values())
 
     @property
     def all_proved(self) -> bool:
@@ -104,6 +109,7 @@ class Pools:
             return replace(side, reason=f"{name} requests: {error}")
         if plan is None:
             return replace(side, outcome="not reached", reason=LATE, proved=False)
+        side = replace(side, warnings=tuple(text for text in plan.warnings if text != ROUTED))
         if plan.best is None:
             why = "; ".join(f"{miss.slo}: {miss.best} on {miss.candidate}" for miss in plan.misses)
             reason = f"{name} requests: {why or 'nothing meets the SLO'}"
@@ -150,7 +156,6 @@ class Pools:
         plan = run_search(arena, search, Load.of(part), market, workers=self.workers, progress=told)
         self.ended = plan.ended == "interrupted"
         self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
-        self.warnings |= dict.fromkeys(text for text in plan.warnings if text != ROUTED)
         return plan
 
     def _space(self, span: Span) -> Search:

@@ -16,6 +16,7 @@ from capacity.planning.bounds import Load
 from capacity.planning.chase import Chase, Entry
 from capacity.planning.contender import Contender
 from capacity.planning.fastest import Fastest
+from capacity.planning.few_requests import look_beside
 from capacity.planning.fronts import cost_front, points_of, speed_front
 from capacity.planning.likeness import Named
 from capacity.planning.market import Market
@@ -68,6 +69,7 @@ class _Search:
     cut: bool = False  # the least latency was not looked for to the end
     ended: Ended = "done"
     first_answer_s: float | None = None
+    remarks: tuple[str, ...] = ()
     _reported_s: float = 0.0
 
     @property
@@ -109,6 +111,10 @@ class _Search:
         self.all = Chase(entries, self.bench, improved=self._improved)
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
+        if self.best is not None:
+            fewer, self.remarks = look_beside(self.best, self.bench)
+            if fewer is not None:
+                self.all.take(fewer)
         if self.search.alternatives:
             self._alternatives()
 
@@ -301,7 +307,13 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         elapsed_s=state.elapsed_s,
         prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
-        warnings=(*_left_out(market), *_unfinished(state), *warnings_of(arena, ranked), *bench.remarks),
+        warnings=(
+            *_left_out(market),
+            *_unfinished(state),
+            *state.remarks,
+            *warnings_of(arena, ranked),
+            *bench.remarks,
+        ),
     )
 
 

@@ -172,17 +172,22 @@ class Candidate:
         return tuple(pool.model_copy(update={"role": role, "replicas": count}) for pool, role, count in roles)
 
     @property
+    def engine(self) -> str:
+        """One of its engines, as its GPUs."""
+        return _engines(self.pool)
+
+    @property
     def label(self) -> str:
         """What tells it from the others, in a line."""
         pool = self.pool
-        parts = [_engines(pool, self.replicas)]
+        parts = [f"{self.replicas} x {self.engine}"]
         if self.prefill is not None:
-            parts[0] = f"{_engines(self.prefill, self.prefill_replicas)} prefill + {parts[0]} decode"
+            parts[0] = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {parts[0]} decode"
         return ", ".join([*parts, *_settings(pool, self.router)])
 
 
-def _engines(pool: Pool, replicas: int) -> str:
-    text = f"{replicas} x {pool.gpu} TP{pool.tensor_parallel_size}"
+def _engines(pool: Pool) -> str:
+    text = f"{pool.gpu} TP{pool.tensor_parallel_size}"
     if pool.pipeline_parallel_size > 1:
         text += f" PP{pool.pipeline_parallel_size}"
     if pool.data_parallel_size > 1:

@@ -26,7 +26,7 @@ def cascade_tables(answer: CascadeAnswer) -> list[Part]:
         f"[bold]{before} before {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
         f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
-    parts: list[Part] = [headline, _tiers(answer), _beside(answer), _break_even(answer)]
+    parts: list[Part] = [headline, _tiers(answer), _beside(answer), *_together(answer), _break_even(answer)]
     if answer.rates:
         parts.append(_rates(answer))
     return [*parts, *notes(answer.warnings)]
@@ -84,6 +84,34 @@ def _beside(answer: CascadeAnswer) -> Part:
         if None not in quantities:
             table.add_row(name, *_times(both, field), change_text(*quantities))
     return table
+
+
+def _together(answer: CascadeAnswer) -> Iterator[Part]:
+    """What one run of the whole has for the times that were added up."""
+    run = answer.together
+    if run is None:
+        return
+    table = grid(
+        "Simulated as one deployment, beside the tiers' times added up",
+        ("", "left"),
+        ("together", "right"),
+        ("", "left"),
+        ("added up", "right"),
+        ("", "right"),
+    )
+    for name, field in WHOLE_ROWS:
+        own: Quantity = getattr(run, field)
+        added: Quantity | None = getattr(answer.cascade, field)
+        beside = (
+            ("-", "") if added is None else (STANDARD.time_text(added.value, added), change_text(own, added))
+        )
+        table.add_row(name, STANDARD.time_text(own.value, own), STANDARD.time_interval(own), *beside)
+    yield table
+    yield (
+        f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
+        f"{run.unseen_tokens:,} tokens of the small one thrown away"
+        + ("" if run.verdict is None else f"; the run is {run.verdict}")
+    )
 
 
 def _money(quantity: Quantity, digits: int) -> tuple[str, str]:

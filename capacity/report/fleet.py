@@ -52,8 +52,7 @@ def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
     if best.usd_per_request is not None:
         bill += f", ${best.usd_per_request * 1e3:,.4f} per 1k requests"
     yield f"\n[bold]Rent {names}[/bold]{bill}"
-    yield from _routes(plan, best)
-    yield from _more_pools(plan, best)
+    yield from (f"  {line}" for line in routed(plan, best))
     if plan.proof is not None:
         levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
@@ -62,22 +61,28 @@ def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
         yield f"  each replica is there {plan.replica_availability:.3%} of the time"
 
 
+def routed(plan: FleetPlan, best: Layout) -> Iterator[str]:
+    """Which requests go where, what that saves over one pool, and what more pools would buy."""
+    yield from _routes(plan, best)
+    yield from _more_pools(plan, best)
+
+
 def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
     """Which requests go where, and what that saves over one pool."""
     if len(best.pools) == 1:
         tried = plan.max_pools > 1
-        yield "  one pool for all" + (": no threshold that was tried is cheaper" if tried else "")
+        yield "one pool for all" + (": no threshold that was tried is cheaper" if tried else "")
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
     limits = zip(best.thresholds_tokens, PLACES, strict=False)
     (first, *others) = [f"of up to {tokens:,} tokens go to the {place}" for tokens, place in limits]
     others = [text.replace(" tokens go", "") for text in others]
-    yield f"  {what} {', '.join([first, *others])} ({plan.router})"
+    yield f"{what} {', '.join([first, *others])} ({plan.router})"
     one = plan.one_pool
     if one is None or one.objective is None:
-        yield "  one pool for all does not meet the SLO"
+        yield "one pool for all does not meet the SLO"
     elif plan.saved is not None:
-        yield f"  {plan.saved:.1%} less than one pool for all ({layout_text(one)})"
+        yield f"{plan.saved:.1%} less than one pool for all ({layout_text(one)})"
 
 
 def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
@@ -88,11 +93,11 @@ def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
         fewer.append(layout)
         if layout.objective is not None and before is not None and before.objective:
             less = 1 - layout.objective / before.objective
-            yield f"  a {place} pool saves {less:.1%} over {_many(layout.num_pools - 1)}"
+            yield f"a {place} pool saves {less:.1%} over {_many(layout.num_pools - 1)}"
         elif layout.objective is not None:
-            yield f"  with a {place} pool the SLO is met: with fewer it is not"
+            yield f"with a {place} pool the SLO is met: with fewer it is not"
         elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
-            yield f"  a {place} pool buys nothing: {layout.reason}"
+            yield f"a {place} pool buys nothing: {layout.reason}"
 
 
 def _many(most_pools: int) -> str:
@@ -147,7 +152,7 @@ def _layouts_table(plan: FleetPlan) -> Part:
     return listed(
         "Thresholds that were tried",
         plan.layouts,
-        ("tokens", "right", _thresholds),
+        ("tokens", "right", thresholds_text),
         ("short", "right", lambda each: f"{each.pools[0].request_share:.1%}" if len(each.pools) > 1 else "-"),
         ("engines", "left", engines),
         ("GPUs", "right", lambda each: f"{each.num_gpus}" if each.pools else "-"),
@@ -156,7 +161,8 @@ def _layouts_table(plan: FleetPlan) -> Part:
     )
 
 
-def _thresholds(layout: Layout) -> str:
+def thresholds_text(layout: Layout) -> str:
+    """`1,344`, `1,024 4,096` of three pools, or `one pool`."""
     if layout.num_pools == 1:
         return "one pool"
     tokens = " ".join(f"{each:,}" for each in layout.thresholds_tokens)

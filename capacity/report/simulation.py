@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.records import Quantity
 from capacity.report.display import bill_rows, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
+from capacity.report.pool_runs import pool_tables
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +67,8 @@ def _what_was_served(answer: Simulation) -> list[Part]:
     """The verdict, what was served, and latencies."""
     values = answer.to_dict()
     gpus = _at_start(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
-    headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
+    models = " + ".join(dict.fromkeys(pool.model for pool in answer.pools)) or answer.model.name
+    headline = f"[bold]{models}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
     ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
     latency = _by_latency("Latency, ms", STATISTICS, lambda key: latency_text(answer, key, values.get(key)))
     return [
@@ -74,6 +76,7 @@ def _what_was_served(answer: Simulation) -> list[Part]:
         *ended,
         *_verdict(answer.verdict),
         facts("Served", _served_rows(answer, values)),
+        *pool_tables(answer),
         latency,
         *_model_error(answer),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +32,7 @@ class Deployment(Protocol):
     ledger: Ledger
     engines: Engines
     members: list[Member]
+    replica_of: array[int]
     feeds: bool  # whether each engine was given all its requests at once
 
     @property
@@ -46,6 +48,7 @@ class Account:
 
     def __init__(self) -> None:
         self.timed_out = self.restarted = self.lost = self.rejected = 0
+        self.passed_on = self.from_cache = 0  # answers of engines that no client gets, and of no engine
         self.stalled_by: str | None = None
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
@@ -104,6 +107,9 @@ class Account:
             restarted=self.restarted,
             lost=self.lost,
             load=tuple(self.load) if router is not None else (),
+            replica_of=np.arange(len(deployment.workload)) % len(members)
+            if deployment.feeds
+            else np.frombuffer(deployment.replica_of, dtype=np.int64),
             series=tuple(self.series),
         )
 
@@ -126,5 +132,6 @@ class Account:
         assert all(engine.free_blocks == engine.num_blocks for engine in there), "KV blocks leaked"
         answered = sum(engine.completed + engine.rejected for engine in engines)
         turned_away = self.rejected + self.timed_out + self.lost
-        assert answered + turned_away == len(deployment.workload), "requests were lost"
+        ended = answered - self.passed_on + self.from_cache + turned_away
+        assert ended == len(deployment.workload), "requests were lost"
         return "complete", None

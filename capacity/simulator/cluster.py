@@ -7,6 +7,7 @@ of that instant come (ARRIVE), in the order in which it was told.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,25 +16,30 @@ import simpy
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Prompt, Router, make_router
 from capacity.simulator.account import Account
-from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
+from capacity.simulator.client import OpenLoopClient
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
 from capacity.simulator.fleet import failing, watching
-from capacity.simulator.frontend import client_behind
+from capacity.simulator.frontend import client_before
 from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
-from capacity.simulator.no_progress import IDLE_LOSSES_IN_VAIN, LOSSES_IN_VAIN, InVain, NoProgress
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.no_progress import InVain, NoProgress
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Role, can_abort, check_encoding
+from capacity.simulator.setup import EngineSetup, Role, can_abort
 from capacity.step import picoseconds
 from capacity.workload import Workload
 
 
 class Cluster:
     """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
+
+    acts_on_answers = (
+        False  # whether an end is no request's last, so that it must be known at its very instant
+    )
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -46,10 +52,10 @@ class Cluster:
         self.requests = Requests(workload)
         self.router = self._make_router(dispatch.router or "round-robin")
         self.ledger = Ledger(len(workload), recording.progress)
-        self.client = self._make_client()
+        self.client = client_before(workload, self.ledger, recording.frontend)
         self.rules = dispatch.rules
         self.feeds = self._feeds()
-        self._reacts = workload.is_closed_loop or self.rules.holds
+        self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
         self.engines = make_engines(
             self.env,
             self.requests,
@@ -69,6 +75,7 @@ class Cluster:
         self._prompt_tokens = self.requests.prompt_tokens
         self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
+        self.replica_of = array("q", [MISSING]) * len(workload)  # the last of each
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
@@ -83,12 +90,6 @@ class Cluster:
                 router, has_sessions=self.workload.session is not None, seed=self.dispatch.seed
             )
         return router(seed=self.dispatch.seed)
-
-    def _make_client(self) -> Arrivals:
-        frontend = self.recording.frontend
-        if frontend is not None and frontend.delays:
-            return client_behind(self.workload, self.ledger, frontend)
-        return client_of(self.workload)
 
     def _feeds(self) -> bool:
         """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
@@ -168,13 +169,15 @@ class Cluster:
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
-        arrival_ps, patience, held = self.ledger.arrival_ps, self._patience, self._held
         for request, at_ps in sent:
-            arrival_ps[request] = at_ps
-            if patience is not None:
-                patience.begin(request, at_ps)
-            if held or not self._send(request, at_ps):
-                held[request] = None
+            self._begin(request, at_ps)
+            self._dispatch(request, at_ps)
+
+    def _begin(self, request: int, at_ps: int) -> None:
+        """A client waits for the answer from now on."""
+        self.ledger.arrival_ps[request] = at_ps
+        if self._patience is not None:
+            self._patience.begin(request, at_ps)
 
     def _dispatch(self, request: int, at_ps: int) -> None:
         """Send a request to a replica, or hold it."""
@@ -210,7 +213,7 @@ class Cluster:
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
         """The replica of a request, where it is from now on."""
-        number = self._home[request] = router.send(prompt)
+        number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
         if self._limits_replicas and self.rules.full(router.requests[number]):
@@ -311,13 +314,7 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
-        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
-        if self.requests.have_adapters and not takes_adapters:
-            raise InvalidInput(
-                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
-            )
-        if self.requests.have_images:
-            check_encoding(setup, self.requests.most_image_tokens)
+        self.requests.check_engine(setup)
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
         router = self._router_for(setup.role)
@@ -353,20 +350,11 @@ class Cluster:
         self.members[number].ended = "failed"
         lost = [request for request, home in self._home.items() if home == number]
         self._retire(number, now_ps)
-        self._lost_again(bool(lost), now_ps)
+        self.in_vain.replica_lost(with_requests=bool(lost), now_ps=now_ps)
         for request in lost:
             self._lose(request)
         for request in lost:
             self._start_anew(request, now_ps)
-
-    def _lost_again(self, with_requests: bool, now_ps: int) -> None:
-        """A replica is lost; raises NoProgress where that is all that happens."""
-        if with_requests:
-            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
-            self.in_vain.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
-        else:
-            remedy = "the mean time between failures is too short beside the time between requests"
-            self.in_vain.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
 
     def _close(self, number: int) -> None:
         member = self.members[number]
@@ -424,20 +412,24 @@ class Cluster:
         """Requests that no replica has yet."""
         return len(self._held)
 
-    def load_of(self, role: Role) -> int:  # noqa: ARG002
-        """Requests that the replicas of a role have or wait for."""
-        return self.outstanding
+    def like(self, setup: EngineSetup) -> list[int]:
+        """All replicas of a setup's pool and role that there are or were."""
+        pool = setup.takes.pool
+        return [n for n in self.of_role(setup.role) if self.members[n].setup.takes.pool == pool]
 
-    def least_loaded(self, role: Role, count: int) -> list[int]:
-        """`count` of a role's replicas that take requests, those with the fewest first, of equals the youngest."""
-        ranked = sorted(
-            (self._routers[n].requests[n], -n) for n in self.of_role(role) if self.members[n].open
-        )
+    def load_of(self, setup: EngineSetup) -> int:
+        """Requests that the replicas of its pool have, or that wait for them as far as is known."""
+        requests = self._router_for(setup.role).requests
+        return len(self._held) + sum(requests[n] for n in self.like(setup) if n < len(requests))
+
+    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]:
+        """`count` of its pool's replicas that take requests, those with the fewest first, of equals the youngest."""
+        ranked = sorted((self._routers[n].requests[n], -n) for n in self.like(setup) if self.members[n].open)
         return [-negative for _, negative in ranked[:count]]
 
     @property
     def by_role(self) -> dict[Role, int] | None:
-        """`load_of` each role, where there are several."""
+        """Requests by the role that has them or that they wait for, where there are several."""
         return None
 
     def sample(self, now_ps: int) -> None:

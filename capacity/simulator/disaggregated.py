@@ -79,17 +79,18 @@ class Disaggregated(Cluster):
     def waiting_for_replica(self) -> int:
         return len(self._held) + len(self._without_decoder)
 
-    def load_of(self, role: Role) -> int:
+    def load_of(self, setup: EngineSetup) -> int:
+        return self._load(setup.role, self.like(setup))
+
+    def _load(self, role: Role, numbers: Iterable[int]) -> int:
+        """Requests that these replicas of a role have, and all that wait for one."""
         waiting = self._held if role == "prefill" else self._without_decoder
-        return len(waiting) + sum(
-            self._routers[number].requests[number]
-            for number in self.of_role(role)
-            if self.members[number].open
-        )
+        return len(waiting) + sum(self._routers[n].requests[n] for n in numbers if self.members[n].open)
 
     @property
     def by_role(self) -> dict[Role, int]:
-        return {"prefill": self.load_of("prefill"), "decode": self.load_of("decode")}
+        roles: tuple[Role, ...] = ("prefill", "decode")
+        return {role: self._load(role, self.of_role(role)) for role in roles}
 
     def _idle(self, number: int) -> bool:
         return super()._idle(number) and all(h.sender != number for h in self._handoffs.values())

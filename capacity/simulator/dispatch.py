@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from capacity.deployment.routers import Router
 from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
+from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Failures
 from capacity.simulator.transfer import KvLink
 
@@ -18,7 +19,8 @@ class Dispatch:
     `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
     back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
     long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load.
+    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load. `cascade`: who is asked
+    again, where pools stand one after another.
     """
 
     router: str | type[Router] | None = None
@@ -31,6 +33,7 @@ class Dispatch:
     link: KvLink | None = None
     seed: int = 0
     scales: bool = False
+    cascade: Escalation | None = None
 
     @property
     def rules(self) -> Rules:

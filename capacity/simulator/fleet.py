@@ -16,7 +16,7 @@ from capacity.simulator.engines import Engines
 from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, beyond_clock
 from capacity.simulator.members import Member
 from capacity.simulator.no_progress import DECISIONS_IN_VAIN, MOST_SAMPLES, InVain
-from capacity.simulator.setup import EngineSetup, Role
+from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S, picoseconds
 
 Process = Generator[simpy.Event, None, None]
@@ -46,9 +46,9 @@ class Fleet(Protocol):
     def open(self, number: int, now_ps: int) -> None: ...
     def drain(self, number: int, now_ps: int, why: str) -> None: ...
     def fail(self, number: int, now_ps: int) -> None: ...
-    def of_role(self, role: Role) -> list[int]: ...
-    def load_of(self, role: Role) -> int: ...
-    def least_loaded(self, role: Role, count: int) -> list[int]: ...
+    def like(self, setup: EngineSetup) -> list[int]: ...
+    def load_of(self, setup: EngineSetup) -> int: ...
+    def least_loaded(self, setup: EngineSetup, count: int) -> list[int]: ...
     def sample(self, now_ps: int) -> None: ...
 
 
@@ -132,19 +132,18 @@ def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
 
 
 def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """The control loop of the replicas of one role. Never fewer than at first."""
-    role = setup.role
-    least = len(fleet.of_role(role))
+    """The control loop of the replicas of one pool, and of one role. Never fewer than at first."""
+    least = len(fleet.like(setup))
     if plan.max_replicas < least:
         raise InvalidInput(f"{least} replicas at first are more than the most of {plan.max_replicas}")
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # when no fewer than now were wanted
     while True:
         now_ps = yield from _later(fleet, interval_ps)
-        members = [fleet.members[number] for number in fleet.of_role(role)]
+        members = [fleet.members[number] for number in fleet.like(setup)]
         taking = sum(member.open for member in members)
         current = taking + sum(member.starting for member in members)
-        wanted = math.ceil(fleet.load_of(role) / plan.target_requests)
+        wanted = math.ceil(fleet.load_of(setup) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
         if fleet.over and not (fleet.waiting_for_replica and wanted > current):
             return
@@ -155,7 +154,7 @@ def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
         for _ in range(wanted - current):
             fleet.env.process(_starting(fleet, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in fleet.least_loaded(role, min(current - wanted, taking - 1)):
+            for number in fleet.least_loaded(setup, min(current - wanted, taking - 1)):
                 fleet.drain(number, now_ps, "scaled down")
 
 

@@ -136,8 +136,10 @@ class Frontend:
         return []
 
 
-def client_behind(workload: Workload, ledger: Ledger, times: FrontendTimes) -> Arrivals:
+def client_before(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
     """The client that sends `workload`, as the engine sees it: where no answer moves it, its requests come later."""
+    if times is None or not times.delays:
+        return client_of(workload)
     if workload.is_closed_loop:
         return Frontend(client_of(workload), ledger, times)
     return OpenLoopClient(workload, delay_ps=picoseconds(times.request_latency_s))

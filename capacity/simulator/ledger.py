@@ -80,8 +80,8 @@ class Ledger:
 
     def forget(self, request: int) -> None:
         """Nothing that was done for a request counts."""
-        self.first_scheduled_ps[request] = self.first_token_ps[request] = MISSING
-        self.preempted_ps[request] = 0
+        self.first_scheduled_ps[request] = self.first_token_ps[request] = self.finish_ps[request] = MISSING
+        self.preempted_ps[request] = self.output_tokens[request] = 0
 
     def table(self, workload: Workload) -> RequestTable:
         def column(values: memoryview) -> IntArray:

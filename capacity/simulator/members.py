@@ -59,6 +59,7 @@ class ReplicaSummary:
     from_s: float
     until_s: float | None
     ended: str | None = None  # failed, or scaled down
+    pool: int = 0  # its place among the deployment's
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class Member:
             from_s=self.from_ps / PS_PER_S,
             until_s=None if self.until_ps is None else self.until_ps / PS_PER_S,
             ended=self.ended,
+            pool=self.setup.takes.pool,
         )
 
     def alive_ps(self, end_ps: int) -> int:

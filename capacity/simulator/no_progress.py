@@ -38,3 +38,12 @@ class InVain:
                 f"request has ended meanwhile: {remedy}"
             )
         self.counts[what] = count + 1, since_ps
+
+    def replica_lost(self, *, with_requests: bool, now_ps: int) -> None:
+        """A replica is lost; raises NoProgress where that is all that happens."""
+        if with_requests:
+            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
+            self.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
+        else:
+            remedy = "the mean time between failures is too short beside the time between requests"
+            self.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)

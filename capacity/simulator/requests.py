@@ -9,12 +9,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Prompt
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.schedulers import Sequence
-from capacity.simulator.setup import EngineSetup
+from capacity.simulator.setup import EngineSetup, check_encoding
 from capacity.simulator.shapes import new_tuple
 from capacity.workload import Workload
 
@@ -58,6 +59,16 @@ class Requests:
     def most_image_tokens(self) -> int:
         """Tokens of the largest image or clip."""
         return max(*(self._image_tokens or (0,)), *(self._audio_tokens or (0,)))
+
+    def check_engine(self, setup: EngineSetup) -> None:
+        """Raises InvalidInput where they are none that the engine takes."""
+        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
+        if self.have_adapters and not takes_adapters:
+            raise InvalidInput(
+                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
+            )
+        if self.have_images:
+            check_encoding(setup, self.most_image_tokens)
 
     @property
     def have_samples(self) -> bool:

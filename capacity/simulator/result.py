@@ -35,6 +35,30 @@ class LoadSample:
     by_role: Mapping[Role, int] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CascadeUse:
+    """Who answered whom in a cascade: requests `answered` by each pool, in order, and `from_cache`.
+
+    `unseen_answers`, of `unseen_tokens`, were thrown away. By request: whether the cache answered (`cached`), its first
+    token before it was judged (`made_ps`), and when it came to the pool that answered (`sent_on_ps`), where that was
+    not at once; else MISSING.
+    """
+
+    by_answer: bool
+    judge_s: float
+    answered: tuple[int, ...]
+    from_cache: int
+    unseen_answers: int
+    unseen_tokens: int
+    cached: npt.NDArray[np.bool_]
+    made_ps: npt.NDArray[np.int64]
+    sent_on_ps: npt.NDArray[np.int64]
+
+    def to_dict(self) -> dict[str, object]:
+        names = ("by_answer", "judge_s", "answered", "from_cache", "unseen_answers", "unseen_tokens")
+        return {name: getattr(self, name) for name in names} | {"answered": list(self.answered)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
     """What the engines of a deployment did with a workload, and what happened to each.
@@ -50,7 +74,8 @@ class SimulationResult:
     ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
     `failed`. `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
     Of disaggregated deployments `prefilled_ps` is the end of prefill (MISSING where it came to none), `transfer_ps`
-    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted.
+    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted. `replica_of` is the
+    last that each request was sent to, MISSING of none.
     """
 
     records: RequestTable
@@ -82,11 +107,18 @@ class SimulationResult:
     transfer_ps: npt.NDArray[np.int64] | None = None
     transfers: Mapping[str, int] | None = None
     readable_because: str | None = None
+    cascade: CascadeUse | None = None
+    replica_of: npt.NDArray[np.int64] | None = None
 
     @cached_property
     def summary(self) -> LatencySummary:
         """The run in the words of `vllm bench serve`, its goodput by `goodput_ms`; made when first asked for."""
         return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
+
+    @property
+    def duration_s(self) -> float:
+        """From the clock's beginning to the last token."""
+        return max(int(self.records.finish_ps.max()), 0) / PS_PER_S if len(self.records) else 0.0
 
     def to_dict(self) -> dict[str, object]:
         shared: dict[str, object] = {
@@ -116,6 +148,7 @@ class SimulationResult:
             "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
             "transfers": None if self.transfers is None else dict(self.transfers),
             "replicas": [asdict(replica) for replica in self.replicas],
+            **({} if self.cascade is None else {"cascade": self.cascade.to_dict()}),
         }
 
 

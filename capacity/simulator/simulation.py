@@ -9,11 +9,13 @@ from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
 from capacity.simulator.admission import Admission
+from capacity.simulator.cascading import Cascading
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.disaggregated import Disaggregated, check_roles
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine import StepObserver
 from capacity.simulator.engine_loop import why_readable
+from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.members import Recording, engine_loop_named
@@ -37,6 +39,7 @@ def simulate(
     decode_scaling: Autoscaling | None = None,
     link: KvLink | None = None,
     decode_router: str | type[Router] = "least-outstanding",
+    cascade: Escalation | None = None,
     seed: int = 0,
     frontend: FrontendTimes | None = None,
     sample_interval_s: float | None = None,
@@ -53,9 +56,10 @@ def simulate(
     Every request runs to its `output_tokens` or to its engine's max_model_len; a prompt that leaves no room for one
     token is turned away and counts as failed. `router` None is round-robin, or none before an engine that nothing else
     stands before: it then takes its requests straight from the clients.
-    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas like the first of `setups`. Where the setups have
+    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas to each pool, like its first. Where the setups have
     roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`; `scaling` is then of the
-    prefill replicas, and `decode_scaling` of the others.
+    prefill replicas, and `decode_scaling` of the others. With `cascade` the pools of the setups (`takes`) stand one
+    after another, and `router` is "cascade".
     `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
     save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
     `progress`, `check`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else
@@ -69,6 +73,8 @@ def simulate(
         check_time("client timeout", timeout_s, above_zero=True)
     if sample_interval_s is not None:
         check_time("sampling interval", sample_interval_s, above_zero=True)
+    if cascade is not None and router is None:
+        router = "cascade"
     rules = (admission,) if isinstance(admission, Admission) else tuple(admission)
     before = (
         queue_limit, outstanding_limit, rules or None, timeout_s, failures, scaling, decode_scaling, link
@@ -86,6 +92,7 @@ def simulate(
         timeout_s=timeout_s,
         failures=failures,
         link=link,
+        cascade=cascade,
         seed=seed,
         scales=scaling is not None or decode_scaling is not None,
     )
@@ -126,7 +133,10 @@ def _deployment(
 ) -> Cluster:
     """The engines, empty, and what stands before them."""
     if all(setup.role == "both" for setup in setups):
-        cluster = Cluster(workload, setups, dispatch, recording)
+        kind = Cluster if dispatch.cascade is None else Cascading
+        cluster = kind(workload, setups, dispatch, recording)
+    elif dispatch.cascade is not None:
+        raise InvalidInput("a cascade is of engines that prefill and decode: leave out roles, or the cascade")
     else:
         check_roles(setups)
         cluster = Disaggregated(workload, setups, dispatch, recording)
@@ -136,9 +146,14 @@ def _deployment(
 
 
 def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling) -> None:
-    like = [setup for setup in setups if setup.role == role]
-    if not like:
+    """Each pool by itself, with replicas like its own."""
+    pools: dict[int, list[EngineSetup]] = {}
+    for setup in setups:
+        if setup.role == role:
+            pools.setdefault(setup.takes.pool, []).append(setup)
+    if not pools:
         raise InvalidInput(f"there are no {role} replicas to scale")
-    if plan.max_replicas < len(like):
-        raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
-    cluster.env.process(autoscaling(cluster, like[0], plan))
+    for like in pools.values():
+        if plan.max_replicas < len(like):
+            raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+        cluster.env.process(autoscaling(cluster, like[0], plan))

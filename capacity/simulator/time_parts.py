@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.simulator.frontend import FrontendTimes
-from capacity.simulator.metrics import RequestTable
+from capacity.simulator.metrics import MISSING, RequestTable
+from capacity.simulator.result import CascadeUse
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload.columns import IntArray
 
-PARTS = ("client", "api server", "queue", "prefill", "transfer", "decode", "preempted")
+PARTS = (
+    "client", "api server", "asked before", "queue", "prefill", "transfer", "decode", "preempted", "judged"
+)  # fmt: skip
+OF_CASCADES = ("asked before", "judged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -19,18 +23,22 @@ class TimeParts:
     """Picoseconds of each completed request, in order.
 
     `client`: client and network, there and back. `api_server`: the engine's, in and out (HTTP, tokenizer, detokenizer).
+    `asked_before`: of a cascade, whatever came before the pool that answered: a cache, decisions, other pools.
     `queue`: in the engine, until its first token was scheduled. `prefill`: from then to the first token, without
     `transfer` (of KV between pools). `decode`: from the first token to the last, without
-    `preempted`: the time for which it had lost its place (what it then computed again counts as decode).
+    `preempted`: the time for which it had lost its place (what it then computed again counts as decode). `judged`: from
+    then until the answer was shown, which had to be judged first.
     """
 
     client: IntArray
     api_server: IntArray
+    asked_before: IntArray
     queue: IntArray
     prefill: IntArray
     transfer: IntArray
     decode: IntArray
     preempted: IntArray
+    judged: IntArray
 
     def of(self, part: str) -> IntArray:
         """The part of that name in `PARTS`."""
@@ -50,8 +58,9 @@ class TimeParts:
             return None
         total = sum(self.of(part) for part in PARTS)
         slow = total >= np.percentile(total, 95)
-        tail = {part: float(self.of(part)[slow].mean()) * 1e3 / PS_PER_S for part in PARTS}
-        return {"mean_ms": means, "slowest_mean_ms": tail}
+        shown = [part for part in PARTS if part not in OF_CASCADES or self.of(part).any()]
+        tail = {part: float(self.of(part)[slow].mean()) * 1e3 / PS_PER_S for part in shown}
+        return {"mean_ms": {part: means[part] for part in shown}, "slowest_mean_ms": tail}
 
 
 def time_parts(
@@ -60,26 +69,44 @@ def time_parts(
     *,
     api_server: FrontendTimes | None = None,
     client_latency_s: float | None = None,
+    cascade: CascadeUse | None = None,
 ) -> TimeParts:
     """The parts of every completed request of `records`, which are on the client's clock: `client_latency_s` away from
-    the engines' `api_server`. `transfer_ps` of a disaggregated deployment, else none.
+    the engines' `api_server`. `transfer_ps` of a disaggregated deployment, `cascade` of one; else none.
     """
     server = api_server or FrontendTimes()
     way = server.from_client(client_latency_s or 0.0)
     there, back = picoseconds(way.request_latency_s), picoseconds(way.response_latency_s)
     served = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
     done = records.completed
-    arrival, scheduled = records.arrival_ps[done], records.first_scheduled_ps[done]
-    first, finish = records.first_token_ps[done], records.finish_ps[done]
+    arrival, scheduled = records.arrival_ps[done] + there, records.first_scheduled_ps[done]
+    first, finish = records.first_token_ps[done] - back, records.finish_ps[done] - back
     nothing = np.zeros(len(arrival), dtype=np.int64)
     transfer = nothing if transfer_ps is None else transfer_ps[done]
     preempted = nothing if records.preempted_ps is None else records.preempted_ps[done]
+    made, ended, sent_on, server_ps = first, finish, arrival, nothing + served
+    if cascade is not None:
+        judged, moved, cached = (each[done] for each in (cascade.made_ps, cascade.sent_on_ps, cascade.cached))
+        made = np.where(judged != MISSING, judged, first)
+        ended = np.where(judged != MISSING, finish - picoseconds(cascade.judge_s), finish)
+        sent_on = np.where(moved != MISSING, moved, arrival)
+        # what the cache answered was in no engine, nor in its server
+        server_ps[cached] = 0
+        made, ended, scheduled = (
+            np.where(cached, finish + served, each) for each in (made, ended, scheduled)
+        )
+        sent_on, finish = (
+            np.where(cached, finish + served, sent_on),
+            np.where(cached, finish + served, finish),
+        )
     return TimeParts(
         client=nothing + (there + back - served),
-        api_server=nothing + served,
-        queue=scheduled - arrival - there,
-        prefill=first - scheduled - back - transfer,
+        api_server=server_ps,
+        asked_before=sent_on - arrival,
+        queue=scheduled - sent_on,
+        prefill=made - scheduled - transfer,
         transfer=transfer,
-        decode=finish - first - preempted,
+        decode=ended - made - preempted,
         preempted=preempted,
+        judged=finish - ended,
     )

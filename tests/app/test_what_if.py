@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.what_if import read
+from capacity_app.what_if import beside, read
 
 import capacity
 
@@ -81,7 +81,21 @@ def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
     assert opened.inputs()["gpu"].value == "b200-sxm-180gb"
 
 
-@pytest.mark.parametrize("page", ["fit", "simulate", "cost", "speculation"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "fit",
+        "simulate",
+        "cost",
+        "speculation",
+        "cascade",
+        pytest.param("kv", marks=SLOW),
+        pytest.param("beam_search", marks=SLOW),
+    ],
+)
 def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, page: str) -> None:
     opened = dashboard(page, sim_requests="100", cost_requests="100").settled()
     typed(opened, "h200 5 requests/s")
@@ -94,3 +108,20 @@ def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, pa
     again = dashboard(page, sim_requests="100", cost_requests="100", gpu="h100-sxm-80gb").settled()
     alone = {label: value for label, value in again.kpis.items() if label in first}
     assert dict(zip(table[""], table["A"].str.partition(" (")[0], strict=True)).items() >= alone.items()
+
+
+@pytest.mark.parametrize(
+    ("page", "changed", "set_there"),
+    [
+        ("estimate", {"request_rate": 8.0}, {"load": "arrivals at a rate"}),
+        ("stack", {"request_rate": 8.0}, {"stack_load": "arrivals at a rate"}),
+        ("stack", {"concurrency": 8}, {"stack_load": "a closed loop"}),
+        ("plan", {"gpu": "b200-sxm-180gb", "request_rate": 8.0}, {"plan_gpus": ["b200-sxm-180gb"]}),
+        ("fleet", {"gpu": "l4-24gb"}, {"fleet_gpus": ["l4-24gb"]}),
+        ("cascade", {"request_rate": 8.0}, {}),
+    ],
+)
+def test_a_change_also_sets_what_only_its_page_has(
+    page: str, changed: dict[str, Any], set_there: dict[str, Any]
+) -> None:
+    assert beside(page, changed) == set_there

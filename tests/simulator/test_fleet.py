@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from cluster_runs import ROUTERS, STEPS, assert_conserved, assert_equal, requests, setups, workloads
+from engine_loops import LOOPS
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import Takes
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.schedulers import SchedulerLimits
+from capacity.step import AffineStepTimes
 from capacity.workload import LognormalLengths, SharedPrefixes, Workload, on_off, synthetic
 
 
@@ -137,7 +141,7 @@ def test_requests_that_survive_one_life_in_ten_are_answered() -> None:
 
 @pytest.mark.parametrize("engine_loop", ["events", "core"])
 def test_idle_replicas_are_not_lost_for_ever(engine_loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capacity.simulator.cluster.IDLE_LOSSES_IN_VAIN", 200)
+    monkeypatch.setattr("capacity.simulator.no_progress.IDLE_LOSSES_IN_VAIN", 200)
     workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
     failures = Failures(mean_time_between_failures_s=1.0, recovery_s=0.0)
@@ -188,3 +192,32 @@ def test_repairs_that_end_after_the_clock_are_said(engine_loop: str) -> None:
     failures = Failures(mean_time_between_failures_s=1.0, recovery_s=1e6)
     with pytest.raises(InvalidInput, match="simulated time ends after 1152921 s"):
         simulate(workload, [setup], failures=failures, engine_loop=engine_loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_each_pool_is_scaled_by_its_own_load(loop: str) -> None:
+    """Behind a router by length no pool acts on another: each does, scaled, what it does alone, to the picosecond."""
+    workload, most = requests(200, rate=60.0), 100
+    plan = Autoscaling(
+        max_replicas=4, target_requests=3.0, startup_s=0.5, interval_s=0.3, scale_down_delay_s=1.0
+    )
+    fast = EngineSetup(step_times=STEPS, num_blocks=2000, label="fast", takes=Takes(0, most))
+    slow = replace(fast, step_times=AffineStepTimes(0.03, 3e-4), label="slow", takes=Takes(1))
+    found = simulate(workload, [fast, slow], router="by-prompt-length", scaling=plan, engine_loop=loop)
+    for pool, setup in enumerate((fast, slow)):
+        own = (workload.prompt_tokens > most) == bool(pool)
+        alone = simulate(
+            Workload(
+                arrival_s=workload.arrival_s[own],
+                prompt_tokens=workload.prompt_tokens[own],
+                output_tokens=workload.output_tokens[own],
+            ),
+            setup,
+            router="by-prompt-length",
+            scaling=plan,
+            engine_loop=loop,
+        )
+        np.testing.assert_array_equal(found.records.finish_ps[own], alone.records.finish_ps)
+        started = [replica.label for replica in found.replicas if replica.pool == pool]
+        assert started == [setup.label] * len(alone.replicas)
+        assert len(started) > 1

@@ -14,7 +14,7 @@ from capacity.planning.fleet_file import deployment_of_fleet
 from capacity.planning.fleet_records import FleetPlan, Layout
 from capacity.planning.search import Snapshot
 from capacity.report.figures import fleets as figures
-from capacity.report.fleet import layout_text
+from capacity.report.fleet import PLACES, layout_text, routed
 from capacity.report.plan import level_text
 from capacity.report.subject import subject_of
 from capacity_app import parts, sides, state
@@ -48,8 +48,8 @@ def figures_of_merit(plan: FleetPlan) -> list[parts.Kpi]:
         parts.Kpi(label="To rent", value=layout_text(best), below=f"{plan.confidence:.0%} sure"),
         exact(
             "Threshold",
-            "none" if len(best.pools) == 1 else figures.threshold_text(best),
-            "one pool for all" if len(best.pools) == 1 else f"of {plan.split_by}s, a pool up to each",
+            figures.threshold_text(best),
+            "for all" if len(best.pools) == 1 else f"of a {plan.split_by}, the shorter to the first pool",
             best.threshold_tokens,
         ),
         exact("GPUs", f"{best.num_gpus:,}", reserve_text(best), best.num_gpus),
@@ -95,6 +95,10 @@ def show(plan: FleetPlan, asked: Mapping[str, Any]) -> None:
     """The fleet, what every threshold would cost, the limits, the day, and the file that simulates it."""
     best = plan.best
     sides.figures(sides.side_of("fleet", asked), plan, ask=ask, row=figures_of_merit)
+    for line in () if best is None else routed(plan, best):
+        st.markdown(f"- {plain(line)}")
+    if not plan.proved:
+        st.warning("Not proved: the search ended early; cheaper fleets may exist.", icon=":material/timer:")
     if plan.proof is not None:
         met = "met" if plan.proof.met else "missed"
         levels = ", ".join(f"{level.slo} {level_text(level)}" for level in plan.proof.levels)
@@ -179,7 +183,13 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         help="What the router knows of a request's length.",
     )
     pools = state.whole(
-        "Pools at most", "fleet_pools", 2, 1, 4, width=120, help="Three and four take longer to search."
+        "Pools at most",
+        "fleet_pools",
+        2,
+        1,
+        len(PLACES),
+        width=130,
+        help="Of unequal GPUs, each for requests of some length. More take longer to search.",
     )
     most = state.whole("GPUs at most", "fleet_most", 64, 1, 100_000, width=120)
 with st.container(horizontal=True, vertical_alignment="bottom"):

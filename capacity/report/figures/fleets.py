@@ -19,9 +19,9 @@ ONE_POOL = "one pool"
 
 
 def threshold_text(found: Layout) -> str:
-    """`1,344 tokens`, `960 / 4,416 tokens` between three pools, or `one pool`."""
-    limits = " / ".join(f"{tokens:,}" for tokens in found.thresholds_tokens)
-    return f"{limits} tokens" if limits else ONE_POOL
+    """`1,344 tokens`, `1,024 and 4,096 tokens`, or `one pool`."""
+    tokens = " and ".join(f"{each:,}" for each in found.thresholds_tokens)
+    return f"{tokens} tokens" if tokens else ONE_POOL if found.num_pools == 1 else f"{found.num_pools} pools"
 
 
 def layouts_chart(plan: FleetPlan) -> Chart:

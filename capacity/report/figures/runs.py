@@ -233,12 +233,12 @@ def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) ->
         bars.append((f"{label}, all", answer.time_parts["mean_ms"]))
         bars.append((f"{label}, slowest 5 %", answer.time_parts["slowest_mean_ms"]))
     figure = go.Figure()
-    for index, part in enumerate(bars[0][1] if bars else ()):
+    for index, part in enumerate(dict.fromkeys(part for _, parts in bars for part in parts)):
         figure.add_bar(
             name=part,
             orientation="h",
             y=[label for label, _ in bars],
-            x=[units.of_seconds(parts[part] / 1e3) for _, parts in bars],
+            x=[units.of_seconds(parts.get(part, 0.0) / 1e3) for _, parts in bars],
             **bar_style(index),
             hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
         )

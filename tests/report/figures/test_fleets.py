@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import capacity
@@ -34,8 +32,7 @@ def plan() -> FleetPlan:
         request_rate=20.0,
         num_prompts=60,
         replications=1,
-        split_at=(512, 900),
-        max_pools=3,
+        split_at=(512,),
         spare_replicas=1,
         peak_to_mean=1.5,
         price="2",
@@ -49,19 +46,10 @@ def test_bars_add_up_to_what_each_threshold_costs(plan: FleetPlan) -> None:
         for name, value in zip(bar.y, bar.x, strict=True):
             sums[name] = sums.get(name, 0.0) + value
     assert sums == {
-        "one pool"
-        if not each.thresholds_tokens
-        else f"{' / '.join(map(str, each.thresholds_tokens))} tokens": pytest.approx(each.usd_per_hour)
-        for each in plan.layouts
-        if each.pools
+        threshold_text(each): pytest.approx(each.usd_per_hour) for each in plan.layouts if each.pools
     }
+    assert [threshold_text(each) for each in plan.layouts] == ["one pool", "512 tokens"]
     assert [row["best"] for row in layout_rows(plan)] == [each is plan.best for each in plan.layouts]
-
-
-def test_thresholds_of_three_pools_stand_beside_each_other(plan: FleetPlan) -> None:
-    assert plan.best is not None
-    assert threshold_text(replace(plan.best, thresholds_tokens=(512, 1900))) == "512 / 1,900 tokens"
-    assert threshold_text(replace(plan.best, thresholds_tokens=())) == "one pool"
 
 
 def test_levels_are_shares_of_their_limits_with_their_intervals(plan: FleetPlan) -> None:

@@ -72,6 +72,7 @@ def test_the_deployments_have_everything() -> None:
         "failures",
         "scaling",
         "frontend",
+        "cascade",
     }
     wanted |= {
         "queue_limit",

@@ -8,8 +8,8 @@ from offloaded_runs import run
 from scenario_lines import requests, scenario
 
 from capacity.simulator import SimulationResult
-from capacity.simulator.schedulers import Speculation
 from capacity.simulator.scenarios import schedule_scenario
+from capacity.simulator.schedulers import Speculation
 from capacity.workload import FixedLengths, SteadyArrivals, synthetic
 
 

@@ -1,0 +1,112 @@
+"""Which pool a request goes to, as pools and their service say: limits on length, and shares that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Service, Traffic
+from capacity.deployment.routers import BY_LENGTH, Takes
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import SimulationResult
+from capacity.simulator.escalation import Escalation
+
+CASCADE = "cascade"  # the router
+
+
+def takes_of(resolved: ResolvedPool, place: int) -> Takes:
+    """What the routers by length send the pool that stands at `place` of its deployment."""
+    pool = resolved.pool
+    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests)
+
+
+def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
+    """Raises InvalidInput for limits and shares that the router does not read, and for KV that no other model reads."""
+    limited = any(
+        limit is not None
+        for pool in pools
+        for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
+    )
+    if limited and service.router not in BY_LENGTH:
+        raise InvalidInput(
+            f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
+            f"use {' or '.join(BY_LENGTH)}"
+        )
+    if service.router != CASCADE and any(pool.pool.route_escalation_rate is not None for pool in pools):
+        raise InvalidInput(
+            f"a pool has route_escalation_rate, which --router {service.router} does not read: use {CASCADE}"
+        )
+    prefill, decode = (
+        {pool.model.name for pool in pools if pool.pool.role == role} for role in ("prefill", "decode")
+    )
+    if prefill and decode and len(prefill | decode) > 1:
+        raise InvalidInput(
+            f"KV of {' and '.join(sorted(prefill))} is of no use to {' and '.join(sorted(decode))}: pools that prefill "
+            "and pools that decode need one model"
+        )
+
+
+def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | None:
+    """How requests are sent on; None of another router. Raises InvalidInput for shares that do not go with pools."""
+    if service.router != CASCADE:
+        return None
+    *rates, last = [pool.pool.route_escalation_rate for pool in pools]
+    if not rates:
+        raise InvalidInput(
+            "--router cascade needs two pools at least, as they are asked: [[pools]] of a deployment file, each with "
+            "its model; or `capacity cascade --small MODEL`"
+        )
+    if last is not None:
+        raise InvalidInput(
+            f"route_escalation_rate {last:g} of the last pool leads nowhere: leave it out, or add a pool behind"
+        )
+    for place, rate in enumerate(rates):
+        if rate is None:
+            raise InvalidInput(
+                f"pool {place + 1} has no route_escalation_rate, the share of its answers that goes on: yours to "
+                "measure, as quality hangs on it"
+            )
+    return Escalation(
+        rates=tuple(rate for rate in rates if rate is not None),
+        by_answer=service.escalate_by == "answer",
+        judge_s=service.judge_s,
+        cache_hit_rate=service.cache_hit_rate,
+        lookup_s=service.cache_lookup_s,
+    )
+
+
+def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> None:
+    """Raises InvalidInput for requests that models read differently."""
+    if traffic.images_per_prompt and len(models_of(pools)) > 1:
+        raise InvalidInput(
+            f"images are of other tokens to each of {' and '.join(models_of(pools))}: leave out --images-per-prompt, "
+            "or give pools one model"
+        )
+
+
+def models_of(pools: Sequence[ResolvedPool]) -> list[str]:
+    """The models that pools serve, each once, in order."""
+    return list(dict.fromkeys(pool.model.name for pool in pools))
+
+
+def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterator[str]:
+    """What to know of answers by several models, and of those that went on."""
+    models = models_of(pools)
+    if len(models) > 1:
+        yield (
+            f"{', '.join(models)} get the same numbers of tokens, in and out: tokenizers and lengths of answers differ "
+            "by model"
+        )
+    use = run.cascade
+    if use is None:
+        return
+    if use.by_answer:
+        yield (
+            "a judged answer is shown whole: its first token comes with its last and its TPOT is 0; ITL is of all "
+            "tokens that engines made, judged or not"
+        )
+    if use.unseen_answers:
+        yield (
+            f"{use.unseen_answers:,} answers of {use.unseen_tokens:,} tokens were judged and thrown away: GPU time "
+            "that is paid for, in no throughput"
+        )

@@ -1,0 +1,228 @@
+"""A cascade: the first pool answers every request, and a share of the answers is asked for again of the next pool.
+
+Who goes on is drawn by the seed, so that a higher rate only adds to those who go on. By answer, a judge reads each
+answer but the last pool's: it is shown when that is done, its first token with its last, or thrown away, and the next
+pool begins from the prompt. By prompt, the decision comes first, and one pool answers. A semantic cache before them
+answers its share without any.
+
+To the clients a request is one, from its arrival to the last token of the answer they get: their patience, their next
+turn and their place in a closed loop are of the whole.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import ByCascade
+from capacity.simulator.cluster import Cluster
+from capacity.simulator.dispatch import Dispatch
+from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.instants import AT_TIMER, CLOCK_ENDS_PS, Call, beyond_clock
+from capacity.simulator.ledger import Progress
+from capacity.simulator.members import Recording
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.result import CascadeUse, SimulationResult
+from capacity.simulator.setup import EngineSetup
+from capacity.step import picoseconds
+from capacity.workload import Workload
+from capacity.workload.columns import IntArray
+
+
+class Cascading(Cluster):
+    """Pools one after another. A request that goes on leaves its replica, and arrives at the next pool as any other."""
+
+    acts_on_answers = True
+
+    def __init__(
+        self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
+    ) -> None:
+        """Raises InvalidInput where rates and pools do not agree."""
+        route = dispatch.cascade
+        assert route is not None
+        super().__init__(workload, setups, dispatch, recording)
+        pools = {setup.takes.pool for setup in setups}
+        if not isinstance(self.router, ByCascade) or pools != set(range(len(route.rates) + 1)):
+            raise InvalidInput(
+                f"a cascade of {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
+                f"`cascade`; here are {len(pools)} behind {dispatch.router}"
+            )
+        self._route = route
+        steps = route.steps(len(workload), dispatch.seed)
+        self._final = array("q", steps.tobytes())
+        self.stage = array(
+            "q", bytes(8 * len(workload)) if route.by_answer else np.maximum(steps, 0).tobytes()
+        )
+        self.router.stage_of = self.stage.__getitem__
+        self._last = len(route.rates)
+        self._judge_ps = picoseconds(route.judge_s)
+        self._lookup_ps = picoseconds(route.lookup_s)
+        server = (recording.frontend or FrontendTimes()).from_client(-(workload.client_latency_s or 0.0))
+        self._server_ps = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
+        self._between: dict[int, None] = {}  # requests that no pool has: before a decision, or on their way
+        self.made_ps = array("q", [MISSING]) * len(workload)  # first token, shown only with the last
+        self.sent_on_ps = array("q", [MISSING]) * len(workload)  # to the pool that answers, where not at once
+        self.unseen_answers = self.unseen_tokens = 0
+        if recording.progress is not None:
+            self.ledger.progress = Progress(self._answers_made(steps), recording.progress)
+
+    def _answers_made(self, steps: IntArray) -> int:
+        """Answers of all pools together, if none fails."""
+        return int((steps + 1).sum()) if self._route.by_answer else int((steps >= 0).sum())
+
+    # requests on their way
+
+    def _later(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
+        """Something is to be done with a request that no pool has, unless its client gives up meanwhile."""
+        if at_ps >= CLOCK_ENDS_PS:
+            raise beyond_clock(at_ps)
+        self._between[request] = None
+
+        def due(_: object) -> None:
+            if request in self._between:
+                del self._between[request]
+                self._tell(act, request, at_ps)
+
+        Call(self.env, at_ps, due, AT_TIMER)
+
+    @property
+    def over(self) -> bool:
+        return not self._between and super().over
+
+    @property
+    def outstanding(self) -> int:
+        return super().outstanding + len(self._between)
+
+    def _is_outstanding(self, request: int) -> bool:
+        return request in self._between or super()._is_outstanding(request)
+
+    # they come: to the cache, to a decision by prompt, to the first pool
+
+    def _arrive(self, sent: list[tuple[int, int]]) -> None:
+        decision_ps = 0 if self._route.by_answer else self._judge_ps
+        if not (self._lookup_ps or decision_ps or self._route.cache_hit_rate):
+            super()._arrive(sent)
+            return
+        for request, at_ps in sent:
+            self._begin(request, at_ps)
+            found_ps = max(at_ps, int(self.env.now)) + self._lookup_ps
+            if self._final[request] < 0:
+                self._later(self._found, request, found_ps)
+            else:
+                self.sent_on_ps[request] = found_ps + decision_ps
+                self._later(self._dispatch, request, found_ps + decision_ps)
+
+    def _found(self, request: int, now_ps: int) -> None:
+        """The cache has an answer, which is shown at once: no engine's server lies in its way."""
+        ledger = self.ledger
+        shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
+        ledger.first_token_ps[request] = ledger.finish_ps[request] = shown_ps
+        ledger.first_scheduled_ps[request] = ledger.arrival_ps[request]
+        ledger.output_tokens[request] = int(self.workload.output_tokens[request])
+        self.account.from_cache += 1
+        self.in_vain.request_ended()
+        self._answered(request, now_ps)
+
+    # they wait for a replica of their pool, in order
+
+    def _send(self, request: int, at_ps: int) -> bool:
+        assert isinstance(self.router, ByCascade)
+        return self.router.has_ready(self.stage[request]) and super()._send(request, at_ps)
+
+    def _dispatch(self, request: int, at_ps: int) -> None:
+        stage = self.stage[request]
+        if any(self.stage[held] == stage for held in self._held) or not self._send(request, at_ps):
+            self._held[request] = None
+
+    def _release(self, now_ps: int) -> None:
+        full: set[int] = set()
+        for request in list(self._held):
+            stage = self.stage[request]
+            if stage in full:
+                continue
+            if self._send(request, now_ps):
+                del self._held[request]
+            else:
+                full.add(stage)
+
+    def load_of(self, setup: EngineSetup) -> int:
+        """Of those that wait, whom its pool will have."""
+        others = sum(self.stage[held] != setup.takes.pool for held in self._held)
+        return super().load_of(setup) - others
+
+    # they are answered, and judged
+
+    def left(self, number: int, request: int, at_ps: int) -> None:
+        judged = self._route.by_answer and self.stage[request] < self._last
+        if judged and self.ledger.finish_ps[request] != MISSING:
+            self.in_vain.request_ended()
+            self._tell(self._judge, request, at_ps)
+        else:
+            super().left(number, request, at_ps)
+
+    def _judge(self, request: int, now_ps: int) -> None:
+        """Its answer is whole, and leaves the engine's server for the judge."""
+        self._depart(request, now_ps)
+        if self.waiting_for_replica:
+            self._release(now_ps)
+        judged_ps = max(now_ps, self.ledger.finish_ps[request]) + self._judge_ps
+        if self.stage[request] < self._final[request]:
+            self._later(self._send_on, request, judged_ps + self._server_ps)
+        else:
+            self._later(self._show, request, judged_ps)
+
+    def _show(self, request: int, now_ps: int) -> None:
+        """The answer is good enough."""
+        ledger = self.ledger
+        self.made_ps[request] = ledger.first_token_ps[request]
+        ledger.finish_ps[request] += self._judge_ps
+        ledger.first_token_ps[request] = ledger.finish_ps[request]
+        self._answered(request, now_ps)
+
+    def _send_on(self, request: int, now_ps: int) -> None:
+        """The answer is not good enough: the next pool begins anew."""
+        self._throw_away(request)
+        self.stage[request] += 1
+        self.sent_on_ps[request] = now_ps
+        self._dispatch(request, now_ps)
+
+    def _throw_away(self, request: int) -> None:
+        self.account.passed_on += 1
+        self.unseen_answers += 1
+        self.unseen_tokens += self.ledger.output_tokens[request]
+        self._forget(request)
+
+    def _give_up(self, request: int, now_ps: int) -> None:
+        if request not in self._between:
+            super()._give_up(request, now_ps)
+            return
+        del self._between[request]
+        self.account.timed_out += 1
+        if self.ledger.finish_ps[request] != MISSING:
+            self._throw_away(request)
+        self._done(request)
+
+    # what there is to know
+
+    def result(
+        self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
+    ) -> SimulationResult:
+        found = super().result(goodput_ms=goodput_ms, interrupted=interrupted)
+        stage, done = np.frombuffer(self.stage, dtype=np.int64), found.records.completed
+        cached = np.frombuffer(self._final, dtype=np.int64) < 0
+        use = CascadeUse(
+            by_answer=self._route.by_answer,
+            judge_s=self._route.judge_s,
+            answered=tuple(int((done & ~cached & (stage == pool)).sum()) for pool in range(self._last + 1)),
+            from_cache=self.account.from_cache,
+            unseen_answers=self.unseen_answers,
+            unseen_tokens=self.unseen_tokens,
+            cached=cached,
+            made_ps=np.frombuffer(self.made_ps, dtype=np.int64),
+            sent_on_ps=np.frombuffer(self.sent_on_ps, dtype=np.int64),
+        )
+        return replace(found, cascade=use)

@@ -1,0 +1,58 @@
+"""Which requests of a cascade go on to the next pool, and which a semantic cache answers: drawn by the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.clock import check_time
+from capacity.base.errors import InvalidInput
+from capacity.workload.columns import IntArray
+
+ESCALATION_STREAM = 101  # beside the workload's streams of random numbers
+CACHE_DRAW = 1 << 10  # beyond all pools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """How requests go through pools: of pool `k`, in order, `rates[k]` of its requests go on; the last has no rate.
+
+    `by_answer`: after its answer, of which a judge takes `judge_s`; else before it, as long. A semantic cache answers
+    `cache_hit_rate` of all, and every request waits `lookup_s` for it.
+    """
+
+    rates: tuple[float, ...]
+    by_answer: bool = True
+    judge_s: float = 0.0
+    cache_hit_rate: float = 0.0
+    lookup_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise InvalidInput(
+                "a cascade needs two pools at least: one that is asked first, and one after it"
+            )
+        for share in (*self.rates, self.cache_hit_rate):
+            if not 0 <= share <= 1:
+                raise InvalidInput(f"a share of requests is {share}: must be from 0 to 1")
+        check_time("time of a decision", self.judge_s)
+        check_time("time of a lookup", self.lookup_s)
+
+    def steps(self, count: int, seed: int) -> IntArray:
+        """How many pools each of so many requests goes on by; -1: the cache answers it. Shares are exact."""
+        missed = np.ones(count, dtype=np.bool_)
+        missed[_drawn(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
+        steps = missed.astype(np.int64) - 1
+        for pool, rate in enumerate(self.rates):
+            steps[_drawn(steps == pool, rate, seed, pool)] += 1
+        return steps
+
+
+def _drawn(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
+    """A share of those requests, by chance; of a higher share the same ones and more."""
+    stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
+    order = np.random.default_rng(stream).permutation(len(among))
+    candidates: IntArray = order[among[order]]
+    return candidates[: round(share * len(candidates))]
