@@ -21,7 +21,7 @@ TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 _BYTES: dict[str, float] = {"GiB": 2**30, "GB": 1e9}
 _SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _TIME_DIGITS: dict[str, int] = {"ms": 1, "s": 4}
-_LONGER = (("s", 1.0), ("min", 120.0), ("h", 7200.0))  # units, and from how many seconds on
+_LONGER = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # units, and from how many seconds on
 MOST_DIGITS = 4  # of a number, however narrow its interval is
 
 
@@ -47,7 +47,7 @@ class Units:
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
         """`106.4 ms`, or `0.1064 s`: as exact in either unit. Of a prediction with an interval, which `like` is in s,
         as exact as that leaves it: `110 ms`; ms whose last digits would only hold a place are s from a second on, and
-        such s are minutes from two on, such minutes hours."""
+        such s are minutes from ten on, such minutes hours."""
         return self._time_texts(seconds, like)[0]
 
     def time_interval(self, quantity: Quantity) -> str:
@@ -158,7 +158,9 @@ def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str,
 
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """A long duration, always in s, and its interval."""
+    """A long duration, in s or in what is longer, and its interval."""
+    if quantity.value >= _LONGER[1][1]:
+        return time_and_interval(quantity)
     return text_and_interval(quantity, unit=" s")
 
 
