@@ -23,6 +23,8 @@ INPUTS = {
     "input-len": "input tokens",
     "output-len": "output tokens",
     "request-rate": "requests/s",
+    "random-range-ratio": "Lengths ±",
+    "client-latency-s": "Client, ms",
     "max-concurrency": "concurrency",
     "price-tier": "price",
     "method": "way to draft",

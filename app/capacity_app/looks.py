@@ -18,6 +18,8 @@ STYLE = """
 [class*="st-key-kpis-"] > * { width: 100% !important; height: 100%; }
 [data-testid="stMetric"] { padding: 0.5rem 0.75rem; height: 100%; }
 [data-testid="stMetricValue"] { font-size: 1.5rem; }
+@media (max-width: 640px) { [data-testid="stMetricValue"] { font-size: 1.25rem; } }
+[data-testid="stMetricLabel"], [data-testid="stMetricLabel"] * { white-space: normal !important; overflow: visible; }
 [data-testid="stMetricValue"], [data-testid="stMetricValue"] *, [data-testid="stMetricDelta"],
 [data-testid="stMetricDelta"] * {
   white-space: normal !important; overflow: visible !important; overflow-wrap: break-word; text-overflow: clip;
@@ -29,8 +31,9 @@ STYLE = """
 [data-testid="stWidgetLabel"], [data-testid="stWidgetLabel"] * { color: inherit !important; }
 [data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
 [data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }
-.js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext,
-.js-plotly-plot .xtitle, .js-plotly-plot .ytitle, .js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
+[data-testid="stSkeleton"], [data-testid="stSkeleton"] * { animation: none !important; }
+.js-plotly-plot [class*="tick"] text, .js-plotly-plot .legendtext, .js-plotly-plot text[class*="title"],
+.js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
 .js-plotly-plot .annotation-text, .js-plotly-plot .textpoint text,
 .js-plotly-plot .bartext-outside { fill: currentColor !important; }
 </style>

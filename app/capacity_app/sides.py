@@ -19,8 +19,9 @@ from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.side import LOADS, read_side
 from capacity_app.side import Side as Side
-from capacity_app.state import OWN_MODEL, SIDES
+from capacity_app.state import OWN_MODEL, SIDES, WIDGETS
 
+CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
@@ -180,7 +181,7 @@ def _beside(
     asked = [side.asked_on(current) for side in sides]
     first = asked[0]
     for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
-        said = _described(side) if side is first else settings_text(first.said, side.said)
+        said = _described(side) if side is first else settings_text(first.said, side.said, CALLED)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     alt = f"Each figure of A to {here}, and how far it is from A."
     parts.table("sides", rows({**done, here: row}), alt=alt)

@@ -166,7 +166,9 @@ def _apply(page: str) -> None:
     if "model" in changed:
         st.session_state["source"] = PRESET
     st.session_state[KEY] = ""
-    st.session_state[DONE] = ", ".join(f"{name} {value}" for name, value in changed.items())
+    st.session_state[DONE] = ", ".join(
+        f"{WIDGETS[name].label if name in WIDGETS else name} {value}" for name, value in changed.items()
+    )
 
 
 def beside(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
         output_tokens_per_s_per_gpu=output_rate.scaled(1 / resolved.pool.num_gpus),
-        output_tokens_per_s_per_user=None if in_flight is None else output_rate.scaled(1 / in_flight),
+        output_tokens_per_s_per_user=_per_user(output_rate, in_flight, latencies, lengths.output_len),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
         arithmetic_intensity=_intensity(resolved, prefill, decode),
@@ -127,6 +127,17 @@ def _throughput(
         return Quantity(value=traffic.request_rate)
     own_s = times.e2e_s if load is None or load.steady is None else load.steady.e2e_s
     return latencies.e2e_s.inverse(times.requests_per_s * own_s)
+
+
+def _per_user(
+    output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
+) -> Quantity | None:
+    """Output tokens over E2E: where arrivals give the rate, that has no interval, and E2E's is what it hangs on."""
+    if in_flight is None:
+        return None
+    if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
+        return latencies.e2e_s.inverse(output_len)
+    return output_rate.scaled(1 / in_flight)
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:

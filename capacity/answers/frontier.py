@@ -101,7 +101,8 @@ def frontier(
     **options: Any,
 ) -> Frontier:
     """`estimate` of every GPU with every weight format (None: as published), engine and tensor-parallel size (None:
-    the fewest GPUs that hold the model), over closed loops of `loads`.
+    the fewest GPUs that hold the model), over closed loops of `loads`. What is one deployment by two of them is one
+    line.
 
     `gpu`, `quantization` and `engine` in `options` do not count. What cannot be is a line with its reason. Raises
     InvalidInput for more than 24 lines, and for what cannot be asked of any.
@@ -131,9 +132,20 @@ def frontier(
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
     lines = tuple(
         _line(each, traffic, deployment.cost, loads, quantization=quantization, engine=engine)
-        for each, (_, quantization, engine, _) in zip(sized, places, strict=True)
+        for each, quantization, engine in _each_once(sized, places)
     )
     return Frontier(model=spec.name, input_len=input_len, output_len=output_len, lines=lines)
+
+
+def _each_once(
+    sized: Sequence[Sized], places: Sequence[tuple[str, str | None, str, int | None]]
+) -> list[tuple[Sized, str | None, str]]:
+    """Pools with their format and engine; the fewest GPUs and a size that is as many are one, in the first's place."""
+    kept: dict[tuple[object, ...], tuple[Sized, str | None, str]] = {}
+    for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
+        of = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
+        kept.setdefault(of, (each, quantization, engine))
+    return list(kept.values())
 
 
 def _pool_at(

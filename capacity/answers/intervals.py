@@ -283,6 +283,19 @@ def batch_latencies(
     return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
 
 
+def batch_ends(
+    resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
+) -> dict[str, tuple[float, float]]:
+    """The ends of the same intervals, by `ttft_s` and `tpot_s`; without those that nothing is known of."""
+    found = batch_latencies(resolved, times, lengths, batch_size)
+    named = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s}
+    return {
+        name: (each.low, each.high)
+        for name, each in named.items()
+        if each is not None and each.low is not None and each.high is not None
+    }
+
+
 def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:

@@ -75,7 +75,13 @@ def step_notes(own: LoadMeans | None, differing: LoadMeans | None) -> tuple[str,
 
 
 def _in_words(means: LoadMeans) -> str:
-    return f"{means.ttft_s * 1e3:,.0f} ms and {means.e2e_s:,.2f} s"
+    return f"{_two_digits(means.ttft_s)} and {_two_digits(means.e2e_s)}"
+
+
+def _two_digits(seconds: float) -> str:
+    """As many as intervals leave."""
+    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
+    return f"{float(f'{value:.2g}'):,.15g} {unit}"
 
 
 def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: bool = True) -> Served:

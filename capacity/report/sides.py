@@ -21,11 +21,14 @@ def change_text(change: Change, *, of: str = "") -> str:
     return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
 
 
-def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """`gpu h100-sxm-80gb -> b200-sxm-180gb, tensor_parallel_size 4 -> the default`: what differs."""
-    names = [name for name in (*first, *second) if first.get(name) != second.get(name)]
+def settings_text(
+    first: Mapping[str, Any], second: Mapping[str, Any], called: Mapping[str, str] | None = None
+) -> str:
+    """`gpu h100-sxm-80gb -> b200-sxm-180gb, tensor_parallel_size 4 -> the default`: what differs; `called`: settings
+    by other names."""
+    names, known = [name for name in (*first, *second) if first.get(name) != second.get(name)], called or {}
     return ", ".join(
-        f"{name} {_said(first.get(name, 'the default'))} -> {_said(second.get(name, 'the default'))}"
+        f"{known.get(name, name)} {_said(first.get(name, 'the default'))} -> {_said(second.get(name, 'the default'))}"
         for name in dict.fromkeys(names)
     )
 

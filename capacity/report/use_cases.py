@@ -11,6 +11,7 @@ from capacity.deployment import Traffic
 from capacity.deployment.use_cases import Known, find_use_case
 from capacity.report.layout import grid, printed
 from capacity.report.tables import listing
+from capacity.workload import parse_slos
 
 YOURS = "you"
 
@@ -73,5 +74,15 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
             }
         )
     own = tuple(slo) != case.slo.limits
-    rows.append({"what": "owed", "value": ", ".join(slo), "from": YOURS if own else case.slo.origin})
+    rows.append({"what": "owed", "value": _owed(slo), "from": YOURS if own else case.slo.origin})
     return rows
+
+
+def _owed(levels: Sequence[str]) -> str:
+    """`p99 TTFT 450 ms, p99 TPOT 40 ms`."""
+    named = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
+    return ", ".join(
+        f"{'' if level.percentile is None else f'p{level.percentile:g} '}{named[level.metric]} "
+        f"{1e3 * level.limit_s:,.4g} ms"
+        for level in parse_slos(levels)
+    )

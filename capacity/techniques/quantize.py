@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
+from capacity.answers.intervals import batch_ends
+from capacity.answers.phases import RequestLengths
 from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
@@ -45,6 +47,7 @@ class QuantizedOption:
 
     `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
     tokens run at once: max_num_seqs, or what the KV cache holds. Cost is that of a closed loop of so many.
+    `intervals_s`: the 90 % intervals of the times, by their names.
     """
 
     method: str
@@ -71,6 +74,7 @@ class QuantizedOption:
     engine_loads: bool  # the pool's engine has this format; otherwise the row is what it would do
     pays_below_batch: int | None  # decode steps are no faster than 16-bit ones from here on; None: always are
     reason: str | None
+    intervals_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def quantization_options(
@@ -189,8 +193,17 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
         in_flight=float(most),
     )
     cost = cost_of(load.price, [(pool, 1)], full)
+    said = RequestLengths(**lengths)
+    of_one = batch_ends(pool, alone, said, SMALL_BATCH)
+    of_many = {} if together is None else batch_ends(pool, together, said, load.large_batch)
+    named = {
+        "ttft_s": of_one.get("ttft_s"),
+        "tpot_small_s": of_one.get("tpot_s"),
+        "tpot_large_s": of_many.get("tpot_s"),
+    }
     return replace(
         option,
+        intervals_s={name: ends for name, ends in named.items() if ends is not None},
         ttft_s=alone.ttft_s,
         tpot_small_s=alone.tpot_s,
         tpot_large_s=None if together is None else together.tpot_s,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
+from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths, load_times
 from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
@@ -57,7 +58,8 @@ class Layout:
     `bubble_fraction`: idle share of the stages while one prompt is prefilled in its chunks, nothing else running;
     `idle_fraction`: in decode, where fewer requests run than there are stages. `expert_imbalance`: rows of the
     busiest expert-parallel GPU over the mean in a decode step; `experts_read`: different experts that it touches.
-    `all_reduce_bytes_per_token`: sent by each GPU. None: not of this layout.
+    `all_reduce_bytes_per_token`: sent by each GPU. None: not of this layout. `intervals_s`: the 90 % intervals of
+    `ttft_s` and `tpot_s`.
     """
 
     tensor_parallel_size: int
@@ -80,6 +82,7 @@ class Layout:
     experts_read: float | None
     all_reduce_bytes_per_token: float | None
     reason: str | None
+    intervals_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def scaling_curve(
@@ -219,6 +222,12 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
         ),
         ttft_s=loop.times.ttft_s,
         tpot_s=loop.times.tpot_s,
+        intervals_s=batch_ends(
+            resolved,
+            loop.times,
+            RequestLengths(input_len=load.input_len, output_len=load.output_len),
+            max(loop.served, 1),
+        ),
         output_tokens_per_s_per_gpu=loop.times.requests_per_s * load.output_len / pool.num_gpus,
         communication_share=communication_s / decode.seconds,
         usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),

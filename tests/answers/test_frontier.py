@@ -51,6 +51,26 @@ def test_the_best_within_a_limit() -> None:
     assert line.best(times[0] / 2) is None
 
 
+def test_the_fewest_and_a_size_that_is_as_many_are_one_line() -> None:
+    found = capacity.frontier(
+        "llama-3.1-70b",
+        gpus=("h100", "l4"),
+        tensor_parallel_sizes=(None, 4, 1, 8),
+        loads=(1,),
+        **LENGTHS,
+    )
+    shown = [(line.gpu, line.tensor_parallel_size) for line in found.lines if line.points]
+    assert shown == [("h100-sxm-80gb", 4), ("h100-sxm-80gb", 8)]
+    refused = [line for line in found.lines if not line.points]
+    assert len({line.reason for line in refused}) == len(refused)
+    assert [(line.gpu, line.tensor_parallel_size) for line in refused] == [
+        ("h100-sxm-80gb", 1),
+        ("l4-24gb", 8),
+        ("l4-24gb", 4),
+        ("l4-24gb", 1),
+    ]
+
+
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(capacity.InvalidInput, match="0 deployments"):
         capacity.frontier("llama-3.1-8b", gpus=(), **LENGTHS)

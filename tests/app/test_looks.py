@@ -183,6 +183,19 @@ def edit(page: Any) -> None:
     next(each for each in page.get_by_role("radio", checked=False).all() if each.is_enabled()).click()
 
 
+def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any, server: str) -> None:
+    page = open_page(chromium, "light", 1440, 1000)
+    page.goto(f"{server}/cost")
+    page.locator(".js-plotly-plot .main-svg").first.wait_for()
+    asked = page.evaluate(
+        """() => Object.fromEntries(performance.getEntriesByType('resource')
+          .map((entry) => [entry.name.split('/').pop().split(/[.?]/)[0], entry.startTime]))"""
+    )
+    assert asked["PlotlyChart"] < asked["host-config"]  # the first word that the page has with the server
+    assert asked["index"] <= asked["PlotlyChart"]
+    page.context.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fit", "estimate", "cost", "speculation"])
 def test_the_first_chart_is_soon_there_in_a_browser_that_has_nothing(

@@ -56,7 +56,7 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     tightest = max(second.trial.levels, key=lambda level: level.ratio)
     assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the limit"]["B"]
     assert rows["Of the limit"]["B against A"].endswith(("outside", "within"))
-    assert any(plain("request_rate 4.0 -> 8.0") in str(caption.value) for caption in opened.at.caption)
+    assert any(plain("Requests/s 4.0 -> 8.0") in str(caption.value) for caption in opened.at.caption)
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
     again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()
     assert again.kpis == opened.kpis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,6 @@ deployments = st.builds(
 
 @given(deployments)
 def test_what_is_written_reads_back_equal(deployment: DeploymentFile) -> None:
-    import tomllib
-
     assert DeploymentFile(**tomllib.loads(to_toml(deployment))) == deployment
 
 
@@ -108,3 +107,12 @@ def test_a_missing_a_binary_and_a_huge_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "huge.toml").write_bytes(b"#" * (MOST_BYTES["a deployment"] + 1))
     with pytest.raises(MalformedFile, match="has more than"):
         read_deployment(tmp_path / "huge.toml")
+
+
+def test_the_model_of_a_pool_that_stands_alone_is_the_files() -> None:
+    own = Pool(gpu="h100", model="llama-3.2-1b")
+    alone = DeploymentFile(model="llama-3.1-8b", pools=(own,))
+    assert (alone.model, alone.pools) == ("llama-3.2-1b", (Pool(gpu="h100"),))
+    both = DeploymentFile(model="llama-3.1-8b", pools=(own, Pool(gpu="h100")))
+    assert (both.model, both.pools[0].model, both.pools[1].model) == ("llama-3.1-8b", "llama-3.2-1b", None)
+    assert DeploymentFile(**tomllib.loads(to_toml(both))) == both

@@ -54,7 +54,7 @@ def arriving(workload: Workload, which: np.ndarray[Any, Any], at_ps: np.ndarray[
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_at_a_rate_of_nothing_it_is_the_small_pool_alone(loop: str) -> None:
-    workload = requests()
+    workload = requests(60)
     found, small = cascade(workload, 0.0, engine_loop=loop), alone(workload, SMALL, engine_loop=loop)
     for name in ("arrival_ps", "first_scheduled_ps", "finish_ps", "output_tokens"):
         np.testing.assert_array_equal(column(found, name), column(small, name), name)
@@ -68,7 +68,7 @@ def test_at_a_rate_of_nothing_it_is_the_small_pool_alone(loop: str) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(("rate", "setup"), [(0.0, SMALL), (1.0, LARGE)])
 def test_by_prompt_each_end_is_a_pool_alone(loop: str, rate: float, setup: EngineSetup) -> None:
-    workload = requests()
+    workload = requests(60)
     found = cascade(workload, rate, by_answer=False, engine_loop=loop)
     for name in COLUMNS:
         np.testing.assert_array_equal(
@@ -83,7 +83,7 @@ def test_between_it_is_the_small_pool_and_then_the_large_one(
     loop: str, rate: float, front: FrontendTimes
 ) -> None:
     """To the picosecond: who goes on arrives at the large pool as its answer has left the small one and is judged."""
-    workload, judge_s = requests(rate=8.0), 0.25
+    workload, judge_s = requests(60, rate=8.0), 0.25
     found = cascade(workload, rate, judge_s=judge_s, frontend=front, engine_loop=loop)
     small = alone(workload, SMALL, frontend=front, engine_loop=loop)
     on = np.flatnonzero(Escalation(rates=(rate,)).steps(len(workload), seed=0))
@@ -129,7 +129,7 @@ SURROUNDINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("closed", [False, True])
 def test_requests_are_conserved_and_both_engines_do_the_same(surroundings: str, closed: bool) -> None:
     """Whatever happens, each request ends once: the run itself checks that, and that no KV block is left."""
-    workload = talks() if closed else requests(rate=30.0)
+    workload = talks() if closed else requests(60, rate=30.0)
     more = SURROUNDINGS[surroundings]
     runs = [
         cascade(workload, 0.5, replicas=2, frontend=FRONT, engine_loop=loop, **more)
@@ -180,10 +180,10 @@ def test_the_cache_answers_after_its_lookup_and_no_pool_sees_the_request() -> No
 
 def test_what_waits_for_one_pool_holds_up_no_other() -> None:
     """While the large pool is full, the small one goes on answering."""
-    workload = requests(rate=40.0)
-    found = cascade(workload, 0.3, outstanding_limit=3)
+    workload = requests(rate=15.0)
+    found = cascade(workload, 0.5, outstanding_limit=3)
     small = cascade(workload, 0.0, outstanding_limit=3)
-    stayed = np.flatnonzero(Escalation(rates=(0.3,)).steps(len(workload), seed=0) == 0)
+    stayed = np.flatnonzero(Escalation(rates=(0.5,)).steps(len(workload), seed=0) == 0)
     np.testing.assert_array_equal(column(found, "finish_ps")[stayed], column(small, "finish_ps")[stayed])
 
 

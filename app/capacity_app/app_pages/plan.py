@@ -14,7 +14,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
 from capacity_app import parts, plan_sides, sides, state
@@ -141,6 +141,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
         parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
         parts.chart(speed_chart(plan))
+        st.caption(whisker_words(plan))
         traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         with st.container(horizontal=True):
             parts.download(

@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.report.figures.techniques import quantization_chart, quantization_rows
 from capacity.techniques.glossary import define
 from capacity.techniques.quantize import QuantizedOption, Quantizing
@@ -21,8 +22,17 @@ units = inputs.units
 def of_one(row: QuantizedOption) -> None:
     """The figures of merit of one method."""
 
-    def time(seconds: float | None) -> str:
-        return "-" if seconds is None else units.time_text(seconds)
+    def known(seconds: float, name: str) -> Quantity:
+        low, high = row.intervals_s.get(name, (None, None))
+        return Quantity(value=seconds, low=low, high=high)
+
+    def time(seconds: float | None, name: str) -> str:
+        return "-" if seconds is None else units.time_text(seconds, known(seconds, name))
+
+    def within(name: str, of: str) -> str:
+        seconds = getattr(row, name)
+        interval = "" if seconds is None else units.time_interval(known(seconds, name))
+        return "; ".join(filter(None, (interval, of)))
 
     usd = row.usd_per_million_tokens
     parts.kpis(
@@ -35,17 +45,17 @@ def of_one(row: QuantizedOption) -> None:
             ),
             parts.Kpi(
                 label="TPOT alone",
-                value=time(row.tpot_small_s),
-                below="a batch of 1",
+                value=time(row.tpot_small_s, "tpot_small_s"),
+                below=within("tpot_small_s", "a batch of 1"),
                 help=define("tpot").definition,
             ),
             parts.Kpi(
                 label="TPOT in a batch",
-                value=time(row.tpot_large_s),
-                below=f"of {row.large_batch}",
+                value=time(row.tpot_large_s, "tpot_large_s"),
+                below=within("tpot_large_s", f"of {row.large_batch}"),
                 help="The same where many requests share each step.",
             ),
-            parts.Kpi(label="TTFT", value=time(row.ttft_s)),
+            parts.Kpi(label="TTFT", value=time(row.ttft_s, "ttft_s"), below=within("ttft_s", "")),
             parts.Kpi(
                 label="Most requests",
                 value=f"{row.max_batch:,}",

@@ -6,9 +6,10 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.answers.records import Quantity
 from capacity.report.figures.techniques import scaling_chart, scaling_rows
 from capacity.techniques.glossary import define
-from capacity.techniques.scaling import AXES, Scaling
+from capacity.techniques.scaling import AXES, Layout, Scaling
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -16,6 +17,12 @@ from capacity_app.router import current_inputs
 
 inputs = current_inputs()
 units = inputs.units
+
+
+def tpot(row: Layout) -> Quantity:
+    """With its interval."""
+    low, high = row.intervals_s.get("tpot_s", (None, None))
+    return Quantity(value=row.tpot_s or 0.0, low=low, high=high)
 
 
 def show(answer: Scaling) -> None:
@@ -27,8 +34,9 @@ def show(answer: Scaling) -> None:
             [
                 parts.Kpi(
                     label=f"TPOT on {last.num_gpus}",
-                    value=units.time_text(last.tpot_s or 0.0),
-                    below=f"{units.time_text(first.tpot_s or 0.0)} on {first.num_gpus}",
+                    value=units.time_text(last.tpot_s or 0.0, tpot(last)),
+                    below=f"{units.time_interval(tpot(last))}; {units.time_text(first.tpot_s or 0.0, tpot(first))} on "
+                    f"{first.num_gpus}",
                     help=define("tpot").definition,
                 ),
                 parts.Kpi(

@@ -134,12 +134,13 @@ with st.expander("What is assumed of them, to be changed", expanded=True, key="s
         "assumptions",
         assumption_rows(traffic, case.slo.limits if same else slo),
         alt="Every value that is assumed, and whose it is.",
+        column_config={name: st.column_config.TextColumn(width="medium") for name in ("what", "value")},
     )
 rate = traffic.request_rate or 0.0
 simulate = state.link_to(
     "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
 )
-beside, onwards = answered.columns([1, 2], vertical_alignment="center")
+beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
     parts.kpis(

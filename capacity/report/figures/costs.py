@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from capacity.planning.tornado import Swing, Tornado
 
 SPREAD = "; whiskers: at the cheapest and the dearest offer"
+SMALLEST_TEXT = 11  # px; bars too narrow for it have none
 PRICES = (
     ("input", "usd_per_million_input_tokens"),
     ("output", "usd_per_million_output_tokens"),
@@ -63,6 +64,7 @@ def price_chart(bill: Bill, *, offers: Offers = None) -> Chart:
             hovertemplate=f"{name}, %{{x}}: $%{{y:,.4f}} per 1M tokens<extra></extra>",
         )
     layout(figure, x="", y="$ per 1M tokens", height=380, barmode="group")
+    figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     phrases = [
         f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens" for name, load in loads
     ]
@@ -94,15 +96,26 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
             orientation="h",
             error_x=_whiskers([usd], bill, offers if index == 0 else None),
             text=[f"${usd:,.0f}"],
-            textposition="inside" if offers is not None and index == 0 else "outside",
-            insidetextanchor="start",
+            textposition="none" if offers is not None and index == 0 else "outside",
             showlegend=False,
             **bar_style(0 if index == 0 else 1),
             hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
         )
-    layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
     dearest = 0.0 if offers is None else bill.usd_per_month * offers[1] / bill.usd_per_gpu_hour
-    figure.update_xaxes(range=[0, max(1.3 * max(usd for _, usd in bars), 1.05 * dearest)])
+    if offers is not None:  # behind the whisker, which would strike it through
+        figure.add_scatter(
+            x=[max(dearest, bill.usd_per_month)],
+            y=[bars[0][0]],
+            mode="text",
+            text=[f" ${bill.usd_per_month:,.0f}"],
+            textposition="middle right",
+            textfont={"size": 12},
+            cliponaxis=False,
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
+    figure.update_xaxes(range=[0, 1.3 * max(dearest, *(usd for _, usd in bars))])
     figure.update_yaxes(autorange="reversed")
     return Chart(
         name="month",

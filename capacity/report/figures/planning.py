@@ -131,7 +131,7 @@ def speed_chart(plan: Plan) -> Chart:
         name="pareto",
         title="Speed for a user against use of a GPU",
         alt=f"{_winner_words(plan)}{len(points)} simulated deployments that none beats in both; {meeting} of them meet "
-        "the service levels.",
+        f"the service levels. {whisker_words(plan)}",
         figure=figure,
         subject=subject_of(plan),
         rows=tuple(
@@ -147,6 +147,17 @@ def speed_chart(plan: Plan) -> Chart:
             }
             for mark, point in zip(marks, points, strict=True)
         ),
+    )
+
+
+def whisker_words(plan: Plan) -> str:
+    """What whiskers of the chart of speeds are, and why some marks have none."""
+    if not any(answer.predicted for answer in plan.ranked):
+        return ""
+    return (
+        f"Marks stand where step times are that hold with {plan.confidence:.0%} confidence; a whisker reaches to where "
+        "they are as predicted. What misses the service levels, and the end of a long ranking, was not simulated with "
+        "both and has none."
     )
 
 
@@ -272,6 +283,7 @@ def _ranked_marks(figure: Any, plan: Plan, likely: Mapping[str, tuple[float, flo
             name="also meets it",
             opacity=0.45,
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
+            error_x=_whisker([x for _, x, _ in rest], [likely.get(label) for label, _, _ in rest], NEUTRAL),
             text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
             hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
         )

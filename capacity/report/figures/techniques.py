@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import shown
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from capacity.techniques.scaling import Scaling
 
 MOST_CHANGES = 12
+SMALLEST_TEXT = 11  # px; bars too short for it have none
+NAME_WIDTH = 22  # letters of a line beside the bars, for a phone
 LEAST_CHANGE = 0.01  # of anything: less is no bar
 FARTHEST = 100.0  # percent; bars that go on are cut there, and their numbers stand beside them
+Ends = tuple[float, float] | None  # low and high, in seconds
 CHANGES = (
     ("p95 TTFT", "ttft_p95_change"),
     ("p95 TPOT", "tpot_p95_change"),
@@ -68,8 +72,11 @@ def advice_chart(answer: AdviceList) -> Chart:
             hovertemplate=f"{name}: %{{x:+.1f}} %<extra>%{{y}}</extra>",
             **bar_style(index),
         )
-    figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(range=[-FARTHEST, FARTHEST], zeroline=True, zerolinecolor=NEUTRAL)
+    names = [line.change for line in best]
+    figure.update_yaxes(
+        autorange="reversed", tickvals=names, ticktext=["<br>".join(wrap(name, NAME_WIDTH)) for name in names]
+    )
+    figure.update_xaxes(range=[-FARTHEST, FARTHEST], nticks=5, zeroline=True, zerolinecolor=NEUTRAL)
     layout(figure, x="change, %: less is better", y="", height=130 + 58 * max(len(best), 1), barmode="group")
     words = "no change helps" if not best else f"the most beneficial is to {best[0].change}"
     return Chart(
@@ -137,13 +144,16 @@ def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
             x=values,
             orientation="h",
             name=name,
+            error_x=_whiskers(values, [row.intervals_s.get(field) for row in run]),
             text=[shown(value, ",.1f") for value in values],
-            textposition="outside",
+            textposition="inside",
+            insidetextanchor="start",  # the whisker is at the other end
             hovertemplate=f"{name}: %{{x:,.2f}} ms<extra>%{{y}}</extra>",
             **bar_style(index),
         )
     figure.update_yaxes(autorange="reversed")
     layout(figure, x="TPOT, ms", y="", height=130 + 40 * max(len(run), 1), barmode="group")
+    figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
     words = "none runs here" if fastest is None else f"{fastest.method} is the fastest in a batch"
     return Chart(
@@ -189,6 +199,7 @@ def scaling_chart(answer: Scaling) -> Chart:
             "output tokens/s a GPU": [row.output_tokens_per_s_per_gpu for row in run],
         },
         x="GPUs",
+        ends={"TPOT, ms": [row.intervals_s.get("tpot_s") for row in run]},
     )
     words = "no layout runs"
     if run:
@@ -294,8 +305,14 @@ def split_chart(runs: Mapping[str, Simulation]) -> Chart:
     )
 
 
-def _panels(names: Sequence[str], panels: Mapping[str, Sequence[Any]], *, x: str) -> Any:
-    """Bars of several quantities, one above the other, over the same names."""
+def _panels(
+    names: Sequence[str],
+    panels: Mapping[str, Sequence[Any]],
+    *,
+    x: str,
+    ends: Mapping[str, Sequence[Ends]] | None = None,
+) -> Any:
+    """Bars of several quantities, one above the other, over the same names; whiskers to the `ends` (s) of some."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.08)
@@ -308,7 +325,9 @@ def _panels(names: Sequence[str], panels: Mapping[str, Sequence[Any]], *, x: str
                 shown(value, ",.3g" if isinstance(value, float) and value < 1000 else ",.0f")
                 for value in values
             ],
-            textposition="auto",
+            error_y=_whiskers(values, ends[title]) if ends and title in ends else None,
+            textposition="inside",
+            insidetextanchor="start",
             hovertemplate=f"%{{x}} {x}: %{{y:,.4g}}<extra>{title}</extra>",
             showlegend=False,
             row=index + 1,
@@ -320,6 +339,21 @@ def _panels(names: Sequence[str], panels: Mapping[str, Sequence[Any]], *, x: str
         figure.update_yaxes(title_text=title, rangemode="tozero", row=index + 1, col=1)
     figure.update_xaxes(title_text=x, type="category", row=len(panels), col=1)
     return figure
+
+
+def _whiskers(values_ms: Sequence[float | None], ends: Sequence[Ends]) -> Mapping[str, object]:
+    """From the low to the high end (s) of each time; none where nothing is known."""
+    known = [
+        (0.0, 0.0) if value is None or each is None else (value - 1e3 * each[0], 1e3 * each[1] - value)
+        for value, each in zip(values_ms, ends, strict=True)
+    ]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high for _, high in known],
+        "arrayminus": [low for low, _ in known],
+        "color": NEUTRAL,
+    }
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -16,6 +16,7 @@ from capacity.report.figures.planning import (
     rejected_rows,
     short_label,
     speed_chart,
+    whisker_words,
 )
 
 
@@ -41,7 +42,8 @@ def test_every_candidate_is_ranked_or_turned_down_for_a_reason(plan: Plan) -> No
 def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> None:
     chart = speed_chart(plan)
     meeting = [row for row in chart.rows if row["meets the SLO"]]
-    assert chart.alt.endswith(f"{len(meeting)} of them meet the service levels.")
+    assert f"{len(meeting)} of them meet the service levels. {whisker_words(plan)}" in chart.alt
+    assert f"{plan.confidence:.0%} confidence" in whisker_words(plan)
     marks = {trace.name: trace for trace in chart.figure.data if "markers" in trace.mode}
     best = plan.best
     assert best is not None
@@ -71,6 +73,10 @@ def test_a_whisker_ends_where_step_times_as_predicted_are(plan: Plan) -> None:
     )
     assert star.x[0] + star.error_x.array[0] == pytest.approx(best.predicted.tokens_per_s_per_user)
     assert star.error_x.array[0] > 0
+    rest = next(trace for trace in speed_chart(plan).figure.data if trace.name == "also meets it")
+    for answer, x, off in zip(plan.ranked[1:], rest.x, rest.error_x.array, strict=True):
+        assert (off > 0) == (answer.predicted is not None)
+        assert answer.predicted is None or x + off == pytest.approx(answer.predicted.tokens_per_s_per_user)
     ranked = {answer.candidate.label for answer in plan.ranked if answer.predicted is not None}
     for row in speed_chart(plan).rows:
         assert (row["as predicted"] is not None) == (row["deployment"] in ranked)

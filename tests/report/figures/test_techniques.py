@@ -46,6 +46,16 @@ def test_formats_that_the_engine_loads_are_drawn_unless_every_one_is_asked_for()
     assert list(alone.x) == [pytest.approx(1e3 * (row.tpot_small_s or 0)) for row in runs]
     assert list(batch.x) == [pytest.approx(1e3 * (row.tpot_large_s or 0)) for row in runs]
     assert len(quantization_rows(answer)) == len(answer.rows) > len(loaded)
+    for row, value, more, less in zip(
+        runs, alone.x, alone.error_x.array, alone.error_x.arrayminus, strict=True
+    ):
+        low, high = row.intervals_s["tpot_small_s"]
+        assert (value - less, value + more) == (pytest.approx(1e3 * low), pytest.approx(1e3 * high))
+        assert low < (row.tpot_small_s or 0.0) < high
+    plain = next(row for row in answer.rows if row.method == "bf16")
+    said = capacity.estimate("llama-3.1-8b", gpu="h100", **LENGTHS, batch_size=1).tpot_s
+    assert said is not None
+    assert plain.intervals_s["tpot_small_s"] == (said.low, said.high)
 
 
 def test_layouts_that_run_are_drawn_and_the_others_say_why() -> None:
