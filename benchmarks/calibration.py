@@ -2,11 +2,13 @@
 
     python benchmarks/calibration.py [--class dense|moe] [--only TEXT] [--draws 2] [--most 12]
 
-For every group of at least six served rows (one GPU, engine, model and format) rows are drawn, the constants are learnt
-from them as `capacity calibrate` does, and the others of the group are predicted: with its posterior, and with 90 %
-intervals made of that posterior's covariance and the scatter of single figures. Both the prior and the scatter were
-chosen on the groups that are marked so, half of them by a digest of their names; the others only judge. Rows are read
-from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), each measurement once.
+For every group of at least six served rows (one GPU, engine, model and format) rows are drawn, or taken as `capacity
+calibrate --suggest` would: those after which the intervals of the others are narrowest, which needs no measurement. The
+constants are learnt from them as `capacity calibrate` does, and the others of the group are predicted: with its
+posterior, and with 90 % intervals made of that posterior's covariance and the scatter of single figures. Both the prior
+and the scatter were chosen on the groups that are marked so, half of them by a digest of their names; the others only
+judge. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), each
+measurement once.
 """
 
 from __future__ import annotations
@@ -16,11 +18,19 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 import numpy as np
-from capacity_validate.posterior import DIFFERENCE, Figure, Matrix, Vector, infer
+from capacity_validate.posterior import (
+    DIFFERENCE,
+    Figure,
+    Matrix,
+    Vector,
+    infer,
+    learnt_covariance,
+    noise_covariance,
+)
 from capacity_validate.replay_figures import adjustment_at, deployed, prior_of
 from served_data import ServedRow, distinct, read_rows, shared_folder
 from served_errors import scored
@@ -32,6 +42,7 @@ from capacity.hardware.priors import figure_deviation
 
 LEAST_ROWS = 6
 LEARNT = (0, 1, 2, 3)
+SUGGESTED = 2  # rows taken as suggested
 METRICS = ("tpot", "ttft")
 WITHIN = 1.645
 Group = tuple[str, ...]
@@ -44,13 +55,17 @@ class Row:
     row: ServedRow
     server: Server
     slopes: Matrix
+    known: dict[bytes, Vector] = field(default_factory=dict)  # by theta: every draw begins at the same ones
 
     @property
     def measured(self) -> Vector:
         return np.log([self.row.tpot_s, self.row.ttft_s])
 
     def predicted(self, theta: Vector) -> Vector:
-        return predicted(self.row, self.server, theta)
+        key = np.round(theta, 12).tobytes()
+        if key not in self.known:
+            self.known[key] = predicted(self.row, self.server, theta)
+        return self.known[key]
 
     def deviation(self, metric: str) -> float:
         """From one row of such a deployment to the next."""
@@ -85,7 +100,11 @@ def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
 def active(row: ServedRow) -> list[int]:
     """The parameters that can matter to served times."""
     ranks = row.tensor_parallel * row.data_parallel
-    left_out = {"kv_overhead", *(("experts",) if row.dense else ()), *(("all_reduce",) if ranks == 1 else ())}
+    left_out = {
+        "kv_overhead",
+        *(("experts", "experts_tilt") if row.dense else ()),
+        *(("all_reduce",) if ranks == 1 else ()),
+    }
     return [i for i, name in enumerate(NAMES) if name not in left_out]
 
 
@@ -121,16 +140,53 @@ def learn(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Vector, Matrix]:
     return posterior.mean, posterior.covariance
 
 
+def half_widths(row: Row, covariance: Matrix) -> Vector:
+    """Of the 90 % intervals of TPOT's and TTFT's logarithms."""
+    variances = np.diag(row.slopes @ covariance @ row.slopes.T)
+    scatter = [row.deviation(metric) for metric in METRICS]
+    return np.asarray(WITHIN * np.hypot(np.sqrt(variances), scatter))
+
+
+def suggested(rows: Sequence[Row], count: int) -> set[int]:
+    """The rows to learn from: one after the other that after which the rest is known best, whatever it measures."""
+    covariance = prior_of(rows[0].server.resolved).covariance_matrix
+    chosen: set[int] = set()
+    for _ in range(count):
+        after = {
+            i: learnt_covariance(covariance, row.slopes, noise_covariance(row.figures))
+            for i, row in enumerate(rows)
+            if i not in chosen
+        }
+        left = {
+            i: np.mean([half_widths(rows[j], found) for j in after if j != i]) for i, found in after.items()
+        }
+        best = min(left, key=left.__getitem__)
+        chosen.add(best)
+        covariance = after[best]
+    return chosen
+
+
+def taken(rows: Sequence[Row], count: int, *, draws: int) -> Iterator[tuple[bool, set[int]]]:
+    """What to learn from: rows drawn at random, and those suggested."""
+    for draw in range(draws if count else 1):
+        rng = np.random.default_rng(draw)
+        yield False, set(rng.choice(len(rows), count, replace=False).tolist())
+    if count == SUGGESTED:
+        yield True, suggested(rows, count)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """One metric of one row that was not learnt from: predicted over measured - 1, and whether its interval held.
 
-    `error` is by the constants alone, `error_beyond` with what is learnt of the deployment beyond them.
+    `learnt` rows were drawn, or `suggested`. `error` is by the constants alone, `error_beyond` with what is learnt of
+    the deployment beyond them.
     """
 
     group: Group
     metric: str
     learnt: int
+    suggested: bool
     error: float
     error_beyond: float
     held: bool
@@ -140,26 +196,24 @@ class Judged:
 def judged(group: Group, rows: Sequence[Row], *, draws: int) -> Iterator[Judged]:
     """Every row of a group but those learnt from, by how many these were."""
     for learnt in LEARNT:
-        for draw in range(draws if learnt else 1):
-            rng = np.random.default_rng(draw)
-            chosen = set(rng.choice(len(rows), learnt, replace=False).tolist())
+        for by_suggestion, chosen in taken(rows, learnt, draws=draws):
             theta, covariance = learn([rows[i] for i in sorted(chosen)], rows)
             for i, row in enumerate(rows):
                 if i in chosen:
                     continue
                 off = row.predicted(theta) - row.measured
                 constants = off - theta[[NAMES.index(metric) for metric in METRICS]]
-                variances = np.diag(row.slopes @ covariance @ row.slopes.T)
-                for metric, error, alone, variance in zip(METRICS, off, constants, variances, strict=True):
-                    half = WITHIN * float(np.hypot(np.sqrt(variance), row.deviation(metric)))
+                halves = half_widths(row, covariance)
+                for metric, error, alone, half in zip(METRICS, off, constants, halves, strict=True):
                     yield Judged(
                         group=group,
                         metric=metric,
                         learnt=learnt,
+                        suggested=by_suggestion,
                         error=float(np.expm1(alone)),
                         error_beyond=float(np.expm1(error)),
                         held=bool(abs(error) <= half),
-                        half_width=half,
+                        half_width=float(half),
                     )
 
 
@@ -188,22 +242,28 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
     print(f"{'median / p90 %, intervals that held, half-width %':52} {'TPOT':>40} {'TTFT':>40}")
     for is_dense in (True, False):
         for half in ("judged only", "chosen on", "all"):
-            for learnt in LEARNT:
+            for learnt, by_suggestion in (*((n, False) for n in LEARNT), (SUGGESTED, True)):
                 own = [
                     each
                     for each in found
                     if dense[each.group] == is_dense
-                    and each.learnt == learnt
+                    and (each.learnt, each.suggested) == (learnt, by_suggestion)
                     and (half == "all" or chosen_on(each.group) == (half == "chosen on"))
                 ]
                 groups = len({each.group for each in own})
-                name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt} rows"
+                name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt}"
+                name += " suggested" if by_suggestion else ""
                 print(f"{name:52} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
     print(f"\n{'group':62} {'rows':>4} {'TPOT':>40} {'TTFT':>40}")
     for group in dense:
-        for learnt in (0, 2):
-            own = [each for each in found if each.group == group and each.learnt == learnt]
-            name = " ".join(group) if not learnt else "  chosen on" if chosen_on(group) else ""
+        for learnt, by_suggestion in ((0, False), (2, False), (2, True)):
+            own = [
+                each
+                for each in found
+                if each.group == group and (each.learnt, each.suggested) == (learnt, by_suggestion)
+            ]
+            name = " ".join(group) if not learnt else "  suggested" if by_suggestion else "  drawn"
+            name += ", chosen on" if learnt and chosen_on(group) else ""
             print(f"{name:62} {learnt:4d} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
 
 

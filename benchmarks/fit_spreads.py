@@ -26,7 +26,7 @@ import numpy as np
 from interval_evidence import ALL, NO_CLIENT, NOTHING, SETTINGS, Figure, all_figures, load, save
 from scipy.stats import t
 from served_data import shared_folder
-from spread_model import E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made, usable
+from spread_model import COUNTED, E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made, usable
 
 from capacity.answers.interval_parts import Asked, Part, deviation_of, interval_parts
 from capacity.answers.interval_parts import ends_of as interval_ends
@@ -35,22 +35,8 @@ from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.spreads import Held, Kind, Spreads
 
 NOMINAL = 0.9
-LEVELS = (
-    0.15,
-    0.12,
-    0.1,
-    0.08,
-    0.07,
-    0.06,
-    0.05,
-    0.045,
-    0.04,
-    0.035,
-    0.03,
-    0.025,
-    0.02,
-    0.015,
-)  # beyond an end, the first that holds
+LEAST = 0.85
+LEVELS = tuple(step / 400 for step in range(60, 5, -1))  # beyond an end, the first that holds
 MOST_END = 4.0
 BEFORE = 4.0  # sources that the ends held before count for
 WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
@@ -143,11 +129,12 @@ def one_more(sources: int) -> float:
 
 def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
     """How far out the ends of each kind of figure must be for sources that had no part in them to be held: a dozen
-    sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide."""
+    sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide. Where
+    nothing of client and launch is said, at least `LEAST` of both."""
     beyond: dict[str, float] = {}
     for name in (*KINDS, *E2E_KINDS):
         needed = {name, name.replace("e2e", "tpot")}
-        rows = [each for each in judged if ends_on(each.figure) and ends_name(each.figure) in needed]
+        rows = [each for each in judged if _means(each.figure) and ends_name(each.figure) in needed]
         beyond[name] = next(
             (level for level in LEVELS if _held(rows, name, beyond | {name: level})), LEVELS[-1]
         )
@@ -155,17 +142,31 @@ def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
 
 
 def _held(rows: Sequence[Judged], name: str, beyond: Mapping[str, float]) -> bool:
-    found = {each.label: each for each in coverage(holds(rows, beyond), ends_name)}
+    held = holds(rows, beyond)
+    found = {each.label: each for each in coverage(held, lambda f: ends_name(f) if ends_on(f) else None)}
+    unsaid = {
+        each.label: each for each in coverage(held, lambda f: ends_name(f) if f.said == NOTHING else None)
+    }
+    if name in unsaid and min(unsaid[name].held, unsaid[name].held_by_source) < LEAST:
+        return False
     return name in found and (found[name].held + found[name].held_by_source) / 2 >= NOMINAL
 
 
+def _means(figure: Figure) -> bool:
+    """Of means, everything being said or nothing."""
+    return ends_on(figure) or (figure.said == NOTHING and figure.statistic in ("mean", "median"))
+
+
 def _weights(sources: Sequence[str], groups: Sequence[str]) -> Floats:
-    """Of rows: sources count the same, and in them deployments."""
+    """Of rows: sources count the same, and in them deployments, those of few figures for as much less as in the fit."""
     pairs = list(zip(sources, groups, strict=True))
     figures, of_group = Counter(sources), Counter(pairs)
-    of_source = Counter(source for source, _ in of_group)
+    counts = {pair: min(number / COUNTED, 1.0) for pair, number in of_group.items()}
+    of_source: Counter[str] = Counter()
+    for (source, _), count in counts.items():
+        of_source[source] += count  # type: ignore[assignment]
     weights = np.array(
-        [min(figures[s] / WHOLE_SOURCE, 1.0) / of_source[s] / of_group[s, g] for s, g in pairs]
+        [min(figures[s] / WHOLE_SOURCE, 1.0) * counts[s, g] / of_source[s] / of_group[s, g] for s, g in pairs]
     )
     return weights / weights.sum()
 

@@ -34,7 +34,7 @@ from capacity.deployment.client_latency import USUAL_S, client_latency
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.load_means import whole_means
 from capacity.step.closed_form import closed_loop_times
-from capacity.step.time_classes import TIME_CLASSES
+from capacity.step.time_classes import EFFECTS
 
 ENGINES = served_rows.ENGINES
 ALL, NO_CLIENT, NOTHING = "all", "no client", "nothing"
@@ -372,7 +372,7 @@ def load(path: Path) -> list[Figure]:
     for record in pd.read_csv(path, keep_default_na=False, na_values={"load_fraction": [""]}).to_dict(
         "records"
     ):
-        sensitivity = {name: float(record.pop(f"by_{name}")) for name in TIME_CLASSES}
+        sensitivity = {name: float(record.pop(f"by_{name}")) for name in EFFECTS}
         if math.isnan(record["load_fraction"]):
             record["load_fraction"] = None
         figures.append(Figure(sensitivity=sensitivity, **record))

@@ -17,10 +17,18 @@ from scipy.optimize import minimize
 
 from capacity.hardware.fits import Fit
 from capacity.hardware.spreads import Familiar, Held, Kind, Spreads, Tail, Unsaid
-from capacity.step.time_classes import TIME_CLASSES
+from capacity.step.time_classes import EFFECTS
 
 Floats = npt.NDArray[np.float64]
-PRIOR = {"memory": 0.08, "compute": 0.12, "experts": 0.25, "all_reduce": 0.25, "host": 0.35, "eager": 0.5}
+PRIOR = {
+    "memory": 0.08,
+    "compute": 0.12,
+    "experts": 0.25,
+    "all_reduce": 0.25,
+    "host": 0.35,
+    "eager": 0.5,
+    "experts_tilt": 0.08,
+}
 PRIOR_WIDTH = 0.35  # of the logarithm of a deviation
 KINDS = tuple(f"{kind}_{what}" for what in ("ttft", "tpot", "saturated") for kind in ("dense", "moe"))
 E2E_KINDS = ("dense_e2e", "moe_e2e")
@@ -38,8 +46,9 @@ SHRINK = 4.0  # deployments that the whole counts for beside an engine's or a GP
 MOST_OFF = 3.0  # deviations of a deployment that count
 STABLE_LOAD = 0.95  # beyond, an answer gives no upper end (`capacity/simulator/verdict.py`)
 NORMAL = 1.645
+OF_MEDIAN = 2.198  # a normal's variance over the median of its squares
 TAILS = {"ttft": (0.2, 0.5), "tpot": (0.05, 0.25), "e2e": (0.05, 0.15)}  # before any: p90 and p99
-CLASSES = len(TIME_CLASSES)
+CLASSES = len(EFFECTS)
 
 
 def usable(figure: Figure) -> bool:
@@ -102,7 +111,7 @@ def deployments(figures: Iterable[Figure]) -> list[Deployment]:
             own[0].gpu,
             own[0].is_moe,
             np.array([f.log_error for f in own]),
-            np.array([[f.sensitivity[name] for name in TIME_CLASSES] for f in own]),
+            np.array([[f.sensitivity[name] for name in EFFECTS] for f in own]),
             np.array([KINDS.index(kind_name(f)) for f in own]),
         )
         for own in groups.values()
@@ -114,7 +123,7 @@ def deployments(figures: Iterable[Figure]) -> list[Deployment]:
 
 def start() -> Floats:
     own = [OWN_PRIOR[kind] for kind in KINDS]
-    return np.log([*(PRIOR[name] for name in TIME_CLASSES), *own, *own])
+    return np.log([*(PRIOR[name] for name in EFFECTS), *own, *own])
 
 
 def loss(logs: Floats, groups: Sequence[Deployment], before: Floats) -> float:
@@ -164,7 +173,10 @@ def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[Fami
 
 
 def _own_factors(group: Deployment, deviations: Floats) -> tuple[float, float]:
-    """Mean squares of TTFT's and TPOT's errors beyond their step times', over the whole's deviations; 1: none."""
+    """Squares of TTFT's and TPOT's errors beyond their step times', over the whole's deviations; 1: none.
+
+    By the median: a few runs of a deployment that went wrong do not widen what is said of the others.
+    """
     found = []
     by_class = np.square(group.sensitivity * deviations[:CLASSES]).sum(axis=1)
     for metric in ("ttft", "tpot"):
@@ -174,8 +186,8 @@ def _own_factors(group: Deployment, deviations: Floats) -> tuple[float, float]:
             found.append(1.0)
             continue
         own = deviations[CLASSES + kind] ** 2 + deviations[CLASSES + len(KINDS) + kind] ** 2
-        beyond = np.square(group.errors[mine]) - by_class[mine]
-        found.append(float(np.clip(np.mean(beyond) / own, 0.0, MOST_OFF**2)))
+        beyond = OF_MEDIAN * np.median(np.square(group.errors[mine])) - np.median(by_class[mine])
+        found.append(float(np.clip(beyond / own, 0.0, MOST_OFF**2)))
     return found[0], found[1]
 
 
@@ -284,7 +296,7 @@ def made(
     unsaid = sum(f.said == NO_CLIENT and f.metric == "ttft" for f in figures)
     return Spreads(
         fit=_fit(SOURCE, sum(map(fitted_on, figures)), HELD_OUT_BY),
-        classes={name: round(float(deviations[i]), 4) for i, name in enumerate(TIME_CLASSES)},
+        classes={name: round(float(deviations[i]), 4) for i, name in enumerate(EFFECTS)},
         familiar=fit_familiar(groups, deviations),
         unfamiliar=UNFAMILIAR,
         unsaid=fit_unsaid(figures),

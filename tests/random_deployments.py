@@ -16,7 +16,7 @@ from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_r
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Forecast, Takes
 from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation
@@ -55,13 +55,27 @@ def real_setup(which: int) -> EngineSetup:
 
 
 def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str, Any]]:
-    """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade."""
+    """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade, and some
+    before a router that expects first tokens in time."""
     workload, setups, keywords = _random_deployment(seed)
     rng = random.Random(f"cascade {seed}")
-    if rng.random() > 0.4 or len(setups) < 2 or setups[0].role != "both":
+    chance = rng.random()
+    if chance > 0.6 or len(setups) < 2 or setups[0].role != "both":
         return workload, setups, keywords
     pools = rng.randint(2, len(setups))
     places = [min(number, pools - 1) for number in range(len(setups))]
+    if chance > 0.4:
+        expected = [
+            Forecast(rng.choice([0.05, 0.5, 5.0]), 0.01, rng.choice([1e-5, 1e-3]), rng.choice([0.0, 1e-5]))
+            for _ in range(pools)
+        ]
+        keywords["router"] = "within-ttft"
+        takes = [Takes(place, forecast=expected[place]) for place in places]
+        return (
+            workload,
+            [replace(setup, takes=each) for setup, each in zip(setups, takes, strict=True)],
+            keywords,
+        )
     keywords["router"] = "cascade"
     keywords["cascade"] = Escalation(
         rates=tuple(rng.choice([0.0, 0.3, 0.7, 1.0]) for _ in range(pools - 1)),

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
+from capacity.hardware.adjustment import NONE
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import scheme_for
 from capacity.step import StepCost, decode_shape, prefill_shape
@@ -51,12 +52,15 @@ def steps(
     host: HostTime | None = NO_HOST,
     engine: str | None = None,
     host_cpu: str | None = None,
+    experts_tilt: float = 0.0,
     **more: object,
 ) -> StepModel:
-    spec = load_model(model)
+    spec, profile = load_model(model), load_profile(gpu)
+    if experts_tilt:
+        profile = profile.adjusted_by(NONE.shifted({"experts_tilt": experts_tilt}))
     setting = StepSetting(
         model=spec,
-        profile=load_profile(gpu),
+        profile=profile,
         engine=find_engine(engine) if engine else None,
         scheme=scheme_for(spec, quantization) if quantization else None,
         kv_cache_dtype=kv,

@@ -58,7 +58,10 @@ def figures_of(sources: int, seed: int, *, own: dict[str, float] = OWN) -> list[
                             predicted_s=1.0 + run,
                             queue_share=0.0,
                             load_fraction=None,
-                            sensitivity=dict(zip(TIME_CLASSES, map(float, shares), strict=True)),
+                            sensitivity={
+                                **dict(zip(TIME_CLASSES, map(float, shares), strict=True)),
+                                "experts_tilt": 0.0,
+                            },
                         )
                     )
     return found

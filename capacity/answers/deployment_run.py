@@ -51,7 +51,8 @@ def run_service(
     setups = [
         like
         for place, pool in enumerate(pools)
-        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place))] * _engines(pool)
+        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
+        * _engines(pool)
     ]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
@@ -220,6 +221,7 @@ def verdict_on(
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,
+            router_ttft_s=service.router_ttft_s,
             decode_router=service.decode_router,
             kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,

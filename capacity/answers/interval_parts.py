@@ -15,19 +15,20 @@ from capacity.answers.sensitivity import Shares
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, Metric, Spreads
-from capacity.step.time_classes import TIME_CLASSES, TimeClass
+from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
-WHAT: dict[TimeClass, str] = {
+WHAT: dict[Effect, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
     "experts": "expert kernels and how evenly the router spreads tokens",
     "all_reduce": "all-reduce and other collectives",
     "host": "the CPU's work per step: its clock, its load, the release",
     "eager": "launching steps outside of CUDA graphs",
+    "experts_tilt": "how much longer expert kernels take with more tokens",
 }
 
 UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
@@ -78,7 +79,7 @@ class Asked:
 def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
     """Everything that may be wrong with a figure of `metric`, the largest first."""
     parts = [*_of_steps(metric, sensitivity, asked, known), *_of_deployment(metric, asked, known)]
-    weight = sum(sensitivity.values())
+    weight = sum(sensitivity[name] for name in TIME_CLASSES)
     if asked.transferred:
         what = "kernel constants of another GPU"
         narrowed = "capacity validate on this GPU, or " + CALIBRATE
@@ -164,10 +165,10 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
         Part(
             name=name,
             what=WHAT[name],
-            deviation=sensitivity[name] * known.classes[name],
+            deviation=abs(sensitivity[name]) * known.classes[name],
             narrowed_by=CALIBRATE,
         )
-        for name in TIME_CLASSES
+        for name in EFFECTS
     ]
 
 

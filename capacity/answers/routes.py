@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from capacity.answers.engine_forecast import forecast_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Service, Traffic
-from capacity.deployment.routers import BY_LENGTH, Takes
+from capacity.deployment.pool_routers import APART
+from capacity.deployment.routing import Takes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.escalation import Escalation
@@ -14,23 +16,27 @@ from capacity.simulator.escalation import Escalation
 CASCADE = "cascade"  # the router
 
 
-def takes_of(resolved: ResolvedPool, place: int) -> Takes:
-    """What the routers by length send the pool that stands at `place` of its deployment."""
+def takes_of(resolved: ResolvedPool, place: int, service: Service) -> Takes:
+    """What the routers that tell pools apart send the one that stands at `place` of its deployment."""
     pool = resolved.pool
-    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests)
+    forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
+    return Takes(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
 
 
 def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raises InvalidInput for limits and shares that the router does not read, and for KV that no other model reads."""
+    """Raises InvalidInput for limits and shares that the router does not read, for a router without the limit that it
+    needs, and for KV that no other model reads."""
+    if service.router == "within-ttft" and service.router_ttft_s is None:
+        raise InvalidInput("--router within-ttft needs --router-ttft-s: within how many seconds?")
     limited = any(
         limit is not None
         for pool in pools
         for limit in (pool.pool.route_up_to_tokens, pool.pool.route_up_to_requests)
     )
-    if limited and service.router not in BY_LENGTH:
+    if limited and service.router not in APART:
         raise InvalidInput(
             f"a pool has route_up_to_tokens or route_up_to_requests, which --router {service.router} does not read: "
-            f"use {' or '.join(BY_LENGTH)}"
+            f"use {' or '.join(APART)}"
         )
     if service.router != CASCADE and any(pool.pool.route_escalation_rate is not None for pool in pools):
         raise InvalidInput(

@@ -13,13 +13,14 @@ from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
 from capacity.step.model import StepModel
+from capacity.step.operators import all_tokens, tilt_of
 from capacity.step.shape import StepShape, decode_shape
-from capacity.step.time_classes import TIME_CLASSES, TimeClass, class_shares
+from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares
 
 MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
 MOST_LOAD = 0.97
 
-Shares = dict[TimeClass, float]
+Shares = dict[Effect, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class LoadSeen:
 class Sensitivities:
     """Derivatives of the logarithm of each latency, by class of seconds; None without a second token.
 
+    Those by a tilt of the experts' time stand beside the classes', which add up without them.
     `queue_share` is the part of TTFT that a load adds by waiting.
     """
 
@@ -58,7 +60,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     """What each class of seconds does to the latencies of a load."""
     times = _closed_form(resolved, load)
     steps = TokenSteps(resolved)
-    of_prefill = step_shares(steps, times.prefill_shape)
+    of_prefill = _effects(resolved, steps, times.prefill_shape)
     served_s = max(load.ttft_s - load.server_s, 0.0)
     queue_s = min(max(load.waiting_s - load.server_s, 0.0), served_s)
     amplified = _amplified(resolved, load, times)
@@ -72,14 +74,21 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     if load.tpot_s is not None and load.output_len > 1:
         cost = steps.step_cost(times.decode_shape)
         decode_share = min(cost.seconds / steps.tokens_per_step / load.tpot_s, 1.0)
-        of_decode = step_shares(steps, times.decode_shape)
+        of_decode = _effects(resolved, steps, times.decode_shape)
         tpot = {
             name: amplified * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])
-            for name in TIME_CLASSES
+            for name in EFFECTS
         }
         decoded = (load.e2e_s - load.ttft_s) / load.e2e_s
-        e2e = {name: e2e[name] + tpot[name] * decoded for name in TIME_CLASSES}
+        e2e = {name: e2e[name] + tpot[name] * decoded for name in EFFECTS}
     return Sensitivities(ttft=ttft, tpot=tpot, e2e=e2e, queue_share=queue_s / load.ttft_s)
+
+
+def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
+    """Of one step of a rank; its experts are those of all ranks in lockstep."""
+    found = step_shares(steps, shape)
+    tokens = all_tokens(shape) * resolved.lockstep_ranks
+    return {**found, "experts_tilt": found["experts"] * tilt_of(tokens)}
 
 
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
@@ -100,7 +109,7 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     if host.overlapped:
         of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0
     kernels = cost.seconds / of_gpu_s * of_gpu * rest
-    shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
+    shares: Shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
     shares["eager"] = (1 - of_gpu) * rest * of_eager
     shares["host"] = 1 - rest + (1 - of_gpu) * rest * (1 - of_eager)
     return shares

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, Need, flag
-from capacity.deployment.routers import BY_LENGTH
+from capacity.deployment.pool_routers import APART
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
 
 
@@ -363,11 +363,11 @@ class Pool(Spec):
     )
     route_up_to_tokens: int | None = flag(
         None,
-        "The routers by length send this pool requests of at most so many tokens; default: any.",
+        "The routers that tell pools apart send this one requests of at most so many tokens; default: any.",
         ge=1,
         le=1 << 40,
         read_by="routes",
-        needs=Need("router", BY_LENGTH),
+        needs=Need("router", APART),
     )
     route_up_to_requests: int | None = flag(
         None,
@@ -375,7 +375,7 @@ class Pool(Spec):
         ge=1,
         le=1 << 40,
         read_by="routes",
-        needs=Need("router", BY_LENGTH),
+        needs=Need("router", APART),
     )
     route_escalation_rate: float | None = flag(
         None,

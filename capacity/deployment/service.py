@@ -18,6 +18,13 @@ class Service(Spec):
         f"Which replica a request goes to: {', '.join(ROUTERS)}.",
         needs=(Need("replicas"), Need("autoscale_max_replicas"), Need("data_parallel_size")),
     )
+    router_ttft_s: float | None = flag(
+        None,
+        "The router within-ttft sends to the first pool expected to bring the first token within so many seconds.",
+        gt=0,
+        le=LATEST_S,
+        needs=Need("router", ("within-ttft",)),
+    )
     escalate_by: Literal["answer", "prompt"] = flag(
         "answer",
         "What a cascade decides by: each pool's whole answer, so that some requests are answered again, or the prompt "

@@ -1,9 +1,11 @@
 """What somebody's own runs say of the step model's constants: a few factors, and how sure they are.
 
-Kernels, hosts and front ends differ from one machine, release and client to the next. Eight numbers carry most of
+Kernels, hosts and front ends differ from one machine, release and client to the next. Nine numbers carry most of
 it: `theta`, of which 0 is the profile as it stands. Six are logarithms of a factor on a *time* (0.1: 10 % slower), one
-is in seconds, one in bytes. `capacity calibrate` finds their posterior from measured runs and writes it to
-`GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to `deviation`.
+is in seconds, one in bytes, and one tilts the experts' time: a power of the tokens of a step, for their kernels take
+other tiles, and routers other experts, with few tokens than with many. `capacity calibrate` finds their posterior
+from measured runs and writes it to `GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to
+`deviation`.
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
@@ -29,16 +31,17 @@ if TYPE_CHECKING:  # quick answers load no numpy
     FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 Constants = TypeVar("Constants", bound=Spec)
-Unit = Literal["", "s", "bytes"]
+Unit = Literal["", "power", "s", "bytes"]
 
 MOST_LOG = 3.0  # a factor of 20 either way is another machine
+MOST_POWER = 1.0  # twice the tokens, twice the time
 SYMMETRY = 1e-6
 OVER_ROOF = 0.03  # of a peak: datasheets' clocks are exceeded by so much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One of the eight: its unit ("": the logarithm of a factor on a time), and how far off it usually is."""
+    """One of the nine: its unit ("": the logarithm of a factor on a time), and how far off it usually is."""
 
     name: str
     title: str
@@ -63,8 +66,12 @@ PARAMETERS = (
     Parameter(
         name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
     ),
+    Parameter(
+        name="experts_tilt", title="experts with 8 times the tokens in a step", deviation=0.08, unit="power"
+    ),
 )
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
+EARLIER = (10,)  # how many there were: new ones are added at the end
 
 # Of which constants each factor is: on a time (+1), or on the fraction of a peak that it is divided by (-1).
 _BY_MEMORY = {
@@ -114,6 +121,22 @@ class Adjustment(Spec):
     models: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_fewer(cls, fields: Any) -> Any:
+        """Of a variant that was made before the last parameters were known: nothing was learnt of them."""
+        rows = fields.get("covariance") if isinstance(fields, Mapping) else None
+        if not isinstance(rows, list | tuple) or len(rows) not in EARLIER:
+            return fields
+        if any(not isinstance(row, list | tuple) or len(row) != len(rows) for row in rows):
+            return fields
+        later = [parameter.deviation**2 for parameter in PARAMETERS[len(rows) :]]
+        wide = [[*row, *(0.0 for _ in later)] for row in rows]
+        wide += [
+            [0.0] * (len(rows) + i) + [value] + [0.0] * (len(later) - i - 1) for i, value in enumerate(later)
+        ]
+        return {**fields, "covariance": wide}
+
     @model_validator(mode="after")
     def _check(self) -> Adjustment:
         for name, value in self.means.items():
@@ -122,6 +145,10 @@ class Adjustment(Spec):
             if not _parameter(name).unit and abs(value) > MOST_LOG:
                 raise ValueError(
                     f"{name} is {value:g}, the logarithm of a factor: from -{MOST_LOG:g} to {MOST_LOG:g}"
+                )
+            if _parameter(name).unit == "power" and abs(value) > MOST_POWER:
+                raise ValueError(
+                    f"{name} is {value:g}, a power of tokens: from -{MOST_POWER:g} to {MOST_POWER:g}"
                 )
         if self.covariance:
             _check_covariance(self.covariance)
@@ -183,6 +210,8 @@ class Adjustment(Spec):
         """
         values: dict[str, float] = {}
         capped = []
+        if operator == "moe" and self.mean("experts_tilt"):
+            values["tilt"] = getattr(constants, "tilt", 0.0) + self.mean("experts_tilt")
         for name, fields in _OF_KERNELS.get(operator, _OF_OTHERS).items():
             if not self.mean(name):
                 continue

@@ -55,7 +55,10 @@ class AttentionCoefficients(Coefficients):
 
 
 class MoeCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed`, B the distinct experts touched."""
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed`, B the distinct experts touched.
+
+    `tilt`: all of it grows with this power of the tokens besides, as measured runs of somebody's own said; 0 as fitted.
+    """
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
@@ -63,6 +66,7 @@ class MoeCoefficients(Coefficients):
     fixed_s: Seconds
     routed_fraction: Fraction  # of HBM bandwidth, permuting and combining routed tokens
     local_routing: bool = False  # only the rank's own tokens are permuted, not all of the batch
+    tilt: float = 0.0
 
 
 class AllReduceCoefficients(Coefficients):

@@ -18,7 +18,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Takes
 from capacity.planning.fleet_day import day_of_fleet
 from capacity.planning.fleet_layouts import Layouts
 from capacity.planning.fleet_parts import lengths_of, usual_thresholds

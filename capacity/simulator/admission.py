@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from capacity.deployment.routers import Prompt
+from capacity.deployment.routing import Prompt
 from capacity.simulator.engines import EngineState
 
 Decision = Literal["admit", "hold", "refuse"]

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import ByCascade
+from capacity.deployment.pool_routers import ByCascade
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.frontend import FrontendTimes

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import simpy
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, Router, make_router
+from capacity.deployment.routers import make_router
+from capacity.deployment.routing import Prompt, Router
 from capacity.simulator.account import Account
 from capacity.simulator.client import OpenLoopClient
 from capacity.simulator.dispatch import Dispatch
@@ -30,7 +31,7 @@ from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort
-from capacity.step import picoseconds
+from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
 
 
@@ -189,6 +190,7 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
+        router.now_s = at_ps / PS_PER_S
         prompt = self._prompt_for(router)(request)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)

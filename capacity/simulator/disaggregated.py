@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Router
+from capacity.deployment.routing import Router
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch, name_of
 from capacity.simulator.members import Recording

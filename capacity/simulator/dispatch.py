@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.deployment.routers import Router
+from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Failures

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt
+from capacity.deployment.routing import Prompt
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Takes
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool

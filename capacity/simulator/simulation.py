@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Router
+from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission
 from capacity.simulator.cascading import Cascading
 from capacity.simulator.cluster import Cluster

@@ -27,6 +27,7 @@ from capacity.step.operators import (
     all_tokens,
     crowding,
     expanded_tokens,
+    roof_of,
 )
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
@@ -100,6 +101,8 @@ class OperatorData:
     routed_rate: float = 1.0
     crowding: float = 0.0  # by how much chance fills the busiest rank
     evenness: float = 1.0
+    tilt: float = 0.0  # power of the tokens
+    tilted_least: float = 0.0  # of the time without it
 
 
 Forms: TypeAlias = tuple[OperatorData, ...]
@@ -385,6 +388,8 @@ def _experts(operator: Experts) -> OperatorData:
         routed_rate=constants.routed_fraction * bandwidth,
         crowding=crowding(ranks),
         evenness=operator.evenness,
+        tilt=constants.tilt,
+        tilted_least=roof_of(constants),
     )
 
 

@@ -31,6 +31,9 @@ ROUTING_EVENNESS = 1.0
 # (InferenceX: DeepSeek-V3 on B200 and H200, Kimi-K2.5 on B200, MiniMax-M2 NVFP4): mean of their median TPOT errors
 # 6.8, 5.9, 5.4 % for 1, 2, 4; on the other half 5.8, 5.3, 5.1. 2026-11-22.
 BALANCED_ROUTING_EVENNESS = 4.0
+# Of a step's tokens: where a tilt of the experts' time changes nothing, and beyond how many it changes no more.
+MIDDLE_TOKENS = 32.0
+TILTED_TOKENS = 512.0
 SPLIT_TOKENS = 64.0  # KV tokens that one block of a split-KV kernel takes at a time
 ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
 
@@ -136,6 +139,21 @@ def moe_seconds(
         constants.sharpness,
     )
     return work + routed_bytes / (constants.routed_fraction * hbm_bytes_per_s) + constants.fixed_s
+
+
+def tilted(tokens: float, constants: MoeCoefficients) -> float:
+    """What `constants.tilt` makes of the experts' time at so many tokens; never faster than a roof."""
+    return max(math.exp(constants.tilt * tilt_of(tokens)), roof_of(constants))
+
+
+def tilt_of(tokens: float) -> float:
+    """What a tilt of 1 does to the logarithm of the experts' time at so many tokens."""
+    return math.log(min(max(tokens, 1.0), TILTED_TOKENS) / MIDDLE_TOKENS)
+
+
+def roof_of(constants: MoeCoefficients) -> float:
+    """Of the time by these constants, the part that no factor may take it below."""
+    return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
 def distinct_experts(
@@ -409,7 +427,7 @@ class Experts(Repeated):
         if tokens <= 0:
             return 0.0
         flops, moved, routed = self._work(tokens, self.weight_bits * self.weight_slowdown)
-        return self.count * moe_seconds(
+        seconds = moe_seconds(
             flops,
             moved,
             routed,
@@ -417,6 +435,9 @@ class Experts(Repeated):
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
             constants=self.constants,
         )
+        if self.constants.tilt:
+            seconds *= tilted(tokens * self.token_groups, self.constants)
+        return self.count * seconds
 
     def cost(self, shape: StepShape) -> OpCost:
         tokens = all_tokens(shape)

@@ -13,6 +13,9 @@ from capacity.step.shape import Bound, OpCost, StepCost
 
 TimeClass = Literal["memory", "compute", "experts", "all_reduce", "host", "eager"]
 TIME_CLASSES: tuple[TimeClass, ...] = get_args(TimeClass)
+Effect = Literal[TimeClass, "experts_tilt"]
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
+"""What step times may be off by: a factor on each class of seconds, and one on experts' that grows with tokens."""
 
 _OF_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",

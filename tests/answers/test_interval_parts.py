@@ -18,12 +18,12 @@ from capacity.answers.interval_parts import (
 from capacity.hardware.adjustment import NAMES, Adjustment, prior_covariance
 from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, spreads
-from capacity.step.time_classes import TIME_CLASSES, TimeClass
+from capacity.step.time_classes import EFFECTS, Effect
 
 DENSE = Asked(
     engine="vllm", engine_label="vllm@0.15", gpu="h100-sxm-80gb", model="llama-3.1-8b", is_moe=False
 )
-ALL_MEMORY: dict[TimeClass, float] = {**dict.fromkeys(TIME_CLASSES, 0.0), "memory": 1.0}
+ALL_MEMORY: dict[Effect, float] = {**dict.fromkeys(EFFECTS, 0.0), "memory": 1.0}
 
 
 def named(parts: tuple[Part, ...]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Routers: each rule by hand, and a state machine that no order of events may confuse."""
+"""Routers: each rule by hand."""
 
 from __future__ import annotations
 
@@ -6,36 +6,18 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from capacity import simulate
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Service
-from capacity.deployment.routers import (
-    ROUTERS,
-    LeastKv,
-    PrefixAware,
-    Prompt,
-    Router,
-    SessionSticky,
-    Takes,
-    make_router,
-)
+from capacity.deployment.routers import ROUTERS, LeastKv, PrefixAware, SessionSticky, make_router
+from capacity.deployment.routing import Prompt, Router
 
 
 def ready(router: Router, replicas: int) -> Router:
     for replica in range(replicas):
         router.joined(replica)
     return router
-
-
-def test_replicas_that_open_out_of_turn_stand_in_order_of_number() -> None:
-    router = make_router("round-robin")
-    for replica in (0, 2, 1):
-        router.joined(replica)
-    assert router.ready == [0, 1, 2]
-    assert [router.send(Prompt(request, 1)) for request in range(4)] == [0, 1, 2, 0]
 
 
 class Drawn(Router):
@@ -54,59 +36,6 @@ def test_a_router_that_draws_gets_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
         return [replica["requests"] for replica in answer.to_dict()["replicas"]]
 
     assert shares(1) == shares(1) != shares(2)
-
-
-def pooled(name: str, *pools: Takes) -> Router:
-    """A router with two replicas of each pool: 0 and 1 of the first, 2 and 3 of the next."""
-    router = make_router(name)
-    for replica in range(2 * len(pools)):
-        router.belongs(replica, pools[replica // 2])
-        router.joined(replica)
-    return router
-
-
-SHORT, MIDDLE, LONG = Takes(0, 100), Takes(1, 1000), Takes(2)
-
-
-def test_requests_go_to_the_first_pool_that_takes_their_length() -> None:
-    router = pooled("by-prompt-length", LONG, SHORT, MIDDLE)
-    sent = [router.send(Prompt(0, tokens)) for tokens in (100, 100, 101, 1000, 1001, 10**6)]
-    assert sent == [2, 3, 4, 5, 0, 1], "limits hold; within a pool the fewest outstanding, in turn"
-    assert router.send(Prompt(0, 50)) == 2
-    router.left(5, 1000)
-    assert router.send(Prompt(0, 500)) == 5, "the one with the fewest, whoever's turn it is"
-
-
-def test_the_length_is_of_the_prompt_or_of_what_is_asked_for() -> None:
-    prompt = Prompt(0, 90, asked_tokens=110)
-    assert pooled("by-prompt-length", SHORT, LONG).send(prompt) == 0
-    assert pooled("by-request-length", SHORT, LONG).send(prompt) == 2
-
-
-def test_a_full_pool_spills_into_the_next_that_takes_the_request_and_has_room() -> None:
-    router = pooled("by-prompt-length", Takes(0, 100, 1), Takes(1, 1000, 1), Takes(2, None, 1))
-    assert [router.send(Prompt(0, 10)) for _ in range(8)] == [0, 1, 2, 3, 4, 5, 0, 1], "all full: its own"
-    router.left(4, 10)
-    assert router.send(Prompt(0, 10)) == 4
-
-
-def test_cheap_pools_fill_first_where_nothing_but_room_decides() -> None:
-    router = pooled("by-prompt-length", Takes(0, None, 2), Takes(1))
-    assert [router.send(Prompt(0, tokens)) for tokens in (9, 9999, 9, 9999, 9, 9)] == [0, 1, 0, 1, 2, 3]
-
-
-def test_what_no_pool_takes_goes_where_the_longest_go_and_lost_pools_are_passed_over() -> None:
-    router = pooled("by-prompt-length", SHORT, MIDDLE)
-    assert router.send(Prompt(0, 5000)) == 2
-    for replica in (2, 3):
-        router.gone(replica)
-    assert router.send(Prompt(0, 5000)) == 0, "better than nowhere"
-    for replica in (0, 1):
-        router.pause(replica)
-    router.joined(4)  # of a pool that nobody has told of
-    assert router.send(Prompt(0, 10)) == 4
-    router.resume(1)
-    assert router.send(Prompt(0, 10)) == 1
 
 
 def test_chance_reaches_every_replica_alike_and_is_the_seed_s() -> None:
@@ -193,55 +122,3 @@ def test_names() -> None:
         make_router("least-outstandin")
     with pytest.raises(InvalidInput, match="needs sessions"):
         make_router("session-sticky", has_sessions=False)
-
-
-class RouterMachine(RuleBasedStateMachine):
-    """Requests come and go, replicas join and leave; the router's account equals a plain one."""
-
-    @initialize(name=st.sampled_from(sorted(ROUTERS)))
-    def start(self, name: str) -> None:
-        self.router = make_router(name)
-        self.alive: set[int] = set()
-        self.outstanding: dict[int, tuple[int, int]] = {}
-        self.replicas = self.requests = 0
-
-    @rule()
-    def join(self) -> None:
-        self.router.joined(self.replicas)
-        self.alive.add(self.replicas)
-        self.replicas += 1
-
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        replica = data.draw(st.sampled_from(sorted(self.alive)))
-        self.router.gone(replica)
-        self.alive.remove(replica)
-
-    @precondition(lambda self: self.alive)
-    @rule(tokens=st.integers(1, 500), session=st.integers(0, 5), keys=st.lists(st.integers(0, 3), max_size=3))
-    def send(self, tokens: int, session: int, keys: list[int]) -> None:
-        chain = tuple(
-            sum(4**i * (key + 1) for i, key in enumerate(keys[: end + 1])) for end in range(len(keys))
-        )
-        stops = tuple(range(1, len(keys) + 1))
-        replica = self.router.send(Prompt(self.requests, tokens, session, chain, stops, len(keys)))
-        assert replica in self.alive
-        self.outstanding[self.requests] = (replica, tokens)
-        self.requests += 1
-
-    @precondition(lambda self: self.outstanding)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.outstanding)))
-        self.router.left(*self.outstanding.pop(request))
-
-    @invariant()
-    def accounts_agree(self) -> None:
-        for replica in range(self.replicas if hasattr(self, "router") else 0):
-            mine = [tokens for home, tokens in self.outstanding.values() if home == replica]
-            assert self.router.requests[replica] == len(mine)
-            assert self.router.prompt_tokens[replica] == sum(mine)
-
-
-TestRouterMachine = RouterMachine.TestCase

@@ -39,6 +39,7 @@ def test_what_cannot_be_is_refused_in_a_line(fields: dict[str, Any]) -> None:
     [
         ("decode_router", "least-kv", "prefill"),
         ("kv_transfer_link", "pcie", "prefill"),
+        ("router_ttft_s", 0.5, "router within-ttft"),
         ("recovery_s", 5.0, "mean-time-between-failures"),
         ("scale_down_delay_s", 5.0, "autoscale"),
     ],
@@ -46,6 +47,11 @@ def test_what_cannot_be_is_refused_in_a_line(fields: dict[str, Any]) -> None:
 def test_a_field_names_what_it_belongs_to(field: str, value: object, needed: str) -> None:
     with pytest.raises(InvalidInput, match=needed):
         capacity.simulate("llama-3.1-8b", **BASE, **{field: value})
+
+
+def test_a_router_by_time_needs_its_limit() -> None:
+    with pytest.raises(InvalidInput, match="--router within-ttft needs --router-ttft-s"):
+        capacity.simulate("llama-3.1-8b", **BASE, router="within-ttft")
 
 
 def test_a_router_needs_somewhere_to_send_to() -> None:

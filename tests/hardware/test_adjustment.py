@@ -14,7 +14,7 @@ from capacity.hardware import dump_profile, load_profile, parse_profile
 from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment, prior_covariance
 from capacity.hardware.coefficients import UNIVERSAL_FAMILY, Lookup
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.step import StepShape
+from capacity.step import StepShape, decode_shape
 
 DECODE = StepShape(decode_sequences=32, decode_context_tokens=32_000, decode_window_context_tokens=32_000)
 POSTERIOR = Adjustment(
@@ -108,7 +108,8 @@ def test_without_a_posterior_the_covariance_is_the_prior() -> None:
     [
         ("means = { tensor = 0.1 }", "'tensor' is none of memory, compute"),
         ("means = { memory = 9.0 }", "memory is 9, the logarithm of a factor"),
-        ("covariance = [[1.0]]", "covariance is not 10 rows of 10 numbers"),
+        ("means = { experts_tilt = 2.0 }", "experts_tilt is 2, a power of tokens: from -1 to 1"),
+        ("covariance = [[1.0]]", "covariance is not 11 rows of 11 numbers"),
         (f"covariance = {[[0.0] * 10] * 10}", "a variance of 0"),
         (f"covariance = {[[1.0] * 9 + [2.0 + 5 * i] for i in range(10)]}", "not symmetric"),
         (
@@ -123,6 +124,37 @@ def test_an_impossible_one_is_refused_in_one_line(table: str, said: str) -> None
     )
     with pytest.raises(MalformedFile, match=said):
         parse_profile(text, origin=Path("h200.toml"))
+
+
+def test_a_variant_of_fewer_parameters_has_learnt_nothing_of_the_last() -> None:
+    """Ten there were before the tilt of experts was known."""
+    ten = np.diag(np.arange(1.0, 11.0))
+    ten[0, 1] = ten[1, 0] = 0.5
+    rows = tuple(map(tuple, ten.tolist()))
+    found = Adjustment(covariance=rows, source="test", date="2026-11-22").covariance_matrix
+    assert np.array_equal(found[:10, :10], ten)
+    assert not found[:10, 10].any()
+    assert found[10, 10] == prior_covariance()[10, 10]
+
+
+def test_a_tilt_moves_experts_by_the_tokens_of_a_step_and_no_further_than_a_roof() -> None:
+    pool = moe_pool()
+    steps = [decode_shape(tokens, 1000) for tokens in (8, 32, 256, 512, 2048)]
+
+    def experts(tilt: float) -> list[float]:
+        model = pool.adjusted_by(NONE.shifted({"experts_tilt": tilt})).step_model
+        return [
+            next(row.seconds for row in model.step_cost(shape).operators if row.name == "experts")
+            for shape in steps
+        ]
+
+    base = experts(0.0)
+    slower = np.array(experts(0.1)) / base
+    assert slower == pytest.approx([4**-0.1, 1.0, 8**0.1, 16**0.1, 16**0.1], rel=1e-6)
+    faster = np.array(experts(-1.0)) / base
+    assert faster[:2] == pytest.approx([4.0, 1.0], rel=1e-6)
+    assert 0.5 < faster[2] < 1.0
+    assert faster[2:] == pytest.approx([faster[2]] * 3, rel=1e-9)
 
 
 def test_an_answer_says_what_was_learnt_and_of_what() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capacity.hardware.spreads import Spreads, spreads
-from capacity.step.time_classes import TIME_CLASSES
+from capacity.step.time_classes import EFFECTS
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def known() -> Spreads:
 
 def test_every_class_of_seconds_has_a_deviation_that_can_be(known: Spreads) -> None:
     """Kernels bound by memory are known best; none is known exactly, none is a guess of more than a factor."""
-    assert set(known.classes) == set(TIME_CLASSES)
+    assert set(known.classes) == set(EFFECTS)
     assert all(0.01 < deviation < 1.0 for deviation in known.classes.values())
     assert known.classes["memory"] < known.classes["experts"]
     assert known.fit.basis == "fitted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -32,7 +32,6 @@ class DrawnPools(Pools):
     """Pools whose costs are drawn, of one in six none; what is owed less strictly may be dearer all the same."""
 
     seed: int = 0
-    sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict)
 
     def side(self, span: Span, goal: Goal) -> Side:
         rng = random.Random(f"{self.seed} {span} {goal}")
@@ -41,7 +40,6 @@ class DrawnPools(Pools):
             usd = float(rng.randint(3, 25) if span != Span() else 30)
             pool = fleet_pool(label=name_of(span), up_to_tokens=span.up_to, usd_per_hour=usd)
             side = Side(span=span, part=(), goal=goal, outcome="planned", pool=pool, objective=usd)
-        self.sides[span, goal] = side
         return side
 
     def least(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster_runs import STEPS, assert_conserved, assert_equal, requests
 
-from capacity.deployment.routers import Prompt
+from capacity.deployment.routing import Prompt
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.admission import Admission, Decision, OutstandingLimit, QueueLimit
 from capacity.simulator.schedulers import SchedulerLimits

@@ -11,7 +11,7 @@ from cluster_runs import COLUMNS, assert_equal, requests, talks
 from engine_loops import LOOPS
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Takes
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Failures

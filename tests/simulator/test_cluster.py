@@ -26,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, RoundRobin, Router, Takes
+from capacity.deployment.routers import RoundRobin
+from capacity.deployment.routing import Forecast, Prompt, Router, Takes
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
@@ -305,11 +306,15 @@ def unequal(short: Takes, long: Takes) -> list[EngineSetup]:
     return [slow, slow, fast]
 
 
-@pytest.mark.parametrize("router", ["by-prompt-length", "by-request-length", "random", "least-outstanding"])
+APART = ["by-prompt-length", "by-request-length", "within-ttft", "random", "least-outstanding"]
+
+
+@pytest.mark.parametrize("router", APART)
 @pytest.mark.parametrize("failing", [False, True])
 def test_unequal_engines_do_the_same_readable_and_compiled(router: str, failing: bool) -> None:
     workload = requests(count=300, rate=12.0, seed=3)
-    engines = unequal(Takes(0, 150, 4), Takes(1))
+    slow, fast = Forecast(0.4, 0.03, 3e-4, 1e-5), Forecast(0.4, 0.01, 1e-4, 1e-6)
+    engines = unequal(Takes(0, 150, 4, slow), Takes(1, forecast=fast))
     lost = Failures(mean_time_between_failures_s=8.0, recovery_s=2.0, seed=1) if failing else None
     runs = [
         simulate(workload, engines, router=router, failures=lost, seed=5, engine_loop=loop)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Takes
+from capacity.deployment.routing import Takes
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.schedulers import SchedulerLimits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from capacity_validate.posterior import (
@@ -13,8 +15,13 @@ from capacity_validate.posterior import (
     noise_covariance,
     student_weights,
 )
+from capacity_validate.replay_figures import adjustment_at, prior_of
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.hardware.adjustment import NAMES
+from capacity.pool.resolve import resolve
+from capacity.step.shape import decode_shape
 
 SLOPES = np.array([[1.0, 0.2], [0.3, 1.0], [0.6, 0.6]])
 PRIOR = np.diag([0.2**2, 0.1**2])
@@ -111,3 +118,28 @@ def test_weights_fall_as_the_inverse_square_far_off() -> None:
     near, far, farther = student_weights(np.array([0.0, 20.0, 40.0]))
     assert near == 1.0
     assert far / farther == pytest.approx(4.0, rel=0.05)
+
+
+def test_steps_of_few_and_of_many_tokens_tell_a_tilt_of_experts_from_a_factor() -> None:
+    """Planted: experts 20 % slower, and as much again for eight times the tokens. Of other numbers it predicts both."""
+    pool = resolve("qwen3-30b-a3b", Pool(gpu="h100"))
+    planted = np.zeros(len(NAMES))
+    planted[[NAMES.index("experts"), NAMES.index("experts_tilt")]] = 0.2, 0.1
+
+    def seconds(theta: Vector, sequences: Sequence[int]) -> Vector:
+        model = pool.adjusted_by(adjustment_at(theta)).step_model
+        return np.log([model.step_seconds(decode_shape(each, 1000)) for each in sequences])
+
+    learnt, others = (8, 96), (16, 48, 192)
+    figures = [
+        Figure(name=str(each), value=float(np.exp(value)), deviation=0.01, shared=str(each))
+        for each, value in zip(learnt, seconds(planted, learnt), strict=True)
+    ]
+    known = prior_of(pool).covariance_matrix
+    active = [NAMES.index(name) for name in ("memory", "experts", "experts_tilt")]
+    found = infer(lambda theta: seconds(theta, learnt), figures, np.zeros(len(NAMES)), known, active=active)
+    off = np.abs(seconds(found.mean, others) - seconds(planted, others))
+    assert off.max() < 0.02 < np.abs(seconds(np.zeros(len(NAMES)), others) - seconds(planted, others)).max()
+    tilt = NAMES.index("experts_tilt")
+    assert found.mean[tilt] == pytest.approx(0.1, abs=0.03)
+    assert found.covariance[tilt, tilt] < 0.3 * known[tilt, tilt]

@@ -24,13 +24,14 @@ from capacity_validate.replay_figures import Replay, replayed_run
 from capacity_validate.replaying import TRAFFIC_FIELDS, server_as_run, workload_of
 
 WITHIN = 1.645  # standard deviations: nine of ten
+EIGHTFOLD = 8.0  # a power of tokens is shown as what so many times the tokens take longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntParameter:
     """One of the parameters of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
 
-    Of logarithms of factors on a time; of the front end in seconds, of memory in bytes.
+    Of logarithms of factors on a time; of the front end in seconds, of memory in bytes; of a tilt the power itself.
     """
 
     name: str
@@ -125,6 +126,8 @@ def _within(unit: str, mean: float, deviation: float) -> str:
     low, high = mean - WITHIN * deviation, mean + WITHIN * deviation
     if unit == "s":
         return f"{mean * 1e3:+.1f} ms ({low * 1e3:+.1f} to {high * 1e3:+.1f})"
+    if unit == "power":
+        return f"x {EIGHTFOLD**mean:.2f} ({EIGHTFOLD**low:.2f} to {EIGHTFOLD**high:.2f})"
     if unit == "bytes":
         return f"{mean / 2**30:+.2f} GiB ({low / 2**30:+.2f} to {high / 2**30:+.2f})"
     return f"x {math.exp(mean):.2f} ({math.exp(low):.2f} to {math.exp(high):.2f})"

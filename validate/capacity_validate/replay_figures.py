@@ -89,6 +89,7 @@ class Replay:
         ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * self.resolved.lockstep_ranks
         matters = {
             "experts": is_moe,
+            "experts_tilt": is_moe,
             "all_reduce": ranks > 1,
             "front_end": any(not found.run.in_process for found in self.runs),
             "eager": bool(self.runs),

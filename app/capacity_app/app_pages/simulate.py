@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity, Simulation
+from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
 from capacity.report.figures import runs as figures
@@ -203,7 +204,7 @@ with columns[1]:
     router = state.choice(
         "Router",
         "sim_router",
-        tuple(ROUTERS),
+        tuple(name for name in ROUTERS if name not in APART),  # a page has one pool
         "round-robin",
         disabled=replicas == 1,
     )

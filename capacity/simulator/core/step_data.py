@@ -58,7 +58,7 @@ _FLOATS = (
     *("n", "k", "weight_bytes", "quantize_bytes", "quantize_rate", "walk_s", "from_rows", "below_rows"),
     *("ranks", "latency_s", "one_shot_rate", "one_shot_fixed_s", "per_rank_s"),
     *("token_groups", "experts_per_token", "num_experts", "matrices", "hidden", "intermediate"),
-    *("weight_bits", "value_bytes", "routed_rate", "crowding", "evenness"),
+    *("weight_bits", "value_bytes", "routed_rate", "crowding", "evenness", "tilt", "tilted_least"),
 )
 
 

@@ -14,6 +14,8 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SPLIT_TOKENS 64.0
 #define ACTIVATION_BYTES 2.0
+#define MIDDLE_TOKENS 32.0
+#define TILTED_TOKENS 512.0
 #define PS_PER_S 1e12
 #define KNOT_BITS 4
 #define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so that quotients agree */
@@ -292,7 +294,13 @@ static double experts_seconds(const step_operator *o, const exponent *p, double 
                    + pairs * o->intermediate * o->matrices * ACTIVATION_BYTES;
     double routed = (o->local_routing ? pairs : tokens * o->experts_per_token) * o->hidden * ACTIVATION_BYTES;
     double seconds = norm(flops / o->compute_rate, moved / o->memory_rate, p);
-    return o->count * (seconds + routed / o->routed_rate + o->fixed_s);
+    seconds = seconds + routed / o->routed_rate + o->fixed_s;
+    if (o->tilt != 0.0) {
+        double capped = MIN(tokens > 1.0 ? tokens : 1.0, TILTED_TOKENS);
+        double tilted = exp(o->tilt * log(capped / MIDDLE_TOKENS));
+        seconds *= tilted > o->tilted_least ? tilted : o->tilted_least;
+    }
+    return o->count * seconds;
 }
 
 /* Of operators that depend on one number of rows. */

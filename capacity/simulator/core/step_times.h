@@ -45,7 +45,7 @@ typedef struct {
     double ranks, latency_s, one_shot_rate, one_shot_fixed_s, per_rank_s;
     /* experts */
     double token_groups, experts_per_token, num_experts, matrices, hidden, intermediate;
-    double weight_bits, value_bytes, routed_rate, crowding, evenness;
+    double weight_bits, value_bytes, routed_rate, crowding, evenness, tilt, tilted_least;
 } step_operator;
 
 enum { STEPS_ASKED, STEPS_AFFINE, STEPS_MODEL, STEPS_SCALED, STEPS_DELAYED, STEPS_SLOWEST, STEPS_DRAFTED };

@@ -73,6 +73,7 @@ def test_the_deployments_have_everything() -> None:
         "scaling",
         "frontend",
         "cascade",
+        "within-ttft",
     }
     wanted |= {
         "queue_limit",
