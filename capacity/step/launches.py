@@ -1,10 +1,10 @@
 """How many kernels the CPU launches for a step that replays no CUDA graph, and how long the slowest rank takes for it.
 
 A prefill or mixed step beyond the largest graph is launched kernel by kernel, by Python: its time is the number of
-launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. Most of it is
-Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another counts
-less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every all-reduce,
-and so go at the pace of the slowest.
+launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. Most of it
+is Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another
+counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every
+all-reduce, and so go at the pace of the slowest.
 """
 
 from __future__ import annotations
