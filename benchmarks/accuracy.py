@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import fit_spreads
@@ -114,6 +115,7 @@ TARGETS: tuple[tuple[str, str, Callable[[Key], bool], str, str], ...] = (
 )
 
 
+@cache
 def kernel_predictions(measured: Path) -> dict[str, list[KernelPrediction]]:
     """Every row of the kernel tables by operator, predicted without its group."""
     families = operators(measured)

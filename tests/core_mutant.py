@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import multiprocessing
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -32,35 +35,66 @@ def written(engine: str) -> list[dict[str, Any]]:
     return [*named, *(case.scenario for case in RULES if engine != "v0")]
 
 
+@functools.cache
+def compiler() -> list[str]:
+    command = build.working_compiler()
+    assert command is not None
+    return command
+
+
+def run(*arguments: str) -> None:
+    """The compiler with these arguments beside the flags of all."""
+    subprocess.run([*compiler(), *FLAGS, *arguments], check=True, capture_output=True)
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    """The object of a source, in a folder."""
+    target = folder / f"{source.stem}.o"
+    run("-c", str(source), "-o", str(target))
+    return target
+
+
+@functools.cache
+def compiled_sources() -> dict[str, Path]:
+    """The objects of the engines as they are, by source; compiled once a process, and gone with it."""
+    folder = Path(tempfile.mkdtemp(prefix="engines-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sources = [path for path in build.source_files(SOURCES) if path.suffix == ".c"]
+    with ThreadPoolExecutor() as pool:
+        return dict(
+            zip([path.name for path in sources], pool.map(lambda path: compiled(path, folder), sources))
+        )
+
+
+@functools.cache
+def read_schedules() -> list[tuple[Any, dict[str, Any], Any]]:
+    """What the readable engines do with the scenarios, by policy."""
+    return [
+        (policy, scenario, schedule_scenario(scenario, policy, engine_loop="events"))
+        for engine, policy in POLICIES.items()
+        for scenario in written(engine)
+    ]
+
+
+@functools.cache
+def read_ruled() -> dict[str, tuple[Deployment, Any]]:
+    """What they do with the deployments that are made for a rule each."""
+    made = {", ".join(map(str, rule)): ruled(*rule) for rule in RULED}
+    return {name: (deployment, outcome(deployment, "events")) for name, deployment in made.items()}
+
+
 class CoreMutants:
-    """The engines' objects, compiled once, and what the readable engines did with some random deployments."""
+    """The engines' objects, and what the readable engines did with some random deployments."""
 
     def __init__(
         self, folder: Path, seeds: Iterable[int], deployments: Mapping[str, Deployment] | None = None
     ) -> None:
-        command = build.working_compiler()
-        assert command is not None
-        self._compiler = command
         self._folder = folder
-        sources = [path for path in build.source_files(SOURCES) if path.suffix == ".c"]
-        with ThreadPoolExecutor() as pool:
-            self._objects = dict(zip([path.name for path in sources], pool.map(self._compiled, sources)))
-        self._schedules = [
-            (policy, scenario, schedule_scenario(scenario, policy, engine_loop="events"))
-            for engine, policy in POLICIES.items()
-            for scenario in written(engine)
-        ]
-        met = {", ".join(map(str, rule)): ruled(*rule) for rule in RULED}
-        met |= {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
-        self._read = {name: (deployment, outcome(deployment, "events")) for name, deployment in met.items()}
-
-    def _compiled(self, source: Path) -> Path:
-        target = self._folder / f"{source.stem}.o"
-        self._run("-c", str(source), "-o", str(target))
-        return target
-
-    def _run(self, *arguments: str) -> None:
-        subprocess.run([*self._compiler, *FLAGS, *arguments], check=True, capture_output=True)
+        self._objects = compiled_sources()
+        self._schedules = read_schedules()
+        met = {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
+        read = {name: (deployment, outcome(deployment, "events")) for name, deployment in met.items()}
+        self._read = read_ruled() | read
 
     def library(self, mutation: CoreMutation | None) -> Path:
         """The engines with a mutation; None: as they are."""
@@ -73,9 +107,9 @@ class CoreMutants:
             else:
                 source = self._folder / f"{name}.c"
                 source.write_text(mutated)
-                objects[mutation.file] = self._compiled(source)
+                objects[mutation.file] = compiled(source, self._folder)
         target = self._folder / f"{name}{Path(build.library_name()).suffix}"
-        self._run("-shared", *map(str, objects.values()), "-o", str(target), "-lm")
+        run("-shared", *map(str, objects.values()), "-o", str(target), "-lm")
         return target
 
     def _with_header(self, name: str, file: str, mutated: str) -> dict[str, Path]:
@@ -84,14 +118,9 @@ class CoreMutants:
         folder.mkdir(exist_ok=True)
         for path in build.source_files(SOURCES):
             (folder / path.name).write_text(mutated if path.name == file else path.read_text())
-        objects = {name: folder / f"{Path(name).stem}.o" for name in self._objects}
-
-        def compiled(name: str) -> None:
-            self._run("-c", str(folder / name), "-o", str(objects[name]))
-
         with ThreadPoolExecutor() as pool:
-            list(pool.map(compiled, objects))
-        return objects
+            made = pool.map(lambda name: compiled(folder / name, folder), self._objects)
+            return dict(zip(self._objects, made))
 
     def shown_by(self, mutation: CoreMutation | None) -> str | None:
         """What shows a mutant, None if nothing does: a deployment, a crash or a run without end."""

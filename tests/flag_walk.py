@@ -16,6 +16,7 @@ from capacity.cli.main import app
 
 SMALL = "llama-3.1-8b --gpu h100"
 LOAD = "--isl 600 --osl 60 --request-rate 12 --num-prompts 60"
+OF_EACH_KIND = "--method bf16 --method awq-int4 --method smoothquant --method fp8-tensor --method kv-int8"
 BASES = {  # a question of each verb that takes the flags of specs
     "fit": SMALL,
     "estimate": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
@@ -27,7 +28,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
     "stack": f"{SMALL} {LOAD} --price 2",
-    "quantize": f"{SMALL} --price 2",
+    "quantize": f"{SMALL} --price 2 {OF_EACH_KIND}",
     "speculate": f"{SMALL} --batches 1,8",
     "scale": f"{SMALL} --price 2",
     "attention-io": SMALL,
@@ -114,7 +115,14 @@ IN_PART = (
     "llama-3.1-8b --gpu rtx-4090 --engine llama.cpp -q gguf-q4_k_m --max-model-len 2048 "
     "--isl 600 --osl 20 --request-rate 0.5 --num-prompts 10"
 )
+CASCADE = """schema = "capacity/deployment/v1"
+model = "llama-3.2-3b"
+pools = [{gpu = "h100", model = "llama-3.2-1b", route_escalation_rate = 0.4}, {gpu = "h100"}]
+traffic = {input_len = 600, output_len = 20, request_rate = 9, num_prompts = 20}
+service = {router = "cascade", cache_hit_rate = 0.1}
+"""
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
+    **dict.fromkeys(("escalate-by", "judge-s", "cache-hit-rate", "cache-lookup-s"), "--deployment {cascade}"),
     "n-gpu-layers": IN_PART,
     "host-cpu": f"{IN_PART} --n-gpu-layers 20",
     "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",

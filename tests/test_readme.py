@@ -1,17 +1,23 @@
 """README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
-`UPDATE_README=1 python -m pytest tests/test_readme.py` writes the present output into them.
+`UPDATE_README=1 python -m pytest tests/test_readme.py` writes the present output into them. README's blocks run as
+anyone runs them; those of the handbook, which are many, in processes that begin with the package loaded (with `--slow`
+as anyone's too).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_process
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(
@@ -22,12 +28,50 @@ PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
 BLOCKS = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-def run(language: str, code: str, folder: Path) -> str:
-    """What a block prints; it must succeed."""
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `capacity` that begins loaded, and the server's address."""
+    folder = tmp_path_factory.mktemp("warm")
+    with tempfile.TemporaryDirectory() as short:  # an address has at most 107 characters
+        address = f"{short}/server"
+        shim = folder / "capacity"
+        tests = str(Path(warm_process.__file__).parent)
+        shim.write_text(warm_process.SHIM.format(python=sys.executable, tests=tests, address=address))
+        shim.chmod(0o755)
+        (folder / "address").write_text(address)
+        program = [sys.executable, warm_process.__file__, address]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            yield folder
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def run_warm(language: str, code: str, folder: Path, warm: Path) -> str:
+    """What a block prints, as `run`, in processes that begin loaded."""
+    if language != "python":
+        return run(language, code, folder, warm)
+    with (
+        tempfile.TemporaryFile() as printed,
+        tempfile.TemporaryFile() as said,
+        Path(os.devnull).open() as nothing,
+    ):
+        streams = [stream.fileno() for stream in (nothing, printed, said)]
+        ended = warm_process.ask((warm / "address").read_text(), ["-c", code], streams, str(folder))
+        texts = []
+        for stream in (printed, said):
+            stream.seek(0)
+            texts.append(stream.read().decode())
+    assert ended == 0, "\n".join((code, *texts))
+    return texts[0]
+
+
+def run(language: str, code: str, folder: Path, commands: Path = Path(sys.executable).parent) -> str:
+    """What a block prints; it must succeed. `commands`: where `capacity` is."""
     command = (
         [sys.executable, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
     )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join((str(commands), str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -42,8 +86,13 @@ def label(value: Path | re.Match[str]) -> str:
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=label)
-def test_a_block_does_what_the_page_says(page: Path, block: re.Match[str], tmp_path: Path) -> None:
-    printed = run(block["language"], block["code"], tmp_path)
+def test_a_block_does_what_the_page_says(
+    page: Path, block: re.Match[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if page == README or request.config.getoption("--slow") or not hasattr(os, "pidfd_open"):
+        printed = run(block["language"], block["code"], tmp_path)
+    else:
+        printed = run_warm(block["language"], block["code"], tmp_path, request.getfixturevalue("warm"))
     if block["kind"] == "run":
         return
     if os.environ.get("UPDATE_README"):
@@ -53,6 +102,19 @@ def test_a_block_does_what_the_page_says(page: Path, block: re.Match[str], tmp_p
         page.write_text(before + shown + printed + rest[rest.index("```\n") :], encoding="utf-8")
         return
     assert printed == block["shown"]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
+def test_a_process_that_begins_loaded_ends_as_any_other(warm: Path, tmp_path: Path) -> None:
+    """Else a block that fails would pass."""
+    assert run_warm("python", "import sys; print(sys.argv, __name__)", tmp_path, warm) == "['-c'] __main__\n"
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run_warm("python", "1 / 0", tmp_path, warm)
+    with pytest.raises(AssertionError, match="no-such"):
+        run_warm("sh", "capacity fit no-such --gpu h100", tmp_path, warm)
+    unmet = "capacity fit llama-3.1-70b --gpu t4 > answer || echo $?; pwd"
+    assert run_warm("sh", unmet, tmp_path, warm) == f"1\n{tmp_path}\n"
+    assert (tmp_path / "answer").stat().st_size
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

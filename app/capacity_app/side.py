@@ -95,6 +95,7 @@ NUMBERS = (
     "time_limit_s",
     "escalation_rate",
     "cache_hit_rate",
+    "simulate",
     "judge_s",
     "small_tensor_parallel_size",
     "target_utilization",

@@ -118,7 +118,10 @@ def _generated(
         for name, field in spec.model_fields.items():
             if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
                 continue
-            if spec is Pool and name == "model":  # the verb's argument, where there is one pool
+            if spec is Pool and name in (
+                "model",
+                "route_escalation_rate",
+            ):  # of several pools: of a file alone
                 continue
             if (
                 spec is Pool

@@ -128,6 +128,8 @@ def beam_search(
 def _check(
     resolved: ResolvedPool, widths: Sequence[int], input_len: int, output_len: int, batch_size: int
 ) -> None:
+    if resolved.model.task == "embed":
+        raise InvalidInput(f"{resolved.model.name} makes no tokens: there is nothing to search beams for")
     if not len(widths) or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
         raise InvalidInput(
             f"beam widths {list(widths)}: give at least one, each from 1 to {resolved.model.vocab_size}"

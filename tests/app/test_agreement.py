@@ -517,6 +517,16 @@ QUESTIONS = {
     "a small model first": cascaded(
         {}, CASCADED | WAITED, gpu="h100-sxm-80gb", small="llama-3.2-1b", escalation_rate=0.3
     ),
+    "both models as one deployment": cascaded(
+        {"casc_whole": "true", "casc_by": "the prompt", "rate": "4"},
+        CASCADED | WAITED,
+        gpu="h100-sxm-80gb",
+        small="llama-3.2-1b",
+        escalation_rate=0.3,
+        escalate_by="prompt",
+        simulate=True,
+        request_rate=4.0,
+    ),
     "a cache before an API": cascaded(
         {"casc_on": "an API", "casc_small": "false", "casc_cache": "true", "casc_hits": "0.4"},
         CASCADED,
@@ -555,7 +565,11 @@ QUESTIONS = {
 }
 
 
-DEAR = ("every technique in a closed loop", "a fleet with a reserve over a day")
+DEAR = (
+    "both models as one deployment",
+    "every technique in a closed loop",
+    "a fleet with a reserve over a day",
+)
 ASKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in QUESTIONS]
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 

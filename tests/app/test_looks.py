@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import SHOTS, Shot, open_page, settle
 from slowness import slowness
 
 LEAST, LEAST_LARGE = 4.5, 3.0  # WCAG 2.2, 1.4.3, level AA; large is 24 px, or 18.66 px and bold
@@ -150,6 +150,28 @@ def test_the_check_finds_what_cannot_be_read(chromium: Any, server: str) -> None
 @pytest.mark.parametrize("name", [page.name for page in PAGES])
 def test_every_page_can_be_read(chromium: Any, server: str, name: str, theme: str, width: int) -> None:
     page = shown(chromium, server, name, theme, width)
+    check(page)
+    assert serious(page) == []
+    page.context.close()
+
+
+ASKED = [pytest.param(shot, id=shot.name) for shot in SHOTS if shot.click is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("shot", ASKED)
+def test_what_a_button_draws_can_be_read(
+    chromium: Any, server: str, shot: Shot, theme: Any, width: int
+) -> None:
+    page = open_page(chromium, theme, width, 1000)
+    page.goto(server + shot.path)
+    settle(page)
+    page.get_by_role("button", name=shot.click).first.click()
+    page.get_by_text(shot.until or "").first.wait_for()
+    settle(page)
+    page.wait_for_timeout(500)
     check(page)
     assert serious(page) == []
     page.context.close()

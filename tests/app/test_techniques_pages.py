@@ -13,7 +13,7 @@ from copied_commands import printed
 
 import capacity
 from capacity.base.errors import InvalidInput
-from capacity.report.display import time_and_interval
+from capacity.report.display import STANDARD, time_and_interval
 
 Open = Callable[..., Any]
 LENGTHS = {"input_len": 1024, "output_len": 256}
@@ -101,8 +101,9 @@ def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) ->
     assert opened.refusals == []
     table = next(frame.value for frame in opened.at.dataframe if "A" in frame.value)
     rows = {row[""]: row for row in table.to_dict("records")}
-    held = capacity.kv("llama-3.1-8b", gpus="a100-sxm-80gb", eviction="all").rows[0].gpu_context_tokens
-    assert rows["The GPU holds"]["A"] == f"{held['a100-sxm-80gb']:,} tokens"
+    whole = capacity.kv("llama-3.1-8b", gpus="a100-sxm-80gb", eviction="all", contexts=(32768,)).evictions[0]
+    assert whole.step_s is not None
+    assert rows["A step"]["A"] == STANDARD.time_text(whole.step_s)
     assert "Same arrivals, request by request" not in [button.label for button in opened.at.button]
 
 

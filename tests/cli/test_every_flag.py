@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from flag_walk import BASES, BESIDE, INSTEAD, VALUES, ask, options, spelled
+from flag_walk import BASES, BESIDE, CASCADE, INSTEAD, VALUES, ask, options, spelled
 from recorded_files import hashed, json_lines
 
 WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", "download"}
@@ -81,7 +81,12 @@ def test_a_flag_that_is_refused_alone_counts_beside_what_it_names(tmp_path: Path
             continue
         line, beside = base, BESIDE.get(name, "")
         if name in INSTEAD:
-            files = {"trace": tmp_path / "trace.csv", "coarse": tmp_path / "coarse.jsonl"}
+            (tmp_path / "cascade.toml").write_text(CASCADE)
+            files = {
+                "cascade": tmp_path / "cascade.toml",
+                "trace": tmp_path / "trace.csv",
+                "coarse": tmp_path / "coarse.jsonl",
+            }
             line = f"simulate {INSTEAD[name]}".format(**files)
         without, with_it = ask(f"{line} {beside}"), ask(f"{line} {beside} {spelled(name)}")
         if name in FILE_FLAGS:

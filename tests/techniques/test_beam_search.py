@@ -111,5 +111,10 @@ def test_bad_questions_are_refused_in_one_line(asked: dict[str, Any]) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_model_that_makes_no_tokens_has_no_beams() -> None:
+    with pytest.raises(InvalidInput, match="bge-m3 makes no tokens"):
+        beam_search("bge-m3", gpu="h100")
+
+
 def test_too_many_requests_for_the_cache_do_not_fit() -> None:
     assert not row(8, "reordered", batch_size=500, input_len=2000, output_len=200).fits

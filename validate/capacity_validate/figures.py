@@ -129,19 +129,18 @@ def metrics_chart(run: RunComparison, number: int = 0, *, subject: str = "") -> 
             "arrayminus": [error - low for (low, _), (_, error) in zip(ends, errors, strict=True)],
             "color": NEUTRAL,
         },
-        text=[
+        customdata=[
             f"{error_text(error)}, measured {inside_text(row) or 'without an interval'}"
             for row, error in errors
         ],
-        textposition="none",
-        hovertemplate="%{y}: %{text}<extra></extra>",
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
         showlegend=False,
         **bar_style(0),
     )
     low, high = min((0.0, *(end for end, _ in ends))), max((0.0, *(end for _, end in ends)))
     room = (high - low) or 0.01  # for the words, on a phone too
     figure.add_scatter(
-        x=[end for _, end in ends],
+        x=[max(end, 0.0) for _, end in ends],  # beside the bar, which may reach beyond its whisker
         y=titles,
         mode="text",
         text=[f" {error_text(error)}{MARKS[row.inside]}" for row, error in errors],

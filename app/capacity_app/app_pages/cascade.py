@@ -13,6 +13,7 @@ from capacity.report.cascade import change_text, rate_text, share_text
 from capacity.report.display import text_and_interval, time_and_interval
 from capacity.report.figures import cascades as figures
 from capacity_app import parts, sides, state
+from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.pages import HOSTED, OWN_GPUS
 from capacity_app.router import current_inputs
@@ -110,6 +111,14 @@ def show(answer: CascadeAnswer) -> None:
         parts.chart(waits)
     if answer.rates:
         parts.chart(figures.cascade_chart(answer))
+    if answer.together is not None:
+        run = answer.together
+        st.caption(
+            plain(
+                f"Simulated as one deployment: {run.completed:,} of {run.requests:,} requests answered, "
+                f"{run.escalated:,} by the large model; {run.unseen_tokens:,} tokens of the small one thrown away."
+            )
+        )
     st.subheader("Where requests are answered")
     parts.table("tiers", figures.tier_rows(answer, units), alt="Every place that requests reach, in numbers.")
     parts.notes(answer.warnings)
@@ -172,8 +181,15 @@ def large(small: bool) -> dict[str, Any]:
         usd_out = state.number(
             "$ per 1M output", "casc_out", 0.4, 0.0, 1000.0, disabled=not hosted, width=130
         )
+        together = st.toggle(
+            "Also simulate it whole",
+            False,
+            **state.bound("casc_whole", False),
+            disabled=hosted or not small,
+            help="Both models as one deployment, request by request: a few seconds more.",
+        )
     if not hosted:
-        return dict(inputs.pool)
+        return {**inputs.pool, **({"simulate": True} if together and small else {})}
     gpu = {"small_gpu": inputs.pool["gpu"]} if small else {}
     return {"api_input_price": usd_in, "api_output_price": usd_out, **gpu}
 

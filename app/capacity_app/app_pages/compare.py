@@ -20,8 +20,8 @@ from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
 
 inputs = current_inputs()
+# figures of merit by the name of the metric
 ERRORS = {name: f"{'Tokens/s' if words == 'throughput' else words} error" for name, words in MAIN.items()}
-"""Figures of merit by the name of the metric."""
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:

@@ -95,19 +95,20 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
             y=[name],
             orientation="h",
             error_x=_whiskers([usd], bill, offers if index == 0 else None),
-            text=[f"${usd:,.0f}"],
-            textposition="none" if offers is not None and index == 0 else "outside",
+            text=[f"${usd:,.0f}" if offers is None or index else ""],  # else behind the whisker
+            textposition="outside",
             showlegend=False,
             **bar_style(0 if index == 0 else 1),
             hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
         )
     dearest = 0.0 if offers is None else bill.usd_per_month * offers[1] / bill.usd_per_gpu_hour
     if offers is not None:  # behind the whisker, which would strike it through
+        ends = " to ".join(f"${bill.usd_per_month * offer / bill.usd_per_gpu_hour:,.0f}" for offer in offers)
         figure.add_scatter(
             x=[max(dearest, bill.usd_per_month)],
             y=[bars[0][0]],
             mode="text",
-            text=[f" ${bill.usd_per_month:,.0f}"],
+            text=[f"${bill.usd_per_month:,.0f}<br>{ends}"],
             textposition="middle right",
             textfont={"size": 12},
             cliponaxis=False,
@@ -115,7 +116,7 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
             hoverinfo="skip",
         )
     layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
-    figure.update_xaxes(range=[0, 1.3 * max(dearest, *(usd for _, usd in bars))])
+    figure.update_xaxes(range=[0, (1.3 if offers is None else 1.8) * max(dearest, *(usd for _, usd in bars))])
     figure.update_yaxes(autorange="reversed")
     return Chart(
         name="month",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity
-from capacity.report.figures.cascades import cascade_chart
+from capacity.report.figures.cascades import cascade_chart, cascade_latency_chart
 from capacity.report.figures.of_answer import charts_of
 
 LOAD = {
@@ -43,6 +43,17 @@ def test_lines_are_the_answers_figures() -> None:
         assert both[name].x[at] == pytest.approx(1e3 * side.p95_e2e_s.value)
         assert both[name].x[at] + both[name].error_x.array[at] == pytest.approx(1e3 * side.p95_e2e_s.high)
         assert both[name].x[at] - both[name].error_x.arrayminus[at] == pytest.approx(1e3 * side.p95_e2e_s.low)
+
+
+def test_a_run_of_the_whole_stands_beside_the_times_that_were_added_up() -> None:
+    answer = capacity.cascade(
+        "llama-3.1-8b", small="llama-3.2-1b", escalation_rate=0.3, simulate=True, **LOAD
+    )
+    assert answer.together is not None
+    bars = {bar.name: bar for bar in cascade_latency_chart(answer).figure.data}
+    assert list(bars) == ["cascade", "simulated together", "large model alone"]
+    at = bars["simulated together"].y.index("p95 E2E")
+    assert bars["simulated together"].x[at] == pytest.approx(1e3 * answer.together.p95_e2e_s.value)
 
 
 def test_a_cache_alone_has_no_rates_to_draw() -> None:
