@@ -22,7 +22,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "estimate": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "explain": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "simulate": f"{SMALL} {LOAD}",
-    "cost": f"{SMALL} {LOAD} --price 2",
+    "cost": f"{SMALL} --isl 600 --osl 60 --request-rate 9 --concurrency 60 --num-prompts 200 --price 2",
     "cascade": f"{SMALL} {LOAD} --price 2 --small llama-3.2-1b --escalation-rate 0.4 --cache-hit-rate 0.1",
     "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",
@@ -42,7 +42,7 @@ MANY = "--random-prefix-len 256 --num-prefixes 12"
 PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-prompt 1"
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
-    "audio-seconds": "12",
+    "audio-seconds": "12", "audio-tokens": "90",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
     "attn-implementation": "eager", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
@@ -139,6 +139,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
     "images-per-prompt": "gemma-3-4b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
     "audio-seconds": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
+    "audio-tokens": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20 --audio-seconds 9",
     "image-tokens": f"gemma-3-4b --gpu h100 {PICTURED}",
     "image-size": f"qwen3.5-35b-a3b --gpu h200 --image-size 64x64 {PICTURED}",
     "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",

@@ -120,7 +120,7 @@ SHOTS = (
     Shot(name="cache", path="/cache"),
     Shot(
         name="fleet",
-        path="/fleet?rate=40&fleet_n=100&fleet_s=300&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
+        path="/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
         click="Search",
         until="Thresholds that were tried",
     ),

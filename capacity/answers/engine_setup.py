@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
-from capacity.pool.drafting import DraftedSteps, speculator_of
+from capacity.pool.drafting import DraftedSteps, speculator_of, speculators
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
@@ -96,10 +96,14 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         reserve_full_isl=resolved.reserve_full_isl,
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
-        max_encoder_tokens=0
-        if resolved.model.tower is None
-        else max(resolved.max_num_scheduled_tokens, resolved.model.tower.largest_image_tokens),
+        max_encoder_tokens=_encoder_tokens(resolved),
     )
+
+
+def _encoder_tokens(resolved: ResolvedPool) -> int:
+    """What the encoders make for a step, and their cache holds: a step's tokens, the largest image at least."""
+    largest = [tower.largest_image_tokens for tower in resolved.model.towers]
+    return max(resolved.max_num_scheduled_tokens, *largest) if largest else 0
 
 
 def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
@@ -303,7 +307,15 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     return blocks, tokens
 
 
-OWN_DRAFTERS = {"tgi": ("lookup", "heads")}  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
+OWN_DRAFTERS = {  # engines that draft in a few ways, by the kinds of `speculators.toml`
+    "tgi": ("lookup", "heads"),  # TGI docs, conceptual/speculation: Medusa and n-gram; 2026-11
+    "llama.cpp": (
+        "draft-model",
+        "lookup",
+    ),  # its --model-draft, and n-grams: server README, from memory; 2026-11
+    "ollama": (),  # no option of its server or Modelfile says how: assumed, 2026-11
+    "deepspeed-mii": (),  # FastGen documentation, quoted from memory; 2026-11
+}
 
 
 def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
@@ -315,12 +327,11 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
     speculator = speculator_of(pool)
-    own = OWN_DRAFTERS.get(setup.policy)
+    own = OWN_DRAFTERS.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
-        raise InvalidInput(
-            f"--speculator {speculator.name}: {resolved.engine.label} drafts by n-grams and Medusa's heads alone: use "
-            "--speculator ngram or medusa-tree, or --engine vllm"
-        )
+        ways = " and ".join(way.name for way in speculators().values() if way.kind in own)
+        way_out = f"drafts by {ways} alone: use one of them, or" if ways else "does not draft: use"
+        raise InvalidInput(f"--speculator {speculator.name}: {resolved.engine.label} {way_out} --engine vllm")
     speculation = speculative.Speculation(resolved, speculator)
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
 

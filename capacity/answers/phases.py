@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 OF_A_REQUEST = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
-    "batch_size",
-    "client_latency_s",
+    "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request; of its input, `images` of `image_tokens` each stand at its start."""
+    """Tokens of a typical request; of its input, `images` of `image_tokens` each stand at its start, then a clip."""
 
     input_len: int
     output_len: int
     images: int = 0
     image_tokens: int = 0
+    audio_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -79,12 +79,13 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
         )
     _check_load(traffic)
     check_task(resolved, traffic.output_len)
-    images, size = traffic.images_per_prompt, traffic.image_tokens or 0
+    images, size, audio = traffic.images_per_prompt, traffic.image_tokens or 0, traffic.audio_tokens or 0
     lengths = RequestLengths(
-        input_len=traffic.input_len + images * size,
+        input_len=traffic.input_len + images * size + audio,
         output_len=traffic.output_len,
         images=images,
         image_tokens=size,
+        audio_tokens=audio,
     )
     check_length(resolved, lengths.tokens)
     return lengths
@@ -152,7 +153,12 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
 def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
     """What bounds the steps, and the images that every prompt brings to them."""
     limits = resolved.limits_from(traffic.client_latency_s)
-    return replace(limits, images_per_prompt=lengths.images, image_tokens=lengths.image_tokens)
+    return replace(
+        limits,
+        images_per_prompt=lengths.images,
+        image_tokens=lengths.image_tokens,
+        audio_tokens=lengths.audio_tokens,
+    )
 
 
 def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> PhaseTimes:

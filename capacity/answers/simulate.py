@@ -100,6 +100,8 @@ def simulate(
     prices = deployment_prices(pools, service, deployment.cost)
     levels = parse_slos(levels_of(slo or (), traffic))
     requests = requests_of(traffic, workload)
+    for each in pools:
+        check_task(each, int(requests.output_tokens.max(initial=1)))
     saved = _saved(requests, save_trace, save_trace_for)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
@@ -175,11 +177,10 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     if traffic is not None:
         check_routed_traffic(pools, traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
-        images = traffic.images_per_prompt * (traffic.image_tokens or 0)
+        images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
         for pool in pools:
             if pool.pool.route_up_to_tokens is None:  # a pool for short requests gets no others
                 check_length(pool, traffic.input_len + images + traffic.output_len)
-            check_task(pool, traffic.output_len)
 
 
 def _saved(requests: Workload, path: str | Path | None, client: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def long_run_rate(
     if verdict.capacity_requests_per_s is not None:
         return min(offered * served_share, verdict.capacity_requests_per_s)
     worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share
-    return _whole_run(records) if math.isinf(worked_off) else worked_off
+    return worked_off if 0 < worked_off < math.inf else _whole_run(records)
 
 
 def _whole_run(records: RequestTable) -> float:

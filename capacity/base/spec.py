@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+_SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class Spec(BaseModel):
@@ -25,6 +29,20 @@ class Spec(BaseModel):
             raise ValueError("true and false are no number and no text")
         return value
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _written_short(cls, value: Any, info: ValidationInfo) -> Any:
+        """A whole number as vLLM's flags write it; what is none is left to the integer parser."""
+        if isinstance(value, str) and info.field_name is not None and _is_a_count(cls, info.field_name):
+            return short_count(value)
+        return value
+
+
+def short_count(text: str) -> str | int:
+    """vLLM's short form as a count: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one stays as it is."""
+    short = _SHORT.fullmatch(text.strip())
+    return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])
+
 
 def _holds_a_boolean(value: object) -> bool:
     if isinstance(value, list | tuple):
@@ -36,3 +54,11 @@ def _holds_a_boolean(value: object) -> bool:
 def _takes_booleans(spec: type[Spec], name: str) -> bool:
     annotation = str(spec.model_fields[name].annotation)
     return any(word in annotation for word in ("bool", "Any", "object", "Literal[True", "Literal[False"))
+
+
+@lru_cache(maxsize=1024)
+def _is_a_count(spec: type[Spec], name: str) -> bool:
+    """Whether a field holds whole numbers, and no text that could read as a short one."""
+    annotation = spec.model_fields[name].annotation
+    kinds = {getattr(kind, "__origin__", kind) for kind in (annotation, *get_args(annotation))}
+    return int in kinds and str not in kinds

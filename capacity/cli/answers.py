@@ -166,7 +166,9 @@ def simulate(
     ] = None,
     save_trace_for: Annotated[
         str | None,
-        typer.Option("--save-trace-for", help="Whose file: vllm (default), aiperf, sglang, guidellm."),
+        typer.Option(
+            "--save-trace-for", metavar="CLIENT", help="Whose file: vllm (default), aiperf, sglang, guidellm."
+        ),
     ] = None,
     records: Annotated[
         str | None, typer.Option("--records", help="Write every request to this CSV file.")

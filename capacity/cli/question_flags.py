@@ -12,6 +12,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
+from capacity.base.spec import short_count
 from capacity.cli.options import ModelArgument
 
 
@@ -113,7 +114,24 @@ def _option_of(keyword: Keyword) -> Parameter:
     elif keyword.nullable:
         held = held | None
     flags, help = keyword.spellings, keyword.flag.help or None
+    if keyword.kind is int and not keyword.many:
+        return option(keyword.name, held, default, *flags, help=help, parser=_counted(keyword.flag.least))
     return option(keyword.name, held, default, *flags, help=help, min=keyword.flag.least)
+
+
+def _counted(least: int | None) -> Callable[[Any], int]:
+    """The parser of a whole number, short forms too, from `least` on."""
+
+    def whole(value: Any) -> int:
+        try:
+            count = int(short_count(str(value)))
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is no whole number; 25.6k is 25600, 1K is 1024") from None
+        if least is not None and count < least:
+            raise typer.BadParameter(f"{count} is not in the range x>={least}.")
+        return count
+
+    return whole
 
 
 def option(name: str, held: Any, default: object, *flags: str, **settings: Any) -> Parameter:
@@ -126,13 +144,11 @@ def _parameter(name: str, annotation: Any, default: object = Parameter.empty) ->
 
 
 def token_list(text: str, flag: str) -> list[int]:
-    """Whole numbers with K (1024) and M (1048576), by commas. Raises InvalidInput."""
+    """Whole numbers by commas, short forms too. Raises InvalidInput."""
     counts = []
     for item in text.split(","):
-        digits = item.strip().upper()
-        scale = {"K": 1 << 10, "M": 1 << 20}.get(digits[-1:], 1)
-        digits = digits[:-1] if scale > 1 else digits
-        if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) * scale <= 1 << 40:
+        digits = str(short_count(item.strip()))
+        if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) <= 1 << 40:
             raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0 by commas, as 4K,32K,1M")
-        counts.append(int(digits) * scale)
+        counts.append(int(digits))
     return counts

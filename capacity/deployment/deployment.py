@@ -33,6 +33,7 @@ ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of req
     "image_tokens",
     "image_size",
     "audio_seconds",
+    "audio_tokens",
     "batch_size",
     "concurrency",
     "client_latency_s",

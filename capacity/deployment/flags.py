@@ -1,8 +1,7 @@
-"""How a field of a spec is written on a command line and when it is read: spellings, short counts, what it needs."""
+"""How a field of a spec is written on a command line and when it is read: spellings, what it needs."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -10,9 +9,6 @@ from pydantic import AllowInfNan, Field
 from pydantic.fields import FieldInfo
 
 FiniteOrInf = Annotated[float, AllowInfNan(True)]
-
-_SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
-_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 Part = Literal[
@@ -80,9 +76,3 @@ def part_of(field: FieldInfo) -> Part | None:
 def needs_of(field: FieldInfo) -> tuple[Need, ...]:
     """What a field means nothing without, one of them; empty: it means something alone."""
     return next((entry.needs for entry in field.metadata if isinstance(entry, _Reading)), ())
-
-
-def short_count(text: str) -> str | int:
-    """vLLM's short form as a count: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one stays as it is."""
-    short = _SHORT.fullmatch(text.strip())
-    return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])

@@ -1,4 +1,4 @@
-"""Tokens of an image or of audio, where the traffic leaves them to the model."""
+"""What the traffic leaves to the model: tokens of an image or of audio, and the one answer of a model that embeds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,29 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
-    """The traffic with the tokens of its images, or of its audio, which then is one image more to the engine.
+    """The traffic with the tokens of its images, and of its audio.
 
-    Raises InvalidInput where they are not known, or contradict.
+    A prompt without an output length is one token of a model that embeds. Raises InvalidInput where tokens are not
+    known, or contradict.
     """
-    if not traffic.images_per_prompt and traffic.audio_seconds is None:
+    prompts_alone = traffic.input_len is not None and traffic.output_len is None
+    if not (traffic.images_per_prompt or traffic.audio_seconds is not None or prompts_alone):
         return traffic
     from capacity.model import ModelSpec, load_model
 
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    if prompts_alone and spec.task == "embed":
+        traffic = traffic.model_copy(update={"output_len": 1})
+    if not traffic.images_per_prompt and traffic.audio_seconds is None:
+        return traffic
     if traffic.audio_seconds is not None:
-        return _with_audio(traffic, spec, traffic.audio_seconds)
+        traffic = _with_audio(traffic, spec, traffic.audio_seconds)
+    if not traffic.images_per_prompt:
+        return traffic
     if spec.vision is None:
         raise InvalidInput(
             f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2-VL to 3.5, "
-            "Pixtral, Kimi K2.5, LLaVA, InternVL have): "
+            "Pixtral, Kimi, Phi-4, LLaVA, InternVL have): "
             "leave out --images-per-prompt"
         )
     tokens = traffic.image_tokens
@@ -54,8 +62,8 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
     flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s
     if spec.audio is None and longest is None:
         raise InvalidInput(
-            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Voxtral, Ultravox and Whisper "
-            "have): leave it out"
+            f"{flag}: {spec.name} has no audio encoder of a known formula (Qwen2-Audio, Qwen2.5-Omni, Gemma 3n, Phi-4, "
+            "Voxtral, Ultravox and Whisper have): leave it out"
         )
     limit = longest or (spec.audio.longest_s if spec.audio is not None else 0)
     if seconds > limit:
@@ -69,14 +77,8 @@ def _with_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
                 f"{flag} is {spec.name}'s whole prompt, {frames:,} frames: leave out --input-len {traffic.input_len}"
             )
         return traffic.model_copy(update={"input_len": frames})
-    if spec.vision is not None:
-        raise InvalidInput(f"{flag}: {spec.name} sees and hears, and only images are modelled: leave it out")
-    tokens = tokens_of_audio(spec.audio, seconds)
-    if traffic.images_per_prompt and traffic.image_tokens != tokens:
-        raise InvalidInput(
-            f"{flag} and --images-per-prompt stand together, and {spec.name} does not see: leave out images"
-        )
-    return traffic.model_copy(update={"images_per_prompt": 1, "image_tokens": tokens})
+    tokens = traffic.audio_tokens or tokens_of_audio(spec.audio, seconds)
+    return traffic.model_copy(update={"audio_tokens": tokens})
 
 
 def _tokens(size: str | None, encoder: VisionEncoder, name: str) -> int:

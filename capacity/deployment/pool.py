@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
-from capacity.deployment.flags import FiniteOrInf, Need, flag, short_count
+from capacity.deployment.flags import FiniteOrInf, Need, flag
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
 
@@ -410,21 +410,11 @@ class Pool(Spec):
             JSON_OPTIONS[info.field_name](value)  # raises: else it would have been taken out
         return value
 
-    @field_validator(
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "max_num_scheduled_tokens",
-        "kv_cache_memory_bytes",
-        "long_prefill_token_threshold",
-        mode="before",
-    )
+    @field_validator("max_model_len", mode="before")
     @classmethod
-    def _written_short(cls, value: object, info: ValidationInfo) -> object:
-        """vLLM's short form: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one is left to the integer parser."""
-        if info.field_name == "max_model_len" and value in (-1, "-1"):
-            return "auto"  # as vLLM reads it
-        return short_count(value) if isinstance(value, str) else value
+    def _automatic(cls, value: object) -> object:
+        """-1 is vLLM's word for what fits."""
+        return "auto" if value in (-1, "-1") else value
 
     @property
     def without_drafts(self) -> Pool:

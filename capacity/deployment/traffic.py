@@ -92,6 +92,13 @@ class Traffic(Spec):
         le=86_400,
         read_by="steps",
     )
+    audio_tokens: int | None = flag(
+        None,
+        "Tokens of that audio; default: the model's, by --audio-seconds.",
+        ge=1,
+        le=1 << 24,
+        needs=Need("audio_seconds"),
+    )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24

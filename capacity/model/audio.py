@@ -1,17 +1,19 @@
 """Audio encoders before a decoder: counts, and what a second of speech becomes.
 
-All known here are Whisper's encoder: 100 mel frames a second through two convolutions, the second of stride two, and
-layers over 30 s at a time, which shorter audio is padded to. Counts are those of the modules of transformers 5.23.
+Most are Whisper's encoder: 100 mel frames a second through two convolutions, the second of stride two, and layers over
+30 s at a time, which shorter audio is padded to; Qwen2.5-Omni's hears 2 s at a time. Gemma 3n's and Phi-4's are
+conformers. Counts are those of the modules of transformers 5.23.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.base.fields import Fields
+from capacity.model.more_towers import embedder_params
 from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
 
 CHUNK_S = 30  # that Whisper's encoder hears at a time
@@ -22,18 +24,24 @@ LONGEST_S = 40 * 60  # of Voxtral's audio, as its model card says: assumed, 2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioEncoder(VisionEncoder):
-    """What an audio encoder computes: frames are its patches. `pads_tokens`: the padding becomes tokens too."""
+    """What an audio encoder computes: frames are its patches, `frames_per_s` of them.
+
+    `pads_tokens`: the padding becomes tokens too. With `image_tokens` every clip has as many.
+    """
 
     row_name: ClassVar[str] = "audio encoder"
 
     longest_s: float
+    frames_per_s: float = FRAMES_PER_S
     pads_tokens: bool = False
 
 
 def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
-    """Tokens of so many seconds; of whole chunks where the padding becomes tokens."""
+    """Tokens of so many seconds; of whole chunks where the padding becomes tokens, and always as many in Gemma 3n."""
+    if encoder.image_tokens is not None:
+        return encoder.image_tokens
     heard = math.ceil(seconds / CHUNK_S) * CHUNK_S if encoder.pads_tokens else seconds
-    return max(math.ceil(heard * FRAMES_PER_S / encoder.patches_per_token), 1)
+    return max(math.ceil(heard * encoder.frames_per_s / encoder.patches_per_token), 1)
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
@@ -42,8 +50,8 @@ def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ..
     if not found:
         return 0, None, ()
     formula, tower = _FORMULAS.get(config.text("model_type")), config.section("audio_config")
-    text = config.section("text_config")
-    if formula is None or tower is None or text is None:
+    text = config.section("text_config") or config
+    if formula is None or tower is None:
         return 0, None, tuple(found)
     params, encoder = formula(config, tower, text.count("hidden_size", default=4_096))
     return params, encoder, ()
@@ -130,7 +138,110 @@ def _ultravox(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, Aud
     return whisper_encoder_params(tower) + stacked * inner + middle * hidden_size + norms, encoder
 
 
+MEL_FRAMES_PER_S = 100
+OMNI_LONGEST_S = 300  # its preprocessor's chunk_length, quoted from memory: assumed, 2026-11
+PHI4_FRAMES_PER_S = 12.5  # of 100, by time_reduction 8
+
+
+def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
+    """Whisper's layers over 2 s at a time, without learned positions; frames pooled by two, one projector; two tokens
+    around a clip."""
+    width, _, _, _, _, positions = _sizes(tower)
+    out = tower.count("output_dim", default=hidden_size)
+    encoder = _encoder(
+        tower, frames_per_token=2, projections=((width, out),), longest_s=OMNI_LONGEST_S, pads=False
+    )
+    window = 2 * tower.count("n_window", default=100) * FRAMES_PER_S // MEL_FRAMES_PER_S
+    params = whisper_encoder_params(tower) - positions * width + linear(width, out) + 2 * out
+    return params, replace(encoder, tile_patches=window, padded_patches=None)
+
+
+GEMMA3N_CLIP_S = 30
+GEMMA3N_FRAMES_PER_S = 25  # of 100, after two strides of two
+
+
+def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
+    """A conformer over frames of 40 ms, of which every fourth is a token; a clip is padded to as many tokens always.
+
+    Its two feed-forwards, convolution and projections of a layer are timed as one feed-forward of as much work.
+    """
+    width, layers = (
+        tower.count("hidden_size", default=1_536),
+        tower.count("conf_num_hidden_layers", default=12),
+    )
+    heads, kernel = (
+        tower.count("conf_num_attention_heads", default=8),
+        tower.count("conf_conv_kernel_size", default=5),
+    )
+    first, second = tower.items("sscp_conv_channel_size") or (128, 32)
+    bins = tower.count("input_feat_size", default=128) // 4  # after two strides of two
+    products = 2 * (2 * 4 * width**2) + 5 * width**2 + 3 * width**2
+    layer = products + kernel * width + width // heads + 9 * width
+    subsampling = 9 * first + first + 9 * first * second + second + second * bins * width
+    convolved = (
+        9 * first * 4 * bins + 9 * first * second * bins
+    )  # products of a frame, on half and a quarter of the bins
+    tokens = config.count("audio_soft_tokens_per_image", default=188)
+    encoder = AudioEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        intermediate_size=(products - 4 * width**2) // (2 * width),
+        patch_inputs=second * bins + convolved // width,
+        patches_per_token=tower.count("conf_reduction_factor", default=4),
+        projections=((width, hidden_size),),
+        largest_image_tokens=tokens,
+        image_tokens=tokens,
+        tile_patches=tower.count("conf_attention_chunk_size", default=12)
+        + tower.count("conf_attention_context_left", default=13)
+        - 1,
+        longest_s=GEMMA3N_CLIP_S,
+        frames_per_s=GEMMA3N_FRAMES_PER_S,
+    )
+    return layers * layer + subsampling + embedder_params(tower, 1_536, hidden_size), encoder
+
+
+PHI4_LONGEST_S = 40 * 60  # its model card, quoted from memory: assumed, 2026-11
+
+
+def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
+    """A conformer over frames of 80 ms, each of them a token, through one of two projectors (speech alone, or images
+    beside it); a layer's products are timed as one feed-forward of as much work: 466,432,256."""
+    width, inner = tower.count("hidden_size", default=1_024), tower.count("intermediate_size", default=1_536)
+    layers, heads = tower.count("num_blocks", default=24), tower.count("num_attention_heads", default=16)
+    channels, kernel = tower.count("nemo_conv_channels", default=1_024), tower.count("kernel_size", default=3)
+    final, biases = (
+        tower.count("nemo_final_size", default=10),
+        2 * tower.count("bias_max_distance", default=1_000),
+    )
+    feed_forward = linear(width, 2 * inner) + linear(inner, width) + 2 * width
+    convolution = 2 * width + linear(width, 2 * width) + 2 * width
+    convolution += (kernel + 1) * width + 2 * linear(width, width)
+    layer = 2 * feed_forward + 4 * linear(width, width) + convolution + 4 * width
+    separable = 9 * channels + channels
+    subsampling = 3 * separable + 2 * linear(channels, channels) + linear(channels * final, width)
+    products = 6 * width * inner + 4 * width**2 + 4 * width**2
+    encoder = AudioEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        intermediate_size=(products - 4 * width**2) // (2 * width),
+        patch_inputs=channels * final + 2 * (4 + 1) * final * channels**2 // width,
+        patches_per_token=1,
+        projections=((width, hidden_size), (hidden_size, hidden_size)),
+        largest_image_tokens=math.ceil(PHI4_LONGEST_S * PHI4_FRAMES_PER_S),
+        tile_patches=None,
+        longest_s=PHI4_LONGEST_S,
+        frames_per_s=PHI4_FRAMES_PER_S,
+    )
+    projectors = 2 * (linear(width, hidden_size) + linear(hidden_size, hidden_size))
+    return layers * layer + subsampling + biases * heads + projectors, encoder
+
+
 _FORMULAS: dict[str, Callable[[Fields, Fields, int], tuple[int, AudioEncoder]]] = {
+    "qwen2_5_omni_thinker": _qwen2_5_omni,
+    "gemma3n": _gemma3n,
+    "phi4_multimodal": _phi4,
     "qwen2_audio": _qwen2_audio,
     "voxtral": _voxtral,
     "ultravox": _ultravox,

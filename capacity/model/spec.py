@@ -58,9 +58,9 @@ class ModelSpec:
         return self.vision_params + self.audio_params
 
     @property
-    def tower(self) -> VisionEncoder | None:
-        """What works before a prompt's tokens are: the vision tower, else the audio encoder."""
-        return self.vision or self.audio
+    def towers(self) -> tuple[VisionEncoder, ...]:
+        """What works before a prompt's tokens are, where that is known: the vision tower, the audio encoder."""
+        return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
     def num_layers(self) -> int:
@@ -159,6 +159,11 @@ class ModelSpec:
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether nothing of a prompt is kept once it is computed: an encoder alone."""
+        return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Of the whole model, over the layers whose cache grows without bound, no replication.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from capacity.base.fields import Fields
-from capacity.model import vision_towers
+from capacity.model import more_towers, vision_towers
 from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
 
 
@@ -23,8 +23,8 @@ def speech_parts(outer: Fields) -> tuple[str, ...]:
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     """Parameters of the vision tower with its projector, and what of the config is not counted.
 
-    Known: SigLIP in Gemma 3, Llama 4's, Qwen2-VL's to 3.5's, Gemma 4's, Pixtral, Kimi's, LLaVA's, InternVL's. Another
-    is named, not guessed.
+    Known: SigLIP in Gemma 3, Llama 4's, Qwen2-VL's to 3.5's, Gemma 4's, Pixtral, Kimi's, LLaVA's, InternVL's, Llama
+    3.2's, Gemma 3n's, Phi-4's. Another is named, not guessed.
     """
     tower = config.section("vision_config")
     if tower is None:
@@ -38,11 +38,19 @@ def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
     return formula(config, tower, text.count("hidden_size", default=4_096)), ()
 
 
+_KINDS = {  # by a field of the tower
+    "llava": ("model_type", "clip_vision_model"),
+    "gemma3n": ("architecture", "mobilenetv5_300m_enc"),
+}
+
+
 def _readable(config: Fields, tower: Fields) -> bool:
-    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP."""
+    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP, Gemma 3n's than MobileNet."""
     needed = vision_towers.NEEDED.get(config.text("model_type"), ())
-    clip = config.text("model_type") != "llava" or tower.text("model_type") == "clip_vision_model"
-    return tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and clip
+    key, kind = _KINDS.get(config.text("model_type"), ("", ""))
+    return (
+        tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and tower.text(key) == kind
+    )
 
 
 def _text(config: Fields) -> Fields:
@@ -93,6 +101,7 @@ _FORMULAS: dict[str, vision_towers.Formula] = {
     "qwen3_5": _qwen3_vl,
     "qwen3_5_moe": _qwen3_vl,
     **vision_towers.PARAMETERS,
+    **more_towers.PARAMETERS,
 }
 
 
@@ -189,6 +198,7 @@ _ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
     "qwen3_5": _qwen3_vl_encoder,
     "qwen3_5_moe": _qwen3_vl_encoder,
     **vision_towers.ENCODERS,
+    **more_towers.ENCODERS,
 }
 
 

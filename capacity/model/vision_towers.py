@@ -24,7 +24,8 @@ class VisionEncoder:
     the largest image that the model's own preprocessor passes on, by its published defaults. Of its layers
     `windowed_layers` attend within `window_patches`. An image is scaled into `pixels` (least and most of its area), or
     to at most `longest_side`; `row_tokens` are added for each of its rows. Patches of one image are padded to a
-    multiple of `padded_patches`. `row_name`: of its row in a step's table.
+    multiple of `padded_patches`. `attention_size`: of queries, keys and values, where that is not `hidden_size`.
+    `row_name`: of its row in a step's table.
     """
 
     row_name: ClassVar[str] = "vision encoder"
@@ -37,6 +38,7 @@ class VisionEncoder:
     patches_per_token: int
     projections: tuple[tuple[int, int], ...]
     largest_image_tokens: int
+    attention_size: int | None = None
     tile_patches: int | None = None
     padded_patches: int | None = None
     image_tokens: int | None = None
@@ -315,6 +317,7 @@ NEEDED = {  # fields without which a tower of these types is named, not counted
 Formula = Callable[[Fields, Fields, int], int]
 PARAMETERS: dict[str, Formula] = {
     "qwen2_5_vl": _qwen2_5,
+    "qwen2_5_omni_thinker": _qwen2_5,
     "mistral3": _pixtral,
     "gemma4": _gemma4,
     "kimi_k25": _kimi,
@@ -325,6 +328,7 @@ PARAMETERS: dict[str, Formula] = {
 }
 ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
     "qwen2_5_vl": _qwen2_5_encoder,
+    "qwen2_5_omni_thinker": _qwen2_5_encoder,
     "mistral3": _pixtral_encoder,
     "gemma4": _gemma4_encoder,
     "kimi_k25": _kimi_encoder,

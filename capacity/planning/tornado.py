@@ -170,9 +170,9 @@ def with_outputs(workload: Workload, factor: float) -> Workload:
 
 def with_prompts(workload: Workload, factor: float) -> Workload:
     """Prompts `factor` times as long, but for their images; what they share stays shared, and is as much longer."""
-    content, images, sizes = workload.content, workload.images, workload.image_tokens
+    content = workload.content
     if content is None:
-        pictured = 0 if images is None or sizes is None else images * sizes
+        pictured = workload.encoded_tokens
         text = np.rint((workload.prompt_tokens - pictured) * factor)
         prompts = np.maximum(pictured + text, 1).astype(np.int64)
         return replace(workload, prompt_tokens=prompts)

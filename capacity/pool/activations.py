@@ -54,9 +54,12 @@ def activation_bytes(
         for group in model.layer_groups
     )
     text = max(sampling, values * HALF_BYTES)
-    if model.tower is None or not engine.profiles_images:
+    if not model.towers or not engine.profiles_images:
         return text
-    return with_images(text, model.tower, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+    return max(
+        with_images(text, tower, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+        for tower in model.towers
+    )
 
 
 def eager_score_bytes(model: ModelSpec, *, tokens: int, context: int, tensor_parallel_size: int = 1) -> int:

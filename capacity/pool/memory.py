@@ -145,6 +145,8 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     override = settings.pool.num_gpu_blocks_override
     blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
+    if override is None and model.keeps_nothing:  # then places bound it, not memory
+        blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
     free = max(blocks - NULL_BLOCKS, 0)
     return MemoryPlan(
         total_bytes=settings.profile.memory_engine_bytes,

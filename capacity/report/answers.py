@@ -49,16 +49,13 @@ def _fit_verdict(answer: Fit) -> str:
 
 def _memory_table(answer: Fit) -> Part:
     memory, gib = answer.memory, STANDARD.memory_text
-    blocks = f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"
     rows = [
         ("engine sees", gib(memory.total_bytes), ""),
         ("may use", gib(memory.usable_bytes), f"{memory.usable_bytes / memory.total_bytes:.0%}"),
         ("weights", gib(memory.weights_bytes), ""),
         ("activations", gib(memory.activations_bytes), "peak of a full step"),
         ("overhead", gib(memory.overhead_bytes), "CUDA context, communication buffers, CUDA graphs"),
-        ("KV cache", gib(memory.kv_cache_bytes), blocks),
-        ("KV per token", f"{answer.kv_bytes_per_token / 1024:,.1f} KiB", "whole model"),
-        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", ""),
+        *_kv_rows(answer),
         ("longest request", f"{answer.max_context_tokens:,} tokens", "that fits alone"),
         ("concurrency", f"{answer.max_concurrency:,.2f}", f"requests of {answer.max_model_len:,} tokens"),
     ]
@@ -67,6 +64,23 @@ def _memory_table(answer: Fit) -> Part:
     if answer.smallest_tensor_parallel_size:
         rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
     return facts("Memory of one GPU", rows)
+
+
+def _kv_rows(answer: Fit) -> list[Fact]:
+    """What is left for the KV cache, and how much that holds; of a model that keeps none, what is left free."""
+    left = STANDARD.memory_text(answer.memory.kv_cache_bytes)
+    kept = (
+        answer.kv_bytes_per_token,
+        answer.kv_window_bytes_per_token,
+        answer.linear_state_bytes_per_request,
+    )
+    if not any(kept):
+        return [("left", left, "no KV cache: a request ends with its prompt")]
+    return [
+        ("KV cache", left, f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"),
+        ("KV per token", f"{answer.kv_bytes_per_token / 1024:,.1f} KiB", "whole model"),
+        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", ""),
+    ]
 
 
 def estimate_summary(answer: Estimate) -> list[Part]:

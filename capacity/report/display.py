@@ -19,8 +19,9 @@ MEMORY_UNITS: tuple[MemoryUnit, ...] = get_args(MemoryUnit)
 TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 
 _BYTES: dict[str, float] = {"GiB": 2**30, "GB": 1e9}
-_SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0}
+_SECONDS: dict[str, float] = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _TIME_DIGITS: dict[str, int] = {"ms": 1, "s": 4}
+_LONGER = (("s", 1.0), ("min", 600.0), ("h", 36_000.0))  # units, and from how many seconds on
 MOST_DIGITS = 4  # of a number, however narrow its interval is
 
 
@@ -45,7 +46,8 @@ class Units:
 
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
         """`106.4 ms`, or `0.1064 s`: as exact in either unit. Of a prediction with an interval, which `like` is in s,
-        as exact as that leaves it: `110 ms`; from a second on, ms whose last digits would only hold a place are s."""
+        as exact as that leaves it: `110 ms`; ms whose last digits would only hold a place are s from a second on, and
+        such s are minutes from ten on, such minutes hours."""
         return self._time_texts(seconds, like)[0]
 
     def time_interval(self, quantity: Quantity) -> str:
@@ -57,16 +59,23 @@ class Units:
 
     def _time_texts(self, seconds: float, like: Quantity | None) -> list[str]:
         """A time, and the ends of the interval that says how exact it is, all in the unit that is the time's."""
-        unit: TimeUnit = self.time
-        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
-        if place is not None and seconds:
-            place = min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit])))
-            if unit == "ms" and place > 0 and abs(seconds) >= 1:
-                unit, place = "s", place - 3
+        unit: str = self.time
+        place = self._place(seconds, like, unit)
+        for longer, least_s in _LONGER if self.time == "ms" else ():
+            if place is not None and place > 0 and abs(seconds) >= least_s:
+                unit, place = longer, self._place(seconds, like, longer)
         ends = () if like is None or like.low is None or like.high is None else (like.low, like.high)
         return [
-            f"{_to_place(t / _SECONDS[unit], place, _TIME_DIGITS[unit])} {unit}" for t in (seconds, *ends)
+            f"{_to_place(t / _SECONDS[unit], place, _TIME_DIGITS.get(unit, 0))} {unit}"
+            for t in (seconds, *ends)
         ]
+
+    def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
+        """The last digit of a time in a unit that its interval leaves, of the time itself at least its first."""
+        place = None if like is None else last_place(like.scaled(1 / _SECONDS[unit]))
+        return (
+            min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
+        )
 
 
 VerdictColour = Literal["green", "yellow", "red"]
@@ -149,7 +158,9 @@ def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str,
 
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """A long duration, always in s, and its interval."""
+    """A long duration, in s or in what is longer, and its interval."""
+    if quantity.value >= _LONGER[1][1]:
+        return time_and_interval(quantity)
     return text_and_interval(quantity, unit=" s")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.report.display import text_and_interval
+from capacity.report.display import text_and_interval, time_and_interval
 from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _figures_table(answer: Stack) -> Part:
         rows,
         ("", "left", lambda row: row[0] + (" (overloaded)" if row[1].overloaded else "")),
         ("tokens/s", "right", lambda row: _spanned(row[1].output_tokens_per_s)),
-        ("TTFT, ms", "right", lambda row: _spanned(row[1].ttft_s, 1e3)),
+        ("TTFT", "right", lambda row: _spanned_time(row[1].ttft_s)),
         ("TPOT, ms", "right", lambda row: _spanned(row[1].tpot_s, 1e3)),
         ("$/1M out", "right", lambda row: _spanned(row[1].usd_per_million_output_tokens)),
         ("batch", "right", lambda row: f"{row[1].mean_batch_size:,.1f}"),
@@ -64,6 +64,13 @@ def _spanned(quantity: Quantity | None, unit: float = 1.0) -> str:
     if quantity is None:
         return "-"
     value, interval = text_and_interval(quantity, unit)
+    return f"{value}\n[dim]{interval}[/dim]" if interval else value
+
+
+def _spanned_time(seconds: Quantity | None) -> str:
+    if seconds is None:
+        return "-"
+    value, interval = time_and_interval(seconds)
     return f"{value}\n[dim]{interval}[/dim]" if interval else value
 
 

@@ -151,6 +151,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
         images=None if workload.images is None else workload.images[rows],
         image_tokens=None if workload.image_tokens is None else workload.image_tokens[rows],
+        audio_tokens=None if workload.audio_tokens is None else workload.audio_tokens[rows],
         adapter=None if workload.adapter is None else workload.adapter[rows],
         sample_of=None if workload.sample_of is None else _spread(workload.sample_of, copies),
         name=workload.name,

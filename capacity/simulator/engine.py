@@ -32,6 +32,7 @@ from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
+from capacity.simulator.schedulers.encoding import is_clip
 from capacity.simulator.setup import Role
 from capacity.simulator.shapes import sum_rows
 from capacity.simulator.step_noise import StepNoise
@@ -391,8 +392,14 @@ class Engine:
         shape = sum_rows(step.rows, self.window_tokens)
         if not step.encoded:
             return shape
-        tokens = [r.image_tokens for r, _ in step.encoded]
-        return shape._replace(encoder_tokens=sum(tokens), encoder_pairs=sum(size * size for size in tokens))
+        images = [r.image_tokens for r, image in step.encoded if not is_clip(r, image)]
+        clips = [r.audio_tokens for r, image in step.encoded if is_clip(r, image)]
+        return shape._replace(
+            encoder_tokens=sum(images),
+            encoder_pairs=sum(size * size for size in images),
+            audio_tokens=sum(clips),
+            audio_pairs=sum(size * size for size in clips),
+        )
 
     # account
 

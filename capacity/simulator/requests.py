@@ -31,6 +31,7 @@ class Requests:
         self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
         self._images = workload.images.tolist() if workload.images is not None else None
         self._image_tokens = workload.image_tokens.tolist() if workload.image_tokens is not None else None
+        self._audio_tokens = workload.audio_tokens.tolist() if workload.audio_tokens is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._sample_of = workload.sample_of.tolist() if workload.sample_of is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
@@ -51,13 +52,13 @@ class Requests:
 
     @property
     def have_images(self) -> bool:
-        """Whether any prompt has images."""
-        return self._images is not None and any(self._images)
+        """Whether any prompt has images, or a clip."""
+        return any(self._images or ()) or any(self._audio_tokens or ())
 
     @property
     def most_image_tokens(self) -> int:
-        """Tokens of the largest image."""
-        return max(self._image_tokens or (0,))
+        """Tokens of the largest image or clip."""
+        return max(*(self._image_tokens or (0,)), *(self._audio_tokens or (0,)))
 
     def check_engine(self, setup: EngineSetup) -> None:
         """Raises InvalidInput where they are none that the engine takes."""
@@ -83,7 +84,7 @@ class Requests:
         workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
         outputs = array("q", workload.output_tokens.tobytes())
         adapters, sample_of = self._adapters, self._sample_of
-        images, image_tokens = self._images, self._image_tokens
+        images, image_tokens, audio_tokens = self._images, self._image_tokens, self._audio_tokens
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None
         if workload.max_tokens is not None and not prefill_only:
@@ -111,6 +112,8 @@ class Requests:
                 sequence.adapter = adapters[index]
             if images is not None and image_tokens is not None and images[index]:
                 sequence.images, sequence.image_tokens = images[index], image_tokens[index]
+            if audio_tokens is not None and audio_tokens[index]:
+                sequence.images, sequence.audio_tokens = sequence.images + 1, audio_tokens[index]
             if sample_of is not None:
                 sequence.sample_of = sample_of[index]
             return sequence

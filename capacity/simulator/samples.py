@@ -17,7 +17,7 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
     computed by each of them. Before 0.6.4 vLLM computed a prompt once and forked its samples: such an engine finds
     them by `sample_of`. Links between requests are kept from first sample to first sample.
     """
-    if workload.images is not None:
+    if workload.images is not None or workload.audio_tokens is not None:
         raise InvalidInput(
             "images are simulated for prompts that share nothing: leave out the images, or --num-samples"
         )

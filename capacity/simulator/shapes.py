@@ -40,6 +40,6 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
         StepShape,
         (
             p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
-            d_seqs, d_drafts, d_context, d_window, 0, 0,
+            d_seqs, d_drafts, d_context, d_window, 0, 0, 0, 0,
         ),
     )  # fmt: skip

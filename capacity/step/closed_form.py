@@ -45,6 +45,7 @@ class EngineLimits:
     request_latency_s: float  # client to engine and back: HTTP, tokenizer
     images_per_prompt: int = 0  # of every prompt, at its start, encoded in the step that begins it
     image_tokens: int = 0
+    audio_tokens: int = 0  # of a clip in every prompt, after its images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +89,21 @@ def prefill_steps(
             if computed == input_len:
                 waiting, computed = waiting - 1, 0
         shape = _with_prefill(decode, rows, input_len, limits.window_tokens)
-        yield _with_images(shape, rows, limits) if limits.images_per_prompt else shape
+        encodes = limits.images_per_prompt or limits.audio_tokens
+        yield _with_images(shape, rows, limits) if encodes else shape
 
 
 def _with_images(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
-    """The step with the images of the prompts that begin in it before it."""
-    images = limits.images_per_prompt * sum(not before for _, before in rows)
-    tokens = limits.image_tokens
-    return (
-        shape._replace(encoder_tokens=images * tokens, encoder_pairs=images * tokens**2) if images else shape
+    """The step with the images and clips of the prompts that begin in it before it."""
+    begun = sum(not before for _, before in rows)
+    if not begun:
+        return shape
+    images, tokens, audio = begun * limits.images_per_prompt, limits.image_tokens, limits.audio_tokens
+    return shape._replace(
+        encoder_tokens=images * tokens,
+        encoder_pairs=images * tokens**2,
+        audio_tokens=begun * audio,
+        audio_pairs=begun * audio**2,
     )
 
 

@@ -1,8 +1,10 @@
 """How many kernels the CPU launches for a step that replays no CUDA graph, and how long the slowest rank takes for it.
 
 A prefill or mixed step beyond the largest graph is launched kernel by kernel, by Python: its time is the number of
-launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. All ranks of
-a tensor-parallel group launch the same, meet in every all-reduce, and so go at the pace of the slowest.
+launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. Most of it
+is Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another
+counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every
+all-reduce, and so go at the pace of the slowest.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
 
-# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, the same for
-# all engines, not counted in a trace. What an engine fuses better shows as a smaller `kernel_launch_s`.
+# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, not counted
+# in a trace. The same for all engines but where their data say (`quantize_launches`, `fuses_qk_norm_with_rope`); what
+# else an engine fuses better shows as a smaller `kernel_launch_s`.
 NORMS = 2.0  # with the residual
 ATTENTION = 5.0  # qkv, rope, cache write, attention, output
 QK_NORM, OUTPUT_GATE = 2.0, 1.0
@@ -77,7 +80,7 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
     elif not isinstance(mixer, NoMixer):
         kernels += ATTENTION + _quantized(setting, "attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
-            kernels += (QK_NORM if mixer.qk_norm != "none" else 0.0) + OUTPUT_GATE * mixer.output_gate
+            kernels += _of_qk_norm(setting, mixer) + OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
         kernels += _of_experts(setting)
         if feed_forward.shared_intermediate_size:
@@ -97,10 +100,18 @@ def _of_experts(setting: StepSetting) -> float:
     return EXPERTS + _quantized(setting, "experts") * PRODUCTS["experts"]
 
 
-def _quantized(setting: StepSetting, kind: str) -> bool:
-    """Whether products of this kind take their inputs in fewer than 16 bits, which a kernel makes before."""
+def _of_qk_norm(setting: StepSetting, mixer: Attention) -> float:
+    """Launches of the norms of queries and keys in one layer; where rope's kernel does them too, none of their own."""
+    fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
+    return QK_NORM if mixer.qk_norm != "none" and not fused else 0.0
+
+
+def _quantized(setting: StepSetting, kind: str) -> float:
+    """Launches for the input of a product of this kind, where a kernel makes it of fewer than 16 bits before."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
-    return execution.compute_dtype not in ("bf16", "fp16", "fp32")
+    if execution.compute_dtype in ("bf16", "fp16", "fp32"):
+        return 0.0
+    return 1.0 if setting.engine is None else setting.engine.quantize_launches
 
 
 @cache

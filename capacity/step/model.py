@@ -100,15 +100,20 @@ class StepModel:
         if rows <= 0:
             return 0.0
         gpu, launch, host = self._parts(shape, rows)
-        encoded = self._encoder.seconds(shape) if shape[11] else 0.0
-        return gpu + launch + host + encoded
+        return gpu + launch + host + self._encoded_seconds(shape)
+
+    def _encoded_seconds(self, shape: StepShape) -> float:
+        """Of the images and clips before a step: on top of its own time."""
+        if not (shape[11] or shape[13]):
+            return 0.0
+        return sum(encoder.seconds(shape) for encoder in self._encoders)
 
     @cached_property
-    def _encoder(self) -> EncoderOperator:
-        """The vision or audio encoder: its time comes on top of the step's: it runs before. Made when one is asked."""
-        if self.model.tower is None:
+    def _encoders(self) -> tuple[EncoderOperator, ...]:
+        """The vision tower and the audio encoder, made when one is asked."""
+        if not self.model.towers:
             raise UnsupportedModel(self.model.model_type, "an encoder of no known formula")
-        return encoder_operator(self._build, self.model.tower)
+        return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""
@@ -167,8 +172,8 @@ class StepModel:
         costs = [*self.row_costs(self._graph_rows(shape, rows) or rows)]
         costs += [operator.cost(shape) for operator in self._operators.per_context]
         costs += self.sample_costs(shape.sampled_tokens)
-        if shape.encoder_tokens:
-            costs.append(self._encoder.cost(shape))
+        if shape.encoder_tokens or shape.audio_tokens:
+            costs += [encoder.cost(shape) for encoder in self._encoders]
         costs.append(_time_only("launch gaps", launch, "launch"))
         costs.append(_time_only("host", host, "host"))
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
@@ -205,7 +210,7 @@ class StepModel:
             gpu += self.shared_seconds(sum(computed) / len(computed))
         sequences = max(shape[0] + shape[7] for shape in shapes)
         gpu, launch, host = self._with_host(gpu, sequences=sequences, replayed=padded is not None)
-        encoded = max((self._encoder.seconds(shape) for shape in shapes if shape[11]), default=0.0)
+        encoded = max(self._encoded_seconds(shape) for shape in shapes)
         return gpu + launch + host + encoded
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:

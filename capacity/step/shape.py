@@ -37,6 +37,8 @@ class StepShape(NamedTuple):
     decode_window_context_tokens: int = 0
     encoder_tokens: int = 0  # tokens of the images that the vision encoder computes before this step
     encoder_pairs: int = 0  # the square of each image's tokens, summed
+    audio_tokens: int = 0  # the same of clips, by the audio encoder
+    audio_pairs: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -98,6 +100,8 @@ def recomputed(shape: StepShape, *, window_tokens: int | None = None) -> StepSha
         prompts_completed=shape.prompts_completed + shape.decode_sequences,
         encoder_tokens=shape.encoder_tokens,
         encoder_pairs=shape.encoder_pairs,
+        audio_tokens=shape.audio_tokens,
+        audio_pairs=shape.audio_pairs,
     )
 
 

@@ -61,7 +61,7 @@ def described(traffic: Traffic) -> Workload:
     """
     workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
-    if traffic.images_per_prompt:
+    if traffic.images_per_prompt or traffic.audio_tokens is not None:
         workload = _with_images(workload, traffic)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
@@ -119,18 +119,23 @@ def _by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray
 
 
 def _with_images(workload: Workload, traffic: Traffic) -> Workload:
-    """Every prompt with its images in front of its text."""
-    if traffic.image_tokens is None:
+    """Every prompt with its images and its clip in front of its text."""
+    if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens of an image")
     if workload.content is not None or traffic.num_samples > 1:
         raise InvalidInput(
-            "images are simulated for prompts that share nothing: leave out --images-per-prompt, or prefixes, turns "
-            "and samples"
+            "images and audio are simulated for prompts that share nothing: leave out --images-per-prompt and "
+            "--audio-seconds, or prefixes, turns and samples"
         )
-    images = np.full(len(workload), traffic.images_per_prompt)
-    sizes = np.full(len(workload), traffic.image_tokens)
-    prompts = workload.prompt_tokens + images * sizes
-    return replace(workload, prompt_tokens=prompts, images=images, image_tokens=sizes)
+    if traffic.images_per_prompt:
+        images = np.full(len(workload), traffic.images_per_prompt)
+        sizes = np.full(len(workload), traffic.image_tokens)
+        prompts = workload.prompt_tokens + images * sizes
+        workload = replace(workload, prompt_tokens=prompts, images=images, image_tokens=sizes)
+    if traffic.audio_tokens is None:
+        return workload
+    clips = np.full(len(workload), traffic.audio_tokens)
+    return replace(workload, prompt_tokens=workload.prompt_tokens + clips, audio_tokens=clips)
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:

@@ -44,6 +44,8 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
         columns["adapter"] = workload.adapter.tolist()
     if workload.images is not None and workload.image_tokens is not None:
         columns["images"], columns["image_tokens"] = workload.images.tolist(), workload.image_tokens.tolist()
+    if workload.audio_tokens is not None:
+        columns["audio_tokens"] = workload.audio_tokens.tolist()
     with _written(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)

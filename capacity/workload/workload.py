@@ -47,6 +47,7 @@ class Workload:
     adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
     images: IntArray | None = None  # images at the prompt's start, counted in prompt_tokens
     image_tokens: IntArray | None = None  # tokens of each of them
+    audio_tokens: IntArray | None = None  # of the clip after them, counted in prompt_tokens; 0: none
     sample_of: IntArray | None = (
         None  # the prompt that it is an answer of: samples of one prompt have its number
     )
@@ -92,6 +93,8 @@ class Workload:
         if self.images is not None and self.image_tokens is not None:
             columns["images"] = int_column("images", self.images, length=count, minimum=0)
             columns["image_tokens"] = int_column("image_tokens", self.image_tokens, length=count, minimum=0)
+        if self.audio_tokens is not None:
+            columns["audio_tokens"] = int_column("audio_tokens", self.audio_tokens, length=count, minimum=0)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         latency_s = self.client_latency_s
@@ -229,11 +232,21 @@ class Workload:
         if self.images is not None and self.image_tokens is not None:
             digest.update(b"images" + self.images.astype("<i8").tobytes())
             digest.update(self.image_tokens.astype("<i8").tobytes())
+        if self.audio_tokens is not None:
+            digest.update(b"audio_tokens" + self.audio_tokens.astype("<i8").tobytes())
         if self.sample_of is not None:
             digest.update(b"sample_of" + self.sample_of.astype("<i8").tobytes())
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
         return digest.hexdigest()
+
+    @property
+    def encoded_tokens(self) -> IntArray:
+        """Of each prompt, those of its images and of its clip."""
+        tokens = np.zeros(len(self), dtype=np.int64)
+        if self.images is not None and self.image_tokens is not None:
+            tokens += self.images * self.image_tokens
+        return tokens if self.audio_tokens is None else tokens + self.audio_tokens
 
     # parts
 
@@ -270,6 +283,7 @@ class Workload:
             adapter=None if self.adapter is None else self.adapter[rows],
             images=None if self.images is None else self.images[rows],
             image_tokens=None if self.image_tokens is None else self.image_tokens[rows],
+            audio_tokens=None if self.audio_tokens is None else self.audio_tokens[rows],
             sample_of=None if self.sample_of is None else self.sample_of[rows],
             asked_per_s=None,
         )
@@ -424,19 +438,23 @@ def _check_images(workload: Workload) -> None:
     images, tokens = workload.images, workload.image_tokens
     if (images is None) != (tokens is None):
         raise InvalidInput("images and image_tokens belong together: give both columns, or neither")
-    if images is None or tokens is None:
+    if images is None and workload.audio_tokens is None:
         return
     if workload.content is not None:
         raise InvalidInput(
             "images are simulated for prompts that share nothing: leave out the images, or prefixes, turns and samples"
         )
-    empty = np.flatnonzero((images > 0) & (tokens < 1))
-    if len(empty):
+    pictured = workload.encoded_tokens
+    if (
+        images is not None
+        and tokens is not None
+        and (empty := np.flatnonzero((images > 0) & (tokens < 1))).size
+    ):
         raise InvalidInput(f"request {int(empty[0])} has images of no tokens")
-    outside = np.flatnonzero(images * tokens > workload.prompt_tokens)
+    outside = np.flatnonzero(pictured > workload.prompt_tokens)
     if len(outside):
         at = int(outside[0])
         raise InvalidInput(
-            f"request {at} has {int(images[at])} images of {int(tokens[at])} tokens in a prompt of "
+            f"request {at} has {int(pictured[at])} tokens of images and audio in a prompt of "
             f"{int(workload.prompt_tokens[at])}: give it more, or fewer images"
         )

@@ -98,10 +98,33 @@ def test_images_are_tokens_of_the_prompt_and_work_of_the_tower() -> None:
     assert plain.ttft_s.value < text.ttft_s.value
 
 
+def test_images_and_a_clip_of_one_prompt_are_work_of_both_encoders() -> None:
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 100, "output_len": 10, "batch_size": 2}
+    pictures: dict[str, Any] = {"images_per_prompt": 2, "image_size": "640x480"}
+    tokens = 2 * 23 * 17
+
+    def rows(**words: Any) -> tuple[int, dict[str, float]]:
+        answer = estimate("qwen2.5-omni-7b", **load, **words)
+        return answer.input_len, {row.name: row.seconds for row in answer.breakdown.prefill}
+
+    (seen, pictured), (heard, listened) = rows(**pictures), rows(audio_seconds=20)
+    both, together = rows(**pictures, audio_seconds=20)
+    assert (seen, heard, both) == (100 + tokens, 100 + 500, 100 + tokens + 500)
+    assert "audio encoder" not in pictured
+    assert "vision encoder" not in listened
+    assert together["vision encoder"] == pytest.approx(pictured["vision encoder"])
+    assert together["audio encoder"] == pytest.approx(listened["audio encoder"])
+    assert rows(audio_seconds=20, audio_tokens=300)[0] == 400
+
+
 def test_a_model_that_embeds_makes_one_answer() -> None:
     load: dict[str, Any] = {"gpu": "l4", "input_len": 500, "batch_size": 8}
-    assert estimate("bge-m3", output_len=1, **load).tpot_s is None
+    assert estimate("bge-m3", output_len=1, **load) == estimate("bge-m3", **load)
+    assert estimate("bge-m3", **load).tpot_s is None
     with pytest.raises(InvalidInput, match="--output-len 1"):
         estimate("bge-m3", output_len=2, **load)
     with pytest.raises(InvalidInput, match="--output-len 1"):
         simulate("bge-m3", gpu="l4", input_len=500, output_len=20, request_rate=2, num_prompts=10)
+    run = simulate("bge-m3", gpu="h100", input_len=500, request_rate=2, num_prompts=10).to_dict()
+    assert run["total_output_tokens"] == 10
+    assert run["preemptions"] == 0

@@ -49,6 +49,16 @@ def test_too_few_to_show_an_overload_serve_what_the_engine_can() -> None:
     assert rate == pytest.approx(most, rel=0.3)
 
 
+def test_a_run_in_which_all_is_still_queued_as_the_last_arrives_serves_what_it_showed() -> None:
+    """Its queue grows by every arrival, so that nothing would be left of the rate."""
+    slow = resolve("llama-3.1-8b", Pool(gpu="h100", front_end_output_token_s=1e-3))
+    requests = make_workload(Traffic(input_len=600, output_len=60, request_rate=200.0, num_prompts=600))
+    run = run_service([slow], SERVICE, requests)
+    verdict = verdict_on(run, [slow], SERVICE, requests)
+    rate = steady_load(run.records, verdict, requests, [(slow, 1)]).requests_per_s
+    assert rate == pytest.approx(1 / 0.060, rel=0.05)  # one process streams 60 tokens of 1 ms each
+
+
 @pytest.mark.parametrize("concurrency", [1, 8, 50])
 def test_a_closed_loop_turns_as_fast_as_its_steady_part(concurrency: int) -> None:
     """Little's law: that many in flight, each for as long as the run shows."""

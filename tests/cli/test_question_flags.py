@@ -50,7 +50,7 @@ def test_values_are_in_the_questions_units() -> None:
 
 
 def test_token_lists() -> None:
-    assert token_list("1,4k, 1M", "--contexts") == [1, 4096, 1 << 20]
-    for wrong in ("", "0", "4G", "1.5K", "1,,2", "²"):
+    assert token_list("1,4K, 1.5k,1M", "--contexts") == [1, 4096, 1500, 1 << 20]
+    for wrong in ("", "0", "2048G", "1.5", "1,,2", "²"):
         with pytest.raises(InvalidInput, match="--contexts"):
             token_list(wrong, "--contexts")

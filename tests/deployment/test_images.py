@@ -54,7 +54,7 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
     ("model", "words", "why"),
     [
         ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
-        ("kimi-k3", {"image_tokens": 300}, "kimi-k3 has no vision encoder of a known formula"),
+        ("gemma-3n-e4b", {"image_tokens": 256}, "gemma-3n-e4b has no vision encoder of a known formula"),
         ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
         ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
@@ -74,7 +74,10 @@ def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: st
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ({"engine": "sglang"}, "images are simulated for vllm-v1 and vllm-v1-async, not for sglang"),
+        (
+            {"engine": "sglang"},
+            "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
+        ),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
         ({"turns": 2}, "share nothing"),
         ({"random_prefix_len": 100}, "share nothing"),
@@ -101,9 +104,9 @@ def test_prompts_have_their_images_tokens_and_wait_for_the_encoder() -> None:
 @pytest.mark.parametrize(
     ("model", "seconds", "tokens"), [("voxtral-mini-3b", 45, 750), ("qwen2-audio-7b", 10, 250)]
 )
-def test_a_clip_is_one_image_more_to_the_engine(model: str, seconds: float, tokens: int) -> None:
+def test_a_clip_has_the_models_tokens(model: str, seconds: float, tokens: int) -> None:
     traffic = with_image_tokens(Traffic(audio_seconds=seconds), model)
-    assert (traffic.images_per_prompt, traffic.image_tokens) == (1, tokens)
+    assert (traffic.images_per_prompt, traffic.audio_tokens) == (0, tokens)
     assert with_image_tokens(traffic, model) == traffic
 
 
@@ -120,7 +123,11 @@ def test_whispers_prompt_is_the_audio() -> None:
         ("gemma-3-4b", {}, "no audio encoder of a known formula"),
         ("qwen2-audio-7b", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
         ("whisper", {"audio_seconds": 31}, "hears 30 s of a clip at most"),
-        ("voxtral-mini-3b", {"images_per_prompt": 2, "image_tokens": 9}, "does not see: leave out images"),
+        (
+            "voxtral-mini-3b",
+            {"images_per_prompt": 2, "image_tokens": 9},
+            "no vision encoder of a known formula",
+        ),
     ],
 )
 def test_audio_that_cannot_be_is_refused(model: str, words: dict[str, Any], why: str) -> None:

@@ -53,6 +53,9 @@ _TINY = {"layers": 4, "attention_heads": 6, "ffn_dim": 1_536}
         ("voxtral-mini-3b", 30, 375),
         ("voxtral-mini-3b", 31, 750),
         ("ultravox", 16, 100),  # 6.25 a second
+        ("qwen2.5-omni-7b", 10, 250),  # 25 a second
+        ("phi-4-multimodal", 10, 125),  # 12.5 a second
+        ("gemma-3n-e4b", 10, 188),  # whatever its length
     ],
 )
 def test_tokens_of_a_clip(name: str, seconds: float, tokens: int) -> None:

@@ -18,6 +18,7 @@ from capacity.report.display import (
     as_sure,
     last_place,
     number_text,
+    seconds_and_interval,
     text_and_interval,
     time_and_interval,
     verdict_text,
@@ -118,3 +119,13 @@ def test_every_verdict_has_one_colour() -> None:
     assert green == set(STABLE)
     assert verdict_text("stable with bursts", "why") == "[green]stable with bursts[/green]: why"
     assert verdict_text("overloaded", None) == "[red]overloaded[/red]: "
+
+
+def test_long_times_are_minutes_and_hours() -> None:
+    """2,700,000 ms is a number that nobody reads; in s where somebody asked for them."""
+    naive = Quantity(value=2712.0, low=1500.0, high=4900.0)
+    assert time_and_interval(naive) == ("45 min", "25 to 82 min")
+    assert seconds_and_interval(naive) == ("45 min", "25 to 82 min")
+    assert time_and_interval(naive, Units(time="s")) == ("2,700 s", "1,500 to 4,900 s")
+    assert time_and_interval(naive.scaled(0.1)) == ("270 s", "150 to 490 s")
+    assert time_and_interval(naive.scaled(20)) == ("15 h", "8 to 27 h")

@@ -64,7 +64,7 @@ def test_abilities_name_their_schedulers() -> None:
     def able(ability: str) -> list[str]:
         return [name for name in schedulers_that(ability) if name in eight]
 
-    assert able("drafts") == ["vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi"]
+    assert able("drafts") == ["vllm-v1", "vllm-v1-async", "vllm-v0", "sglang", "tensorrt-llm", "tgi"]
     assert able("offloads") == ["vllm-v1", "vllm-v1-async"]
     assert able("swaps") == ["vllm-v0"]
     assert able("hands_over") == ["vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi"]

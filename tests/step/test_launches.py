@@ -38,6 +38,14 @@ def test_inputs_are_quantized_before_products_in_eight_bits_and_not_for_weights_
     assert kernels_launched(setting("llama-3.1-70b", "awq")) == plain
 
 
+def test_what_an_engine_launches_on_the_way_of_another_kernel_counts_less() -> None:
+    """TensorRT-LLM: of FP8 a fifth of a launch for each product's input, and norms of q and k in rope's kernel."""
+    trtllm = find_engine("tensorrt-llm")
+    assert kernels_launched(setting("llama-3.1-70b", "fp8", engine=trtllm)) == pytest.approx(80 * 10.8)
+    assert kernels_launched(setting("qwen3-32b", engine=trtllm)) == 64 * 10
+    assert kernels_launched(setting("qwen3-32b", engine=find_engine("vllm"))) == 64 * 12
+
+
 @pytest.mark.parametrize(
     ("fewer", "more"),
     [

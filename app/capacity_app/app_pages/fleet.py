@@ -191,7 +191,6 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         width=130,
         help="Of unequal GPUs, each for requests of some length. More take longer to search.",
     )
-    most = state.whole("GPUs at most", "fleet_most", 64, 1, 100_000, width=120)
 with st.container(horizontal=True, vertical_alignment="bottom"):
     spare = state.whole(
         "Spare replicas a pool",
@@ -213,6 +212,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         help="The sidebar's requests/s are a day's peak, so many times its mean: asks for the bill of a fleet that "
         "follows the day.",
     )
+    most = state.whole("GPUs at most", "fleet_most", 64, 1, 100_000, width=120)
     requests = state.whole("Requests to simulate", "fleet_n", 200, 10, 20_000, step=100, width=170)
     limit_s = state.whole("Search for up to, s", "fleet_s", 60, 5, 600, step=10, width=150)
 options = {

@@ -79,7 +79,9 @@ class EngineSpec(Spec):
     between two steps of an engine that schedules asynchronously (copies to and from the GPU, the sampler's kernels
     outside of the graph). `host_machine_spread`: one machine's host times are these by a factor, whose logarithm has
     this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
-    `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`).
+    `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
+    `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
+    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel.
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
@@ -177,6 +179,8 @@ class EngineSpec(Spec):
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
     kernel_launch_s: Seconds
+    quantize_launches: Annotated[float, Field(ge=0)] = 1.0
+    fuses_qk_norm_with_rope: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds
     output_token_s: Seconds

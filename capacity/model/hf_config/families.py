@@ -136,6 +136,7 @@ _STABLELM = Family(
     norms_per_layer=lambda text: 1 if text.flag("use_parallel_residual") else 2,
     norm_values=2,
 )
+_PHI3 = Family(mixer=grouped_query, feed_forward=feed_forwards.dense, window=windows.uniform_window)
 
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
@@ -199,7 +200,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "minimax_m2": Family(mixer=grouped_query, feed_forward=feed_forwards.minimax, qk_norm="full"),
-    "phi3": Family(mixer=grouped_query, feed_forward=feed_forwards.dense, window=windows.uniform_window),
+    "phi3": _PHI3,
+    "phi4_multimodal": _PHI3,
     "phimoe": replace(
         _LLAMA, feed_forward=feed_forwards.all_routed, norm_values=2, outside=others.head_bias("lm_head_bias")
     ),

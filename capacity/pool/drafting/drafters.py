@@ -93,6 +93,8 @@ class ModelDrafter(Drafter):
             decode_window_context_tokens=plain.decode_window_context_tokens,
             encoder_tokens=0,
             encoder_pairs=0,
+            audio_tokens=0,
+            audio_pairs=0,
         )
         return first, plain._replace(draft_tokens=round(batch * (work.nodes / work.draft_tokens - 1)))
 

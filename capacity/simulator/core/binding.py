@@ -18,6 +18,7 @@ NEVER_KEY = 1 << 62
 POLICIES = {
     "vllm-v1": (0, False),
     "vllm-v1-async": (0, True),
+    "chunked": (0, False),
     "vllm-v0": (1, False),
     "sglang": (2, True),
     "tensorrt-llm": (3, True),
@@ -206,7 +207,7 @@ class Described:
         return address(column) if len(column) else None
 
 
-DRAFTING = ("vllm-v1", "vllm-v1-async")  # whose drafts the core schedules
+DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # whose drafts the core schedules
 OPTIONS: dict[str, frozenset[str]] = {
     "vllm-v1": frozenset({"offload", "adapters"}),
     "vllm-v1-async": frozenset({"offload", "adapters"}),

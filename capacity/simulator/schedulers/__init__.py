@@ -131,8 +131,12 @@ _V1 = Scheduler(
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
+    "chunked": replace(  # of other engines that mix chunks of prompts with decodes as V1 does, and do no more of it
+        _V1, offloads=False, adapts=False, hands_over=False, reads=(), asynchronous=None, synchronous=None
+    ),
     "vllm-v0": Scheduler(
         make=partial(_adapting, VllmV0, AdapterV0),
+        drafts=True,
         adapts=True,
         swaps=True,
         shares_content=True,

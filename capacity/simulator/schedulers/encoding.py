@@ -4,7 +4,8 @@ An image is encoded whole, before the first chunk that reaches its tokens; a chu
 cache has no room. Its output stays until the chunk that ends it is computed, and after that until its room is needed.
 vLLM also has a budget of tokens a step, which is the cache's size: since the cache holds what a step encodes, the
 budget admits whatever there is room for.
-Assumed: the images of a prompt stand at its start, one after the other, and no two prompts share one.
+Audio is encoded as images are. Assumed: the images of a prompt stand at its start, one after the other, then its clip,
+and no two prompts share one.
 Source: vLLM v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22; v1/core/sched/scheduler.py
 `_try_schedule_encoder_inputs`, quoted from memory.
 """
@@ -14,6 +15,27 @@ from __future__ import annotations
 from capacity.simulator.schedulers.sequence import Sequence, Step
 
 Image = tuple[int, int]  # request, and which of its images
+
+
+def is_clip(r: Sequence, image: int) -> bool:
+    """Whether this one of the request's images is its audio, the last of them."""
+    return bool(r.audio_tokens) and image == r.images - 1
+
+
+def _size(r: Sequence, image: int) -> int:
+    return r.audio_tokens if is_clip(r, image) else r.image_tokens
+
+
+def _reached(r: Sequence, computed: int, end: int) -> list[int]:
+    """Its images of which tokens lie from `computed` until before `end`."""
+    first = min(computed // r.image_tokens, r.images) if r.image_tokens else 0
+    if r.audio_tokens:
+        first = min(first, r.images - 1)
+    return [
+        image
+        for image in range(first, r.images)
+        if image * r.image_tokens < end and image * r.image_tokens + _size(r, image) > computed
+    ]
 
 
 class ImageEncoder:
@@ -31,11 +53,9 @@ class ImageEncoder:
 
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
         """Tokens of the chunk after `computed` that can be scheduled: as many as wanted, or up to an image."""
-        room, size = self._room, r.image_tokens
-        for image in range(computed // size, r.images):
-            start = image * size
-            if start >= computed + tokens:
-                break
+        room = self._room
+        for image in _reached(r, computed, computed + tokens):
+            start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
                 continue
             if (r.index, image) in self._kept:
@@ -48,9 +68,8 @@ class ImageEncoder:
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
         """A chunk that `reach` granted is scheduled: run the encoder for what it lacks, and keep the outputs."""
-        size = r.image_tokens
-        for image in range(computed // size, min(-(-(computed + tokens) // size), r.images)):
-            name = (r.index, image)
+        for image in _reached(r, computed, computed + tokens):
+            name, size = (r.index, image), _size(r, image)
             if name in self._held:
                 continue
             if name not in self._kept:
@@ -61,7 +80,9 @@ class ImageEncoder:
 
     def computed(self, r: Sequence) -> None:
         """Steps were computed: what lies wholly before `r.computed` is not needed any more."""
-        for image in range(min(r.computed // r.image_tokens, r.images)):
+        for image in range(r.images):
+            if image * r.image_tokens + _size(r, image) > r.computed:
+                break
             self._let_go((r.index, image))
 
     def release(self, r: Sequence) -> None:

@@ -34,10 +34,10 @@ class Sequence:
     """
 
     __slots__ = (
-        "accepted", "adapter", "arrival", "asked_known", "chunk_keys", "computed", "drafts", "epoch", "first_token",
-        "id", "image_tokens", "images", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token",
-        "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens",
-        "rank", "room", "sample_of", "status", "stopped", "stored_chunks", "table",
+        "accepted", "adapter", "arrival", "asked_known", "audio_tokens", "chunk_keys", "computed", "drafts", "epoch",
+        "first_token", "id", "image_tokens", "images", "in_flight_tokens", "in_flight_yields", "index", "known",
+        "last_token", "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority",
+        "prompt_tokens", "rank", "room", "sample_of", "status", "stopped", "stored_chunks", "table",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class Sequence:
         self.rank = 0  # its data-parallel rank
         self.adapter = 0  # its LoRA adapter; 0: none
         self.images = self.image_tokens = 0  # images at the prompt's start, and the tokens of each
+        self.audio_tokens = 0  # of a clip, which then is the last of them
         self.sample_of = -1  # the prompt that it answers beside others; -1: alone
         self.chunk_keys: list[Any] = []  # names of its chunks in tiers below the GPU, as far as computed
         self.stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there

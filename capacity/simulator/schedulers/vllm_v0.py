@@ -5,6 +5,8 @@ preempt each other to and fro; what the prefix cache holds for a request is look
 With `forks_samples` the samples of one prompt are admitted together, as so many sequences: the prompt is computed once,
 and each of them goes on with its blocks, which are copied as they are written to. Preempted, a sample comes back alone
 (vLLM swapped such groups whole).
+With drafts a decode takes places for them too, which those that are refused leave to the next ones; a request that is
+swapped in decodes without.
 Source: vLLM 0.8.5 `core/scheduler.py` (default policy, recompute or swap), rules as its reference schedules confirm;
 0.6.3 for forks.
 """
@@ -14,10 +16,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Literal
 
+from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.schedulers.policy import QueuedPolicy
-from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
+from capacity.simulator.schedulers.sequence import (
+    Row,
+    SchedulerLimits,
+    Sequence,
+    Speculation,
+    Status,
+    Step,
+)
 
 WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
 
@@ -38,6 +48,7 @@ class VllmV0(QueuedPolicy):
         swap_block_ps: int = 0,
         block_bytes: float = 0.0,
         forks_samples: bool = False,
+        speculation: Speculation | None = None,
     ) -> None:
         """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
         self.limits = limits
@@ -53,6 +64,7 @@ class VllmV0(QueuedPolicy):
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
         self._forks = forks_samples
+        self.speculation = speculation
         self._first_samples: dict[int, Sequence] = {}  # those that wait, by their prompt
         self._others: dict[int, list[Sequence]] = {}  # by the first one's index: samples that start with it
 
@@ -65,6 +77,10 @@ class VllmV0(QueuedPolicy):
         return len(self.waiting) + len(self.swapped) + sum(map(len, self._others.values()))
 
     def add(self, sequence: Sequence) -> bool:
+        if self.speculation is not None and sequence.sample_of >= 0:
+            raise InvalidInput(
+                "vLLM V0 drafts for one answer to a prompt: leave out --num-samples, or --speculator"
+            )
         if self._forks and sequence.sample_of >= 0:
             first = self._first_samples.setdefault(sequence.sample_of, sequence)
             others = self._others.setdefault(first.index, [])
@@ -125,12 +141,14 @@ class VllmV0(QueuedPolicy):
                 break
             self.waiting.popleft()
             pool.allocate(r.table, r.known)
+            r.room = r.known
             r.status = Status.RUNNING
             budget.add(max(1, uncached))
             self.running.append(r)
             step.rows.append(Row(r, uncached, cached, 0, True, r.epoch, cached))
             for sample in self._samples_with(r):
                 pool.fork(sample.table, r.table)
+                sample.room = r.room
                 sample.status = Status.RUNNING
                 budget.add(0)
                 self.running.append(sample)
@@ -170,17 +188,32 @@ class VllmV0(QueuedPolicy):
         victims: list[Sequence] = []
         while queue:
             r = queue.popleft()
-            while self.pool.free_blocks < 1:
+            drafts = self._drafts_of(r)
+            while self.pool.free_blocks < max(self._blocks_to(r, r.known + drafts), 1):
                 victim = queue.pop() if queue else r
                 if self._preempt(victim, step):
                     victims.append(victim)
                 if victim is r:
                     break
             else:
-                self.pool.append(r.table, r.known)
+                self._place(r, r.known + drafts)
                 self.running.append(r)
-                step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
+                step.rows.append(Row(r, 1 + drafts, r.known - 1, drafts, True, r.epoch))
         self.waiting.extendleft(victims)
+
+    def _drafts_of(self, r: Sequence) -> int:
+        """Drafts of its next row: none beyond the last token that it may have."""
+        return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
+
+    def _blocks_to(self, r: Sequence, tokens: int) -> int:
+        """Blocks more for so many tokens."""
+        return -(-tokens // self.pool.block_size) - len(r.table.blocks)
+
+    def _place(self, r: Sequence, tokens: int) -> None:
+        """Places for its tokens up to this number."""
+        for token in range(r.room + 1, tokens + 1):
+            self.pool.append(r.table, token)
+        r.room = max(r.room, tokens)
 
     def _preempt(self, victim: Sequence, step: Step) -> bool:
         """Free its blocks, by dropping or by swapping them out; True: dropped, so it has to start again."""
@@ -214,6 +247,7 @@ class VllmV0(QueuedPolicy):
             step.held_ps += held * self._swap_block_ps
             pool.allocate(r.table, r.known - 1)
             pool.append(r.table, r.known)
+            r.room = r.known
             r.status = Status.RUNNING
             budget.add(1)
             self.running.append(r)
@@ -242,12 +276,15 @@ class VllmV0(QueuedPolicy):
         )
 
     def update(self, step: Step) -> list[Sequence]:
-        """One token for every row; returns the requests that finished, dropped ones last."""
+        """One token for every row, and its accepted drafts; returns the requests that finished, dropped ones last."""
         finished: list[Sequence] = []
         for row in step.rows:
             r = row.sequence
-            r.known += 1
-            step.emitted.append((r, 1))
+            tokens = 1
+            if self.speculation is not None and row.drafts:
+                tokens = min(1 + self.speculation.accepted(r, row.drafts), r.max_known - r.known)
+            r.known += tokens
+            step.emitted.append((r, tokens))
             if r.known >= r.max_known:
                 self.pool.release(r.table)
                 self.running.remove(r)

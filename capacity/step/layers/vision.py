@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from capacity.model.audio import AudioEncoder
 from capacity.model.vision_towers import VisionEncoder
 from capacity.step import OpCost, StepShape
 from capacity.step.collectives import AllReduce
@@ -22,6 +23,7 @@ class EncoderOperator:
     """All of the encoder's operators as one row of a step's table: those over patches, and those over tokens."""
 
     name: str
+    hears: bool  # clips, not images
     patches_per_token: int
     tile_patches: int | None
     padded_patches: int | None
@@ -43,7 +45,11 @@ class EncoderOperator:
         )
 
     def _parts(self, shape: StepShape) -> list[tuple[Operator, StepShape]]:
-        tokens, pairs = shape.encoder_tokens, shape.encoder_pairs
+        tokens, pairs = (
+            (shape.audio_tokens, shape.audio_pairs)
+            if self.hears
+            else (shape.encoder_tokens, shape.encoder_pairs)
+        )
         if not tokens:
             return []
         patches = self._patches(tokens, pairs)
@@ -78,7 +84,8 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
     """
     ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
     heads = shard(encoder.num_heads, ranks)
-    inner, wide = width * heads / encoder.num_heads, encoder.intermediate_size / ranks
+    attended = encoder.attention_size or width
+    inner, wide = attended * heads / encoder.num_heads, encoder.intermediate_size / ranks
     attending = {False: layers - encoder.windowed_layers, True: encoder.windowed_layers}
     attention = [
         build.attention_with(
@@ -125,6 +132,7 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
         )
     return EncoderOperator(
         name=encoder.row_name,
+        hears=isinstance(encoder, AudioEncoder),
         patches_per_token=encoder.patches_per_token,
         tile_patches=encoder.tile_patches,
         padded_patches=encoder.padded_patches,

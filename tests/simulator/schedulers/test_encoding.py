@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,28 @@ def requests(prompt_tokens: list[int], images: list[int], image_tokens: int, out
         images=np.array(images),
         image_tokens=np.full(count, image_tokens),
     )
+
+
+def test_a_clip_is_encoded_after_the_images_by_its_own_size() -> None:
+    """Two images of 30 tokens, a clip of 50, 20 of text, in chunks of 45: the clip begins in the second of them."""
+    pictured = requests([130], [2], 30)
+    result, seen = run(replace(pictured, audio_tokens=np.array([50])), max_num_batched_tokens=45)
+    assert seen.rows[:3] == [[(0, 45)], [(0, 45)], [(0, 40)]]
+    assert seen.encoded[:3] == [[(0, 0), (0, 1)], [(0, 2)], []]
+    assert result.records.finish_ps.tolist() == [(70 + 10 + 10 + 10) * 10**9]  # 1 ms a token of images alone
+
+
+def test_a_clip_alone_is_encoded_once() -> None:
+    clip = Workload(
+        arrival_s=np.zeros(1),
+        prompt_tokens=np.array([80]),
+        output_tokens=np.array([2]),
+        audio_tokens=np.array([60]),
+    )
+    _, seen = run(clip, max_num_batched_tokens=50)
+    assert seen.encoded == [[(0, 0)], [], []]
+    with pytest.raises(InvalidInput, match="81 tokens of images and audio in a prompt of 80"):
+        replace(clip, audio_tokens=np.array([81]))
 
 
 def run(workload: Workload, **more: Any) -> tuple[SimulationResult, Watched]:
@@ -217,7 +239,10 @@ def test_images_run_on_the_readable_engines() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"policy": "sglang"}, "images are simulated for vllm-v1 and vllm-v1-async, not for sglang"),
+        (
+            {"policy": "sglang"},
+            "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
+        ),
         ({"limits": SchedulerLimits()}, "no vision encoder of a known formula"),
         ({"limits": SchedulerLimits(max_encoder_tokens=59)}, "larger than the encoder's 59 a step"),
         ({"limits": SchedulerLimits(max_encoder_tokens=60, pipeline_stages=2)}, "--pipeline-parallel-size"),
@@ -239,7 +264,7 @@ def test_a_policy_of_ones_own_may_encode() -> None:
 
 
 def test_a_workload_refuses_images_outside_of_prompts_and_of_prompts_that_share() -> None:
-    with pytest.raises(InvalidInput, match="request 1 has 2 images of 60 tokens in a prompt of 119"):
+    with pytest.raises(InvalidInput, match="request 1 has 120 tokens of images and audio in a prompt of 119"):
         requests([150, 119], [1, 2], 60)
     columns = {"arrival_s": [0.0], "prompt_tokens": [90], "output_tokens": [1], "images": [1]}
     with pytest.raises(InvalidInput, match="belong together"):

@@ -9,6 +9,7 @@ from scenario_lines import requests, scenario
 
 from capacity.simulator import SimulationResult
 from capacity.simulator.scenarios import schedule_scenario
+from capacity.simulator.schedulers import Speculation
 from capacity.workload import FixedLengths, SteadyArrivals, synthetic
 
 
@@ -51,3 +52,31 @@ def test_swapping_takes_the_links_time_and_computes_nothing_again() -> None:
     nowhere = swapped(0, blocks=0)
     assert nowhere.kv_tiers[0].refused > 0
     assert [name for name in differences(recomputed, nowhere) if name != "kv_tiers"] == []
+
+
+def drafted(accept: tuple[int, ...] | None, num_blocks: int = 1000, prompt: int = 20) -> SimulationResult:
+    """Six requests of 20 tokens and 13 more, with two drafts a step, of which so many in turn are accepted."""
+    workload = synthetic(
+        num_requests=6, arrivals=SteadyArrivals(1000.0), prompt=FixedLengths(prompt), output=FixedLengths(13)
+    )
+    speculation = None if accept is None else Speculation(2, accept, lookahead_slots=2)
+    return run(workload, num_blocks, policy="vllm-v0", enable_prefix_caching=False, speculation=speculation)
+
+
+@pytest.mark.parametrize(("accept", "decodes"), [((0,), 12), ((2,), 4), ((1,), 6), ((0, 2), 6)])
+def test_accepted_drafts_are_tokens_of_one_step(accept: tuple[int, ...], decodes: int) -> None:
+    """12 tokens after the first, 1 to 3 a step; (0, 2) are 4 in two steps."""
+    plain, result = drafted(None), drafted(accept)
+    assert result.records.output_tokens.tolist() == plain.records.output_tokens.tolist() == [13] * 6
+    prefills = plain.steps - 12
+    assert result.steps == prefills + decodes
+    assert result.preemptions == 0
+
+
+@pytest.mark.parametrize("accept", [(0,), (2,), (0, 2, 1)])
+def test_drafts_under_pressure_lose_nothing(accept: tuple[int, ...]) -> None:
+    """Seven blocks of 16 for six requests that grow from one to two: some are preempted, and all come to their end."""
+    tight = drafted(accept, 7, prompt=14)
+    assert tight.preemptions > 0
+    assert tight.records.completed.all()
+    assert tight.records.output_tokens.tolist() == [13] * 6

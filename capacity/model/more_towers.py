@@ -1,0 +1,124 @@
+"""Vision towers with modules of their own, Llama 3.2's, Kimi K3's, Gemma 3n's and Phi-4's: counts, and known work.
+
+Counts are those of the modules of transformers 5.23, to the parameter, but for Kimi K3's, which follows its config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from capacity.base.fields import Fields
+from capacity.model.vision_towers import KIMI_PIXELS, VisionEncoder, linear, vit_layer
+
+ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and none
+
+
+def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    """Tiles through local, then gated global layers; positions of every patch for each arrangement of tiles.
+
+    895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in all.
+    """
+    width, inner = tower.count("hidden_size"), tower.count("intermediate_size")
+    tiles, patch = tower.count("max_num_tiles", default=4), tower.count("patch_size", default=14)
+    layer = vit_layer(width, inner) - 4 * width  # no biases in its attention
+    gated = tower.count("num_global_layers", default=8)
+    layers = (tower.count("num_hidden_layers") + gated) * layer + 2 * gated
+    patches = (tower.count("image_size", default=448) // patch) ** 2 + 1
+    positions = patches * width + ASPECT_RATIOS * tiles * patches * width + 1
+    of_tiles = 2 * (ASPECT_RATIOS * tiles * width + 1)
+    embeddings = tower.count("num_channels", default=3) * patch**2 * width + width
+    projector = linear(tower.count("vision_output_dim", default=7_680), hidden_size)
+    return layers + positions + of_tiles + embeddings + 4 * width + projector
+
+
+def _gemma3n(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens."""
+    return 294_126_912 + embedder_params(tower, 2_048, hidden_size)
+
+
+def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
+    """Gemma 3n's: tokens of its own, two norms, and the projection."""
+    width = tower.count("hidden_size", default=default_width)
+    return tower.count("vocab_size", default=128) * width + 2 * width + width * hidden_size
+
+
+def _kimi_k3_sizes(tower: Fields) -> tuple[int, int, int, int, int]:
+    """Width, width of its attention, feed-forward, layers, patch."""
+    width = tower.count("vt_hidden_size")
+    return (
+        width,
+        tower.count("qkv_hidden_size", default=width),
+        tower.count("vt_intermediate_size"),
+        tower.count("vt_num_hidden_layers"),
+        tower.count("patch_size", default=14),
+    )
+
+
+def _kimi_k3(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    """MoonViT without biases, its attention wider than its layers; of the merger, a norm and two products: assumed."""
+    width, wide, inner, layers, patch = _kimi_k3_sizes(tower)
+    layer = 4 * width * wide + 2 * width * inner + 2 * width
+    side = tower.count("init_pos_emb_height", default=64) * tower.count("init_pos_emb_width", default=64)
+    merged = 4 * width
+    return layers * layer + (3 * patch**2 + side + 2) * width + merged**2 + merged * hidden_size
+
+
+def _kimi_k3_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    width, wide, inner, layers, patch = _kimi_k3_sizes(tower)
+    return VisionEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        attention_size=wide,
+        num_heads=tower.count("vt_num_attention_heads"),
+        intermediate_size=inner,
+        patch_inputs=3 * patch**2,
+        patches_per_token=4,
+        projections=((4 * width, 4 * width), (4 * width, hidden_size)),
+        cell_pixels=2 * patch,
+        largest_image_tokens=4_096,
+        pixels=KIMI_PIXELS,
+    )
+
+
+PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 2026-11
+
+
+def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> int:
+    """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016."""
+    width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
+    patch = tower.count("patch_size", default=14)
+    patches = (tower.count("image_size", default=448) // patch) ** 2
+    layers = (tower.count("num_hidden_layers", default=27) + 1) * vit_layer(width, inner)  # one is the head
+    head = width - 2 * width  # its probe, and one norm less than a layer
+    embeddings = linear(3 * patch**2, width) + patches * width + 2 * width
+    projector = linear(width, hidden_size) + linear(hidden_size, hidden_size) + 2 * width
+    return layers + head + embeddings + projector
+
+
+def _phi4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """Crops of one size, their layers but the last; pooled by 2 x 2, with the end of each row: give --image-tokens."""
+    width, patch = tower.count("hidden_size", default=1_152), tower.count("patch_size", default=14)
+    side = tower.count("image_size", default=448) // patch
+    return VisionEncoder(
+        num_layers=tower.count("num_hidden_layers", default=27) - 1,
+        hidden_size=width,
+        num_heads=tower.count("num_attention_heads", default=16),
+        intermediate_size=tower.count("intermediate_size", default=4_304),
+        patch_inputs=3 * patch**2,
+        patches_per_token=4,
+        projections=((width, hidden_size), (hidden_size, hidden_size)),
+        tile_patches=side**2,
+        largest_image_tokens=(PHI4_CROPS + 1) * (side // 2) * (side // 2 + 1),
+    )
+
+
+PARAMETERS: dict[str, Callable[[Fields, Fields, int], int]] = {
+    "mllama": _mllama,
+    "gemma3n": _gemma3n,
+    "kimi_k3": _kimi_k3,
+    "phi4_multimodal": _phi4,
+}
+ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
+    "kimi_k3": _kimi_k3_encoder,
+    "phi4_multimodal": _phi4_encoder,
+}
