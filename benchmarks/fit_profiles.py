@@ -58,12 +58,6 @@ SAME_KERNEL = (
     ("gb200", "moe", "nvfp4"),
 )
 
-# The collector ran SGLang's FlashAttention 3 backend on every GPU, but SGLang runs FlashInfer on Ampere
-# (docs.sglang.io, attention backend). That backend's rows of an A100 (0.505 of the bandwidth in decode) time nothing
-# that is served there, where FlashInfer on an L40S reaches 0.80 to 0.86; FlashAttention 2 as measured in vLLM stands
-# for it.
-NOT_SERVED = {("a100", "sglang", "prefill_attention"), ("a100", "sglang", "decode_attention")}
-
 # On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
 # which no table measured. The generated kernels for FP8 stand for it, at their rate and their fraction of HBM; weights
 # are stored with 3072 where gpt-oss, whose format it is, has 2880 rows and columns.
@@ -249,8 +243,6 @@ def fit_all(measured: Path, profiles: Path) -> Fits:
     for operator in operators(measured):
         for key, fit in sorted(fit_operator(operator).items()):
             gpu, engine, kernel = key
-            if (gpu, engine, operator.name) in NOT_SERVED:
-                continue
             document = documents.setdefault(PROFILES[gpu], {})
             value = entry(operator, key, fit, stored_constants(profiles, operator, key))
             if operator.name == "nccl":

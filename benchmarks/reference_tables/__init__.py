@@ -9,6 +9,9 @@ The tables are those of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), sampled
 - TensorRT-LLM decode attention of more than 16 query heads to a KV head: there it falls back to a kernel up to 20
   times slower, which no model with grouped queries meets;
 - TensorRT-LLM 1.0 decode attention on A100: a third of its rows are faster than HBM (none is in the sample);
+- SGLang's attention on A100: the collector ran its FlashAttention 3 backend on every GPU, and SGLang runs FlashInfer on
+  Ampere (docs.sglang.io, attention backend). 0.505 of the bandwidth in decode, where FlashInfer on an L40S reaches
+  0.80 to 0.86; FlashAttention 2 as measured in vLLM stands for it;
 - absorbed MLA of TensorRT-LLM 1.0 on A100: does not fit any physical form (44 / 110 %);
 - eager all-reduce: it measures the launch.
 """

@@ -33,6 +33,7 @@ PREFERRED_KERNEL = {  # where an engine has several, the one it chooses by itsel
     ("sglang", "16bit"): "trtllm_mha",
     ("sglang", "8bit"): "trtllm_mha",
 }
+NOT_SERVED = {("a100", "sglang")}  # FlashAttention 3, where SGLang itself chooses FlashInfer
 
 
 class AttentionRow(NamedTuple):
@@ -67,6 +68,8 @@ def _preferred(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.D
     """Tables by (GPU, engine, KV dtype), of one kernel each."""
     kernels = frame.assign(kv=frame["kv_cache_dtype"].map(_kv_key))
     for (gpu, engine, kv), table in kernels.groupby(["gpu", "engine", "kv"]):
+        if (gpu, engine) in NOT_SERVED:
+            continue
         preferred = PREFERRED_KERNEL.get((str(engine), str(kv)))
         chosen = table[table["kernel_source"] == preferred]
         yield (str(gpu), str(engine), str(kv)), chosen if len(chosen) else table
