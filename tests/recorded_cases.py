@@ -18,7 +18,8 @@ BORROWED = {  # files of the checkout, for the cases that name them
 
 SHORT_NAMES = """
     plan/cost plan/formats plan/engines plan/trace api/plan/text api/plan/unmet cost/api curve/slo tornado/plain
-    advise/plain diff/replicated sweep/grid quantize/plain speculate/simulated speculate/method/eagle3 kv/gpus
+    fleet/three fleet/day written/fleet advise/plain
+    diff/replicated sweep/grid quantize/plain speculate/simulated speculate/method/eagle3 kv/gpus
     scale/pipeline scale/data cache-curve/served cache-curve/engine attention-io/gemma-3-12b batching/rate
     engines/l4-claims compare/log charts/8b schedule/vllm-v0 schedule/vllm-v1-async schedule/radix
     fit/quantization/awq fit/quantization/q4_k_m fit/quantization-b200/nvfp4 fit/engine/trtllm fit/config/compressed
