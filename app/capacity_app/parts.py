@@ -15,7 +15,7 @@ from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity_app import exports
-from capacity_app.boundary import boundary, in_words, plain
+from capacity_app.boundary import boundary, in_words, plain, with_code
 from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
@@ -66,13 +66,13 @@ _SHOWN = {  # by the colour of a verdict
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(plain(in_words(text)), icon=icon)
+    show(with_code(in_words(text)), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:
-        st.caption(f":material/info: {plain(in_words(warning))}")
+        st.caption(f":material/info: {with_code(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
