@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING, in_words, with_code
+from capacity_app.boundary import LEAK_NOTHING, in_words, plain, with_code
 from capacity_validate import compare
 from capacity_validate.comparison_tables import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
