@@ -122,11 +122,8 @@ def files_of(comparison: Comparison, command: str, python: str) -> None:
     """The answer as JSON and CSV, and on a page to print."""
     with st.container(horizontal=True):
         parts.record_files("comparison", comparison)
-        parts.download(
-            "Page to print",
-            "comparison_page.html",
-            lambda: rendered(comparison, "html", command=command, python=python),
-            mime="text/html",
+        parts.page_to_print(
+            "comparison", lambda: rendered(comparison, "html", command=command, python=python)
         )
 
 
