@@ -178,8 +178,8 @@ def _day_text(day: FleetDay, best: Layout) -> str:
     if day.scaled_usd_per_day is not None and day.fixed_usd_per_day:
         less = 1 - day.scaled_usd_per_day / day.fixed_usd_per_day
         lines.append(
-            f"  ${day.scaled_usd_per_day:,.2f} a day, {_less_text(less)} than ${day.fixed_usd_per_day:,.2f} of the peak's "
-            "fleet around the clock; starting replicas is not in it"
+            f"  ${day.scaled_usd_per_day:,.2f} a day, {_less_text(less)} than ${day.fixed_usd_per_day:,.2f} "
+            "of the peak's fleet around the clock; starting replicas is not in it"
         )
     return "\n".join(lines)
 
