@@ -13,6 +13,7 @@ from capacity.base.errors import CapacityError, DoesNotFit
 from capacity_app.uploads import without_folders
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 INPUTS = {
     "tensor-parallel-size": "tensor parallel",
     "pipeline-parallel-size": "pipeline parallel",
@@ -28,6 +29,7 @@ INPUTS = {
     "max-concurrency": "concurrency",
     "price-tier": "price",
     "method": "way to draft",
+    "fit-overheads": "Fit overheads",
 }  # what the sidebar calls a flag
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
 _LOG = logging.getLogger("capacity_app")
@@ -48,7 +50,7 @@ def boundary() -> Iterator[None]:
 def show_refusal(error: CapacityError) -> None:
     """The line that the command line would print: a warning where it does not fit, an error for bad input."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
-    show(plain(said(error)), icon=":material/block:")
+    show(with_code(said(error)), icon=":material/block:")
 
 
 def said(error: CapacityError) -> str:
@@ -63,5 +65,18 @@ def in_words(text: str) -> str:
 
 def plain(text: str) -> str:
     """Text from outside as it is, in one line: no markdown, no links, no images."""
+    return _escaped(" ".join(text.split()))
+
+
+def with_code(text: str) -> str:
+    """The same, but that words between backticks are code, in which no markdown is anything."""
     one_line = " ".join(text.split())
+    pieces, end = [], 0
+    for found in CODE.finditer(one_line):
+        pieces += [_escaped(one_line[end : found.start()]), found[0]]
+        end = found.end()
+    return "".join([*pieces, _escaped(one_line[end:])])
+
+
+def _escaped(one_line: str) -> str:
     return "".join("\\" + c if c in "\\`*_{}[]()<>#+-!|$~:^" else c for c in one_line)

@@ -15,7 +15,7 @@ from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity_app import exports
-from capacity_app.boundary import boundary, in_words, plain
+from capacity_app.boundary import boundary, in_words, plain, with_code
 from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
@@ -66,13 +66,13 @@ _SHOWN = {  # by the colour of a verdict
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
-    show(plain(in_words(text)), icon=icon)
+    show(with_code(in_words(text)), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:
-        st.caption(f":material/info: {plain(in_words(warning))}")
+        st.caption(f":material/info: {with_code(in_words(warning))}")
 
 
 def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
@@ -142,25 +142,26 @@ def copies(
             st.code(python_call(name, model, options), language="python")
         if answer is not None:
             record_files(name, answer)
-            _page(name, answer, command, python_call(name, model, options))
+            answer_page(name, answer, command, python_call(name, model, options))
 
 
-def _page(name: str, answer: Any, command: str | None, python: str) -> None:
-    """The answer on a page to print, made by the library as `--format html` makes it."""
+def page_to_print(name: str, make: Callable[[], str]) -> None:
+    """A page of HTML, made when it is clicked, as the library makes it for `--format html`."""
+    download("Page to print", f"{name}_page.html", make, mime="text/html")
+
+
+def answer_page(name: str, answer: Any, command: str | None, python: str) -> None:
+    """The page of an answer whose charts and tables the library knows."""
     from capacity.report.tables import render
 
-    download(
-        "Page to print",
-        f"{name}_page.html",
-        lambda: render(answer, "html", command=command, python=python),
-        mime="text/html",
-    )
+    page_to_print(name, lambda: render(answer, "html", command=command, python=python))
 
 
-def record_downloads(name: str, answer: Any) -> None:
-    """An answer as JSON and CSV, where there is no command to copy."""
+def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
+    """An answer as JSON and CSV, and on a page to print, where there is no command to copy."""
     with st.container(horizontal=True):
         record_files(name, answer)
+        page_to_print(name, page)
 
 
 def record_files(name: str, answer: Any) -> None:

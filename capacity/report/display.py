@@ -145,6 +145,12 @@ def number_text(value: float, like: Quantity | None = None, digits: int = 1) -> 
     return _to_place(value, None if like is None else last_place(like), digits)
 
 
+def rounded(value: float, like: Quantity | None = None, digits: int = 3) -> float:
+    """A number for tables that sort: as exact as the interval of `like` leaves it, else with so many digits in all."""
+    place = None if like is None else last_place(like)
+    return float(f"{value:.{digits}g}") if place is None else round(value, -place)
+
+
 def as_sure(value: float, quantity: Quantity | None) -> Quantity:
     """A number that hangs on a prediction and is no surer: with an interval of the same share around it."""
     if quantity is None or not quantity.value:

@@ -82,7 +82,7 @@ def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
     if one is None or one.objective is None:
         yield "one pool for all does not meet the SLO"
     elif plan.saved is not None:
-        yield f"{plan.saved:.1%} less than one pool for all ({layout_text(one)})"
+        yield f"{_less_text(plan.saved)} than one pool for all ({layout_text(one)})"
 
 
 def _more_pools(plan: FleetPlan, best: Layout) -> Iterator[str]:
@@ -178,7 +178,12 @@ def _day_text(day: FleetDay, best: Layout) -> str:
     if day.scaled_usd_per_day is not None and day.fixed_usd_per_day:
         less = 1 - day.scaled_usd_per_day / day.fixed_usd_per_day
         lines.append(
-            f"  ${day.scaled_usd_per_day:,.2f} a day, {less:.1%} less than ${day.fixed_usd_per_day:,.2f} of the peak's "
-            "fleet around the clock; starting replicas is not in it"
+            f"  ${day.scaled_usd_per_day:,.2f} a day, {_less_text(less)} than ${day.fixed_usd_per_day:,.2f} "
+            "of the peak's fleet around the clock; starting replicas is not in it"
         )
     return "\n".join(lines)
+
+
+def _less_text(saved: float) -> str:
+    """`12.3% less`, or `no less` of what is not seen with so many digits."""
+    return f"{saved:.1%} less" if round(saved, 3) > 0 else "no less"

@@ -262,6 +262,11 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     settle(here.page)
     files = zipfile.ZipFile(io.BytesIO(here.download("Report and launch commands")))
     assert {"report.html", "plan.json", "launch-vllm.sh"} <= set(files.namelist())
+    printed = here.download("Page to print").decode()
+    best = json.loads(files.read("plan.json"))["ranked"][0]["candidate"]["label"]
+    assert f"<strong>{escape(best)}</strong>" in printed
+    assert "capacity plan" in printed
+    assert "<svg" in printed
     here.set("Output tokens", 300)
     here.page.get_by_text("Stale: of earlier inputs").wait_for()
     here.page.get_by_role("button", name="Search").first.click()

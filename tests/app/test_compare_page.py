@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import LEAK_NOTHING, in_words, plain
+from capacity_app.boundary import LEAK_NOTHING, in_words, plain, with_code
 from capacity_validate import compare
 from capacity_validate.comparison_tables import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
@@ -62,7 +62,7 @@ def test_page_library_and_copied_command_agree(
     direct = compare(["result.json"], model="llama-3.1-8b", gpu="l40s-48gb", quantization="fp8")
     (run,) = direct.runs
     assert run.causes
-    assert opened.refusals == [plain(in_words(f"Likely cause: {cause}")) for cause in run.causes]
+    assert opened.refusals == [with_code(in_words(f"Likely cause: {cause}")) for cause in run.causes]
     shown = opened.at.dataframe[0].value
     assert shown.to_dict("records") == metric_rows(run.metrics)
     assert opened.at.info[0].value == plain(direct.verdict)

@@ -140,6 +140,7 @@ def test_a_plan_is_searched_off_the_page_and_ranked_as_the_library_ranks(dashboa
     ranked = opened.at.dataframe[0].value
     assert list(ranked["deployment"]) == [answer.candidate.label for answer in direct.ranked]
     assert list(ranked["$/h"]) == [answer.cost.usd_per_hour for answer in direct.ranked if answer.cost]
+    assert "Page to print" in [button.proto.label for button in opened.at.get("download_button")]
     opened.at.number_input(key="plan_ttft").set_value(1500.0).run()
     assert any("Stale" in str(badge.value) for badge in opened.at.markdown)
 

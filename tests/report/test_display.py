@@ -18,6 +18,7 @@ from capacity.report.display import (
     as_sure,
     last_place,
     number_text,
+    rounded,
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
@@ -129,3 +130,22 @@ def test_long_times_are_minutes_and_hours() -> None:
     assert time_and_interval(naive, Units(time="s")) == ("2,700 s", "1,500 to 4,900 s")
     assert time_and_interval(naive.scaled(0.1)) == ("270 s", "150 to 490 s")
     assert time_and_interval(naive.scaled(20)) == ("15 h", "8 to 27 h")
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "shown"),
+    [
+        (2064.5, None, None, 2060.0),
+        (2064.5, 1538.0, 3079.0, 2100.0),
+        (22.04, 21.1, 23.2, 22.0),
+        (0.0, None, None, 0.0),
+        (0.01234, 0.0122, 0.0125, 0.01234),
+    ],
+)
+def test_a_number_of_a_table_has_the_digits_of_its_interval_or_three(
+    value: float, low: float | None, high: float | None, shown: float
+) -> None:
+    like = Quantity(value=value, low=low, high=high)
+    assert rounded(value, like) == shown
+    if low is not None:
+        assert shown == float(number_text(value, like).replace(",", ""))

@@ -91,3 +91,13 @@ def test_a_third_pool_that_buys_nothing_is_said_and_one_that_alone_will_do(small
     assert "with a third pool the SLO is met" in text
     assert "third" not in told(small, layout(8.0), layout(6.0, 500))
     assert "no threshold" not in told(small, layout(8.0))
+
+
+def test_a_day_that_saves_nothing_is_no_less() -> None:
+    plan = quick_fleet(split_at=(500,), gpus="h100", num_prompts=60, peak_to_mean=1.5)
+    assert plan.day is not None
+    fixed = plan.day.fixed_usd_per_day
+    assert fixed
+    for scaled, words in ((fixed * (1 + 1e-15), "no less than"), (0.8 * fixed, "20.0% less than")):
+        day = replace(plan.day, scaled_usd_per_day=scaled)
+        assert f"a day, {words} ${fixed:,.2f}" in printed(fleet_tables(replace(plan, day=day)))

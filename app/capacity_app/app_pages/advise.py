@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
 import streamlit as st
 
+from capacity.answers.records import Quantity, Simulation
+from capacity.base.errors import CapacityError
 from capacity.planning.advice import AdviceList
+from capacity.report.display import rounded
 from capacity.report.figures.techniques import advice_chart, advice_rows
 from capacity.techniques.glossary import define
 from capacity_app import parts, state
@@ -12,27 +19,38 @@ from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
+NO_WHISKERS = (
+    "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
+    "error moves both alike; how sure each latency is stands above. A change of GPU, engine or format is less sure."
+)
+
 inputs = current_inputs()
 units = inputs.units
 
 
-def as_it_is(answer: AdviceList) -> None:
-    """The deployment before any change."""
+def as_it_is(answer: AdviceList, base_run: Simulation | None) -> None:
+    """The deployment before any change; the run of it alone, once it is there, says how sure its latencies are."""
     base = answer.base
     full = base.usd_per_request_full
+    known = {} if base_run is None else base_run.predicted_ms
+
+    def latency(name: str, seconds: float | None, of: str, means: str) -> parts.Kpi:
+        if seconds is None:
+            return parts.Kpi(label=name, value="-", help=means)
+        found = known.get(f"p95_{of}_ms", Quantity(value=1e3 * rounded(seconds))).scaled(1e-3)
+        return parts.Kpi(
+            label=name,
+            value=units.time_text(found.value, found),
+            below=units.time_interval(found),
+            help=means,
+            number=found,
+        )
+
     parts.kpis(
         [
-            parts.Kpi(
-                label="p95 TTFT", value=units.time_text(base.ttft_p95_s), help=define("ttft").definition
-            ),
-            parts.Kpi(
-                label="p95 TPOT",
-                value="-" if base.tpot_p95_s is None else units.time_text(base.tpot_p95_s),
-                help=define("tpot").definition,
-            ),
-            parts.Kpi(
-                label="p95 E2E", value=units.time_text(base.e2e_p95_s), help="From question to last token."
-            ),
+            latency("p95 TTFT", base.ttft_p95_s, "ttft", define("ttft").definition),
+            latency("p95 TPOT", base.tpot_p95_s, "tpot", define("tpot").definition),
+            latency("p95 E2E", base.e2e_p95_s, "e2el", "From question to last token."),
             parts.Kpi(
                 label="Requests/s",
                 value=f"{base.requests_per_s:,.2f}",
@@ -41,7 +59,7 @@ def as_it_is(answer: AdviceList) -> None:
             ),
             parts.Kpi(
                 label="$ per 1k requests",
-                value="-" if full is None else f"${1e3 * full:,.4f}",
+                value="-" if full is None else f"${rounded(1e3 * full):,.12g}",
                 below="at full load",
                 help="What a thousand requests cost where the deployment is as busy as it can be.",
             ),
@@ -49,10 +67,21 @@ def as_it_is(answer: AdviceList) -> None:
     )
 
 
-def show(answer: AdviceList) -> None:
+def run_alone(arguments: Mapping[str, Any]) -> Simulation | None:
+    """The deployment as it is, simulated once more with the intervals of its latencies; None before it is there, and
+    of what only advice is given on."""
+    task = Task(function="capacity:simulate", arguments=arguments, reports=True)
+    with suppress(CapacityError):
+        run = parts.background("advise_base", task, doing="Simulating it as it is")
+        return None if run.stale else run.value
+    return None
+
+
+def show(answer: AdviceList, base_run: Simulation | None) -> None:
     """The changes, most beneficial first; what cannot be done here, and why."""
-    as_it_is(answer)
+    as_it_is(answer, base_run)
     parts.chart(advice_chart(answer))
+    st.caption(NO_WHISKERS)
     st.subheader("Every change, most beneficial first")
     parts.table("advice", advice_rows(answer), alt="Every change with its effects on latency and cost.")
     if answer.refused:
@@ -81,7 +110,7 @@ options = {
     **inputs.cost,
 }
 task = Task(function="capacity:advise", arguments={"model": inputs.model, **options}, reports=True)
-answer = parts.background("advise", task, doing="Trying changes", button="Try every change").value
-parts.copies("advise", inputs.model_name, options, answer)
-if answer is not None:
-    show(answer)
+found = parts.background("advise", task, doing="Trying changes", button="Try every change")
+parts.copies("advise", inputs.model_name, options, found.value)
+if found.value is not None:
+    show(found.value, run_alone(found.arguments))

@@ -14,7 +14,7 @@ from capacity_validate.comparison_tables import error_text, inside_text, metric_
 from capacity.base.command_text import command_line, python_call
 from capacity.report.subject import subject_of
 from capacity_app import parts, state, uploads
-from capacity_app.boundary import in_words, plain
+from capacity_app.boundary import in_words, plain, with_code
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
@@ -56,7 +56,7 @@ def one(run: RunComparison, number: int, subject: str) -> None:
         if cause.startswith("none needed"):
             st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
             continue
-        st.warning(plain(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
+        st.warning(with_code(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
     parts.chart(figures.metrics_chart(run, number, subject=subject))
     parts.table(
         f"metrics_{number + 1}",
@@ -122,11 +122,8 @@ def files_of(comparison: Comparison, command: str, python: str) -> None:
     """The answer as JSON and CSV, and on a page to print."""
     with st.container(horizontal=True):
         parts.record_files("comparison", comparison)
-        parts.download(
-            "Page to print",
-            "comparison_page.html",
-            lambda: rendered(comparison, "html", command=command, python=python),
-            mime="text/html",
+        parts.page_to_print(
+            "comparison", lambda: rendered(comparison, "html", command=command, python=python)
         )
 
 

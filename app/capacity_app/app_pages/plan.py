@@ -9,6 +9,7 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.base.command_text import command_line, python_call
 from capacity.deployment import Traffic
 from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
@@ -125,6 +126,27 @@ def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     )
 
 
+def files_of(plan: Plan, options: Mapping[str, Any]) -> None:
+    """The plan on a page to print, as JSON, and with what launches it as one archive."""
+    traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
+    asked = {name: value for name, value in options.items() if name != "model"}
+    command = command_line("plan", inputs.model_name, asked)
+    with st.container(horizontal=True):
+        parts.download(
+            "Report and launch commands",
+            "plan.zip",
+            lambda: zipped(plan, options["model"], traffic),
+            mime="application/zip",
+        )
+        parts.download(
+            "JSON",
+            "plan.json",
+            lambda: json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
+            mime="application/json",
+        )
+        parts.answer_page("plan", plan, command, python_call("plan", inputs.model_name, asked))
+
+
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
     if plan.best is None:
@@ -142,20 +164,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
         parts.chart(speed_chart(plan))
         st.caption(whisker_words(plan))
-        traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
-        with st.container(horizontal=True):
-            parts.download(
-                "Report and launch commands",
-                "plan.zip",
-                lambda: zipped(plan, options["model"], traffic),
-                mime="application/zip",
-            )
-            parts.download(
-                "JSON",
-                "plan.json",
-                lambda: json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
-                mime="application/json",
-            )
+    files_of(plan, options)
     st.subheader("Turned down, and why")
     parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])

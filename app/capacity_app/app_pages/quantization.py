@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
+from capacity.report.display import as_sure, usd_text
 from capacity.report.figures.techniques import quantization_chart, quantization_rows
 from capacity.techniques.glossary import define
 from capacity.techniques.quantize import QuantizedOption, Quantizing
@@ -35,6 +36,7 @@ def of_one(row: QuantizedOption) -> None:
         return "; ".join(filter(None, (interval, of)))
 
     usd = row.usd_per_million_tokens
+    in_batch = None if row.tpot_large_s is None else known(row.tpot_large_s, "tpot_large_s")
     parts.kpis(
         [
             parts.Kpi(
@@ -64,7 +66,7 @@ def of_one(row: QuantizedOption) -> None:
             ),
             parts.Kpi(
                 label="$ per 1M tokens",
-                value="-" if usd is None else f"${usd:,.3f}",
+                value="-" if usd is None else usd_text(as_sure(usd, in_batch)),
                 below="in and out, as many as fit",
                 help="Input and output together, with as many requests at once as there is memory for.",
             ),

@@ -15,6 +15,11 @@ from capacity_app.router import current_inputs
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PUBLISHED, OWN = "published", "my own"
+NO_BANDS = (
+    "No bands here: a speed-up is one step over another of the same step model, whose error moves both alike. "
+    "It hangs on the acceptance, which varies with model and task, as drawn below. "
+    "How sure TPOT itself is, Estimate says."
+)
 
 inputs = current_inputs()
 units = inputs.units
@@ -107,6 +112,7 @@ st.caption(plain(f"Acceptance: {source.text}, {source.date}, {source.basis}."))
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
 parts.notes(answer.warnings)
 parts.chart(figures.speedup_chart(answer))
+st.caption(NO_BANDS)
 
 place = {"model": inputs.model, "batch": batch, "options": options}
 grid = parts.background(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from capacity_validate import figures
+from capacity_validate.review_page import review_html
 
 from capacity_app import parts, uploads
 from capacity_app.jobs import Task
@@ -45,7 +46,10 @@ def measured() -> None:
             ),
         ]
     )
-    parts.record_downloads("review", review)
+    python = (
+        f"from capacity_validate.review import review\n\nanswer = review({[file.name for file in files]!r})\n"
+    )
+    parts.record_downloads("review", review, lambda: review_html(review, python=python))
     parts.chart(figures.parity_chart(review, units))
     parts.chart(figures.errors_chart(review))
     st.subheader("The profile as it is, and calibrated")

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import shown
+from capacity.answers.records import Quantity
+from capacity.report.display import as_sure, last_place, number_text, rounded, shown
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 from capacity.report.techniques.cells import tokens
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Quantity, Simulation
+    from capacity.answers.records import Simulation
     from capacity.planning.advice import Advice, AdviceList
     from capacity.techniques.cache_curve import CacheCurve
     from capacity.techniques.quantize import QuantizedOption, Quantizing
-    from capacity.techniques.scaling import Scaling
+    from capacity.techniques.scaling import Layout, Scaling
 
 MOST_CHANGES = 12
 SMALLEST_TEXT = 11  # px; bars too short for it have none
 NAME_WIDTH = 22  # letters of a line beside the bars, for a phone
 LEAST_CHANGE = 0.01  # of anything: less is no bar
 FARTHEST = 100.0  # percent; bars that go on are cut there, and their numbers stand beside them
-Ends = tuple[float, float] | None  # low and high, in seconds
 CHANGES = (
     ("p95 TTFT", "ttft_p95_change"),
     ("p95 TPOT", "tpot_p95_change"),
@@ -100,8 +101,26 @@ def _percent(share: float | None) -> float | None:
 
 
 def _digits(row: dict[str, object]) -> dict[str, object]:
-    """A row whose numbers say no more than they know."""
-    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}
+    """A row whose numbers say no more than they know: those with an interval by that, others in three digits."""
+    return {name: _digits_of(value) for name, value in row.items()}
+
+
+def _digits_of(value: object) -> object:
+    if isinstance(value, Quantity):
+        return rounded(value.value, value)
+    return rounded(value) if isinstance(value, float) else value
+
+
+def _in_ms(row: Layout | QuantizedOption, name: str) -> Quantity | None:
+    """A time of the row in ms, with its interval; None where it has none."""
+    seconds = getattr(row, name)
+    low, high = row.intervals_s.get(name, (None, None))
+    return None if seconds is None else Quantity(value=seconds, low=low, high=high).scaled(1e3)
+
+
+def _hanging_on(value: float | None, time: Quantity | None) -> Quantity | None:
+    """What hangs on a time, as sure as that."""
+    return None if value is None else as_sure(value, time)
 
 
 # quantization
@@ -119,11 +138,11 @@ def _quantization_row(row: QuantizedOption) -> dict[str, object]:
         "weights, GB": row.weights_bytes / 1e9,
         "multiplied in": row.compute,
         "most requests": row.max_batch,
-        "TTFT, ms": _ms(row.ttft_s),
-        "TPOT of 1, ms": _ms(row.tpot_small_s),
-        f"TPOT of {row.large_batch}, ms": _ms(row.tpot_large_s),
+        "TTFT, ms": _in_ms(row, "ttft_s"),
+        "TPOT of 1, ms": _in_ms(row, "tpot_small_s"),
+        f"TPOT of {row.large_batch}, ms": _in_ms(row, "tpot_large_s"),
         "pays below batch": row.pays_below_batch,
-        "$/1M tokens": row.usd_per_million_tokens,
+        "$/1M tokens": _hanging_on(row.usd_per_million_tokens, _in_ms(row, "tpot_large_s")),
         "quality, as published": "; ".join(row.quality) or "nothing published",
         "the engine loads it": row.engine_loads,
         "why not": row.reason,
@@ -138,23 +157,23 @@ def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
     figure = go.Figure()
     series = (("a batch of 1", "tpot_small_s"), (f"a batch of {answer.large_batch}", "tpot_large_s"))
     for index, (name, field) in enumerate(series):
-        values = [_ms(getattr(row, field)) for row in run]
+        values = [_in_ms(row, field) for row in run]
         figure.add_bar(
             y=[row.method for row in run],
-            x=values,
+            x=[None if each is None else each.value for each in values],
             orientation="h",
             name=name,
-            error_x=_whiskers(values, [row.intervals_s.get(field) for row in run]),
-            text=[shown(value, ",.1f") for value in values],
+            error_x=_whiskers(values),
+            text=[_text_of(each) for each in values],
             textposition="inside",
             insidetextanchor="start",  # the whisker is at the other end
-            hovertemplate=f"{name}: %{{x:,.2f}} ms<extra>%{{y}}</extra>",
+            hovertemplate=f"{name}: %{{text}} ms<extra>%{{y}}</extra>",
             **bar_style(index),
         )
     figure.update_yaxes(autorange="reversed")
     layout(figure, x="TPOT, ms", y="", height=130 + 40 * max(len(run), 1), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
-    times = [_ms(getattr(row, field)) or 0.0 for row in run for _, field in series]
+    times = [1e3 * (getattr(row, field) or 0.0) for row in run for _, field in series]
     figure.update_xaxes(
         range=[0, 1.2 * max(times, default=1.0)]
     )  # the widest whiskers are of the slowest, and go on
@@ -179,13 +198,13 @@ def scaling_rows(answer: Scaling) -> list[dict[str, object]]:
             {
                 "GPUs": row.num_gpus,
                 "most requests": row.max_batch,
-                "TTFT, ms": _ms(row.ttft_s),
-                "TPOT, ms": _ms(row.tpot_s),
+                "TTFT, ms": _in_ms(row, "ttft_s"),
+                "TPOT, ms": _in_ms(row, "tpot_s"),
                 "times as fast": row.speedup,
-                "output tokens/s a GPU": row.output_tokens_per_s_per_gpu,
+                "output tokens/s a GPU": _hanging_on(row.output_tokens_per_s_per_gpu, _in_ms(row, "tpot_s")),
                 "efficiency, %": _percent(row.efficiency),
                 "links, % of a step": _percent(row.communication_share),
-                "$/1M tokens": row.usd_per_million_tokens,
+                "$/1M tokens": _hanging_on(row.usd_per_million_tokens, _in_ms(row, "tpot_s")),
                 "why not": row.reason,
             }
         )
@@ -199,18 +218,21 @@ def scaling_chart(answer: Scaling) -> Chart:
     figure = _panels(
         [str(row.num_gpus) for row in run],
         {
-            "TPOT, ms": [_ms(row.tpot_s) for row in run],
-            "output tokens/s a GPU": [row.output_tokens_per_s_per_gpu for row in run],
+            "TPOT, ms": [_in_ms(row, "tpot_s") for row in run],
+            "output tokens/s a GPU": [
+                _hanging_on(row.output_tokens_per_s_per_gpu, _in_ms(row, "tpot_s")) for row in run
+            ],
         },
         x="GPUs",
-        ends={"TPOT, ms": [row.intervals_s.get("tpot_s") for row in run]},
+        bare=("output tokens/s a GPU",),
     )
     words = "no layout runs"
     if run:
         last = run[-1]
         words = (
-            f"{last.num_gpus} GPUs take {_ms(last.tpot_s):,.2f} ms a token, {shown(last.speedup, '.2f')} times as "
-            f"fast as {run[0].num_gpus}, with {shown(last.efficiency, '.0%')} of its tokens a GPU"
+            f"{last.num_gpus} GPUs take {_text_of(_in_ms(last, 'tpot_s'))} ms a token, "
+            f"{shown(last.speedup, '.2f')} times as fast as {run[0].num_gpus}, with "
+            f"{shown(last.efficiency, '.0%')} of its tokens a GPU"
         )
     return Chart(
         name="scaling",
@@ -275,75 +297,69 @@ def hit_rate_chart(answer: CacheCurve) -> Chart:
 # prefill here, decode there
 
 
+SPLIT_FIGURES = {  # headings of the table, by the summary's names
+    "p95 TTFT, ms": "p95_ttft_ms",
+    "p95 TPOT, ms": "p95_tpot_ms",
+    "p95 E2E, ms": "p95_e2el_ms",
+    "requests/s": "request_throughput",
+    "output tokens/s": "output_throughput",
+}
+
+
 def split_rows(runs: Mapping[str, Simulation]) -> list[dict[str, object]]:
     """Every split of the replicas, with the figures of its run."""
-    rows = []
-    for name, run in runs.items():
-        values = run.to_dict()
-        rows.append(
+    return [
+        _digits(
             {
                 "replicas": name,
                 "verdict": "-" if run.verdict is None else run.verdict.verdict,
-                "p95 TTFT, ms": values["p95_ttft_ms"],
-                "p95 TPOT, ms": values["p95_tpot_ms"],
-                "p95 E2E, ms": values["p95_e2el_ms"],
-                "requests/s": values["request_throughput"],
-                "output tokens/s": values["output_throughput"],
+                **{heading: _simulated(run, field) for heading, field in SPLIT_FIGURES.items()},
             }
         )
-    return rows
+        for name, run in runs.items()
+    ]
 
 
 def split_chart(runs: Mapping[str, Simulation]) -> Chart:
     """p95 of TTFT and TPOT by how many of the replicas only prefill."""
-    rows = split_rows(runs)
-    names = ("p95 TTFT, ms", "p95 TPOT, ms")
-    known = {
-        name: [_seconds(run.predicted_ms.get(key)) for run in runs.values()]
-        for name, key in zip(names, ("p95_ttft_ms", "p95_tpot_ms"), strict=True)
+    panels = {
+        heading: [_simulated(run, field) for run in runs.values()]
+        for heading, field in list(SPLIT_FIGURES.items())[:2]
     }
-    panels = {name: [row[name] for row in rows] for name in names}
-    figure = _panels(list(runs), panels, x="replicas", ends=known)
-    best = min(rows, key=lambda row: float(str(row["p95 TPOT, ms"] or "inf")))
+    tpots = dict(zip(runs, panels["p95 TPOT, ms"], strict=True))
+    best = min(tpots, key=lambda name: math.inf if (tpot := tpots[name]) is None else tpot.value)
     return Chart(
         name="disaggregation",
         title="p95 latency, by how many replicas only prefill",
-        alt=f"{listed(list(runs))}: the lowest p95 TPOT is that of {best['replicas']}.",
-        figure=figure,
-        rows=tuple(rows),
+        alt=f"{listed(list(runs))}: the lowest p95 TPOT is that of {best}.",
+        figure=_panels(list(runs), panels, x="replicas"),
+        rows=tuple(split_rows(runs)),
     )
 
 
-def _seconds(predicted_ms: Quantity | None) -> Ends:
-    if predicted_ms is None or predicted_ms.low is None or predicted_ms.high is None:
-        return None
-    return predicted_ms.low / 1e3, predicted_ms.high / 1e3
+def _simulated(run: Simulation, field: str) -> Quantity | None:
+    """A figure of a run by the summary's name, with its interval where it has one."""
+    value = run.to_dict()[field]
+    return None if value is None else run.predicted_ms.get(field) or Quantity(value=value)
 
 
 def _panels(
-    names: Sequence[str],
-    panels: Mapping[str, Sequence[Any]],
-    *,
-    x: str,
-    ends: Mapping[str, Sequence[Ends]] | None = None,
+    names: Sequence[str], panels: Mapping[str, Sequence[Quantity | None]], *, x: str, bare: Sequence[str] = ()
 ) -> Any:
-    """Bars of several quantities, one above the other, over the same names; whiskers to the `ends` (s) of some."""
+    """Bars of several quantities, one above the other, over the same names, with whiskers but for the `bare`."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.08)
     for index, (title, values) in enumerate(panels.items()):
         figure.add_bar(
             x=list(names),
-            y=list(values),
+            y=[None if each is None else each.value for each in values],
             name=title,
-            text=[
-                shown(value, ",.3g" if isinstance(value, float) and value < 1000 else ",.0f")
-                for value in values
-            ],
-            error_y=_whiskers(values, ends[title]) if ends and title in ends else None,
+            text=[_text_of(each) for each in values],
+            error_y=None if title in bare else _whiskers(values),
             textposition="inside",
             insidetextanchor="start",
-            hovertemplate=f"%{{x}} {x}: %{{y:,.4g}}<extra>{title}</extra>",
+            hovertemplate=f"%{{x}} {x}: %{{text}}<extra>{title}</extra>",
             showlegend=False,
             row=index + 1,
             col=1,
@@ -356,11 +372,22 @@ def _panels(
     return figure
 
 
-def _whiskers(values_ms: Sequence[float | None], ends: Sequence[Ends]) -> Mapping[str, object]:
-    """From the low to the high end (s) of each time; none where nothing is known."""
+def _text_of(number: Quantity | None) -> str:
+    """With the digits that its interval leaves, or three; "-" for None."""
+    if number is None:
+        return "-"
+    return (
+        f"{rounded(number.value):,.12g}" if last_place(number) is None else number_text(number.value, number)
+    )
+
+
+def _whiskers(values: Sequence[Quantity | None]) -> Mapping[str, object]:
+    """From the low to the high end of each; none where nothing is known."""
     known = [
-        (0.0, 0.0) if value is None or each is None else (value - 1e3 * each[0], 1e3 * each[1] - value)
-        for value, each in zip(values_ms, ends, strict=True)
+        (0.0, 0.0)
+        if each is None or each.low is None or each.high is None
+        else (each.value - each.low, each.high - each.value)
+        for each in values
     ]
     return {
         "type": "data",
@@ -369,7 +396,3 @@ def _whiskers(values_ms: Sequence[float | None], ends: Sequence[Ends]) -> Mappin
         "arrayminus": [low for low, _ in known],
         "color": NEUTRAL,
     }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds

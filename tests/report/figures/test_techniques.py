@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import capacity
+from capacity.answers.records import Quantity
+from capacity.report.display import number_text
 from capacity.report.figures.techniques import (
     DRAWN,
     advice_chart,
@@ -15,6 +17,7 @@ from capacity.report.figures.techniques import (
     scaling_chart,
     scaling_rows,
     split_chart,
+    split_rows,
 )
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
@@ -64,6 +67,12 @@ def test_layouts_that_run_are_drawn_and_the_others_say_why() -> None:
     tpot, _ = chart.figure.data
     assert list(tpot.x) == ["4", "8"]
     assert list(tpot.y) == [pytest.approx(1e3 * row.tpot_s) for row in answer.rows if row.tpot_s is not None]
+    for row, text in zip((row for row in answer.rows if row.tpot_s is not None), tpot.text, strict=True):
+        low, high = row.intervals_s["tpot_s"]
+        known = Quantity(value=1e3 * (row.tpot_s or 0.0), low=1e3 * low, high=1e3 * high)
+        assert text == number_text(known.value, known)
+        listed = scaling_rows(answer)[answer.rows.index(row)]
+        assert f"{listed['TPOT, ms']:g}" == f"{float(text.replace(',', '')):g}"
     one = scaling_rows(answer)[0]
     assert one["GPUs"] == 1
     assert "weights" in str(one["why not"])
@@ -100,3 +109,9 @@ def test_splits_are_drawn_by_their_runs() -> None:
     assert list(ttft.x) == list(runs)
     assert list(ttft.y) == [run.to_dict()["p95_ttft_ms"] for run in runs.values()]
     assert list(tpot.y) == [run.to_dict()["p95_tpot_ms"] for run in runs.values()]
+    for row, run in zip(split_rows(runs), runs.values(), strict=True):
+        for heading, name in (("p95 TTFT, ms", "p95_ttft_ms"), ("p95 E2E, ms", "p95_e2el_ms")):
+            known = run.predicted_ms[name]
+            assert row[heading] == float(number_text(known.value, known).replace(",", ""))
+            assert row[heading] != known.value
+        assert row["output tokens/s"] == float(f"{run.to_dict()['output_throughput']:.3g}")
