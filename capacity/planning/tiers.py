@@ -175,7 +175,7 @@ class OwnSide:
         """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
         said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         each = requests_per_s / max(self.engines(requests_per_s), 1)
-        pool = self.resolved.pool.model_dump(exclude_unset=True)
+        pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
         return simulate(self.resolved.model, **pool, **said, request_rate=each)
 
 
