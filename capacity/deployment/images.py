@@ -48,7 +48,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
         return traffic
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2-VL to 3.5, "
+            f"{spec.name} has no vision encoder of a known formula (Gemma 3, 3n and 4, Llama 4, Qwen2-VL to 3.5, "
             "Pixtral, Kimi, Phi-4, LLaVA, InternVL have): "
             "leave out --images-per-prompt"
         )

@@ -54,7 +54,8 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
     ("model", "words", "why"),
     [
         ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
-        ("gemma-3n-e4b", {"image_tokens": 256}, "gemma-3n-e4b has no vision encoder of a known formula"),
+        ("llama-3.2-11b-vision", {"image_tokens": 9}, "11b-vision has no vision encoder of a known formula"),
+        ("gemma-3n-e4b", {"image_tokens": 300}, "larger than gemma-3n-e4b makes of any, 256"),
         ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
         ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
