@@ -6,23 +6,21 @@ Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity_app.example_files import example_benchmark, example_sweep, example_trace
 from capacity_app.launch import server_command
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -46,43 +44,6 @@ class Shot:
     click: str | None = None
     what_if: str | None = None
     until: str | None = None
-
-
-@cache
-def example_benchmark() -> Path:
-    """A result file as `vllm bench serve` writes it, for the picture alone: of no server, but of
-    a simulated H100 with PCIe, which the page holds against one with NVLink."""
-    import capacity
-
-    run = capacity.simulate(
-        "llama-3.1-8b",
-        gpu="h100-pcie-80gb",
-        input_len=1024,
-        output_len=128,
-        request_rate=4.0,
-        num_prompts=100,
-    )
-    records, values = run.run.records, run.to_dict()
-    tpot_s = records.latency_s("tpot")
-    result = {name: value for name, value in values.items() if name.endswith(("_ms", "_throughput"))} | {
-        "backend": "vllm",
-        "endpoint_type": "openai",
-        "model_id": "llama-3.1-8b",
-        "num_prompts": len(records),
-        "completed": len(records),
-        "request_rate": 4.0,
-        "total_input_tokens": int(records.prompt_tokens.sum()),
-        "total_output_tokens": int(records.output_tokens.sum()),
-        "duration": values["duration"],
-        "input_lens": records.prompt_tokens.tolist(),
-        "output_lens": records.output_tokens.tolist(),
-        "start_times": [record.arrival_s for record in records],
-        "ttfts": records.latency_s("ttft").tolist(),
-        "itls": [[s] * (n - 1) for s, n in zip(tpot_s.tolist(), records.output_tokens.tolist(), strict=True)],
-    }
-    path = Path(tempfile.mkdtemp(prefix="capacity-example-")) / "result.json"
-    path.write_text(json.dumps(result))
-    return path
 
 
 EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
@@ -117,7 +78,12 @@ SHOTS = (
     Shot(name="beam-search", path="/beam_search", until="Time per output token by"),
     Shot(name="scaling", path=f"/scaling?{LLAMA}", until="What more GPUs buy"),
     Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
-    Shot(name="cache", path="/cache"),
+    Shot(
+        name="cache",
+        path="/cache?cache_replicas=4&cache_saves=true",
+        upload=example_trace,
+        until="What providers",
+    ),
     Shot(
         name="fleet",
         path="/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
@@ -129,7 +95,7 @@ SHOTS = (
         path=f"/cascade?{LLAMA}&rate=20&casc_model=llama-3.1-8b&casc_cache=true",
         until="Where requests are answered",
     ),
-    Shot(name="sweeps", path="/sweeps"),
+    Shot(name="sweeps", path="/sweeps", upload=example_sweep, until="Data and files"),
     Shot(name="compare", path="/compare", upload=example_benchmark, until="Data and files"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),

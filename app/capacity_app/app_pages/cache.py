@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.report.display import rounded
 from capacity.report.figures.techniques import hit_rate_chart
 from capacity.techniques.cache_curve import CacheCurve
 from capacity.techniques.glossary import define
@@ -57,8 +58,8 @@ def show(answer: CacheCurve) -> None:
         rows = [
             {
                 "routing": row.routing,
-                "tokens found, %": 100 * row.token_hit_fraction,
-                "busiest replica's share of prefill, %": 100 * row.largest_share,
+                "tokens found, %": rounded(100 * row.token_hit_fraction),
+                "busiest replica's share of prefill, %": rounded(100 * row.largest_share),
             }
             for row in answer.routing
         ]
@@ -67,11 +68,11 @@ def show(answer: CacheCurve) -> None:
     plans = [
         {
             "plan": row.plan,
-            "found in time, %": 100 * row.hit_fraction,
-            "bill, % of one without": 100 * row.relative_cost,
+            "found in time, %": rounded(100 * row.hit_fraction),
+            "bill, % of one without": rounded(100 * row.relative_cost),
             "pays from, % found": None
             if row.break_even_hit_fraction is None
-            else 100 * row.break_even_hit_fraction,
+            else rounded(100 * row.break_even_hit_fraction),
         }
         for row in answer.plans
     ]
