@@ -314,7 +314,7 @@ def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
         fields = {
             "model": side.resolved.model.name,
             "replicas": side.replicas,
-            **side.resolved.pool.model_dump(),
+            **side.resolved.pool.model_dump(exclude={"model"}),
             **side.service.model_dump(),
         }
         described.append(fields)

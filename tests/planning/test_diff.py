@@ -44,6 +44,11 @@ def test_faster_weights_are_seen_in_every_request() -> None:
     assert backwards.differences[1].mean_s == pytest.approx(-tpot.mean_s)
 
 
+def test_another_model_is_a_setting() -> None:
+    found = diff(deployment(), deployment() | {"model": "llama-3.2-1b"})
+    assert found.settings == (("model", "llama-3.1-8b", "llama-3.2-1b"),)
+
+
 def test_pairing_is_tighter_than_two_runs_apart() -> None:
     """The interval of the paired difference is much narrower than the spread of the latencies themselves."""
     found = diff(deployment(), deployment(max_num_batched_tokens=2048))
