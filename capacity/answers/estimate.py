@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
-from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
+from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths, tower_notes
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -113,7 +113,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
         usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
         energy=_energy(resolved, output_rate.value),
-        basis=resolved.step_model.basis,
+        basis="assumed"
+        if tower_notes(resolved, pictured=bool(lengths.images))
+        else resolved.step_model.basis,
     )
 
 

@@ -127,12 +127,23 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
         )
 
 
+def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
+    """What was assumed of the tower through which the images of prompts go."""
+    tower = resolved.model.vision
+    if tower is None or tower.assumed is None or not pictured:
+        return ()
+    return (
+        f"the vision tower of {resolved.model.name} is {tower.assumed}: assumed, its time is not measured",
+    )
+
+
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
     slots, limits = _slots(resolved, traffic, lengths), _limits(resolved, traffic, lengths)
+    seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
-        notes = (*filled_notes(traffic), *resolved.split_notes(lengths.input_len, traffic.batch_size))
+        notes = (*filled_notes(traffic), *seen, *resolved.split_notes(lengths.input_len, traffic.batch_size))
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
     from capacity.answers.served import served  # loads the simulator
 
@@ -144,6 +155,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         served=load,
         warnings=(
             *filled_notes(traffic),
+            *seen,
             *_load_notes(resolved, traffic, slots, load),
             *resolved.split_notes(lengths.input_len),
         ),

@@ -17,7 +17,7 @@ from capacity.answers.engine_setup import (
     unheeded_notes,
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.phases import check_length, check_task
+from capacity.answers.phases import check_length, check_task, tower_notes
 from capacity.answers.pool_runs import pool_runs
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Simulation
@@ -265,6 +265,7 @@ def _described(
             *requests.notices,
             *resolved.step_model.notes,
             *resolved.split_notes(requests.mean_prompt_tokens),
+            *tower_notes(resolved, pictured=requests.images is not None),
             *drafting_notes(resolved),
         ),
     )

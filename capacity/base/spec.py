@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
-_SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
-_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+from capacity.base.counts import short_count
 
 
 class Spec(BaseModel):
@@ -36,12 +34,6 @@ class Spec(BaseModel):
         if isinstance(value, str) and info.field_name is not None and _is_a_count(cls, info.field_name):
             return short_count(value)
         return value
-
-
-def short_count(text: str) -> str | int:
-    """vLLM's short form as a count: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one stays as it is."""
-    short = _SHORT.fullmatch(text.strip())
-    return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])
 
 
 def _holds_a_boolean(value: object) -> bool:

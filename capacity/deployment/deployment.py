@@ -12,7 +12,7 @@ from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.deployment.cost import Cost
 from capacity.deployment.file import DeploymentFile
-from capacity.deployment.images import with_image_tokens
+from capacity.deployment.images import check_text_alone, with_image_tokens
 from capacity.deployment.pool import Pool
 from capacity.deployment.reading import refuse_idle
 from capacity.deployment.service import Service
@@ -97,6 +97,7 @@ def deployment_of(
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
             raise InvalidInput(f"{other!r} stands beside a deployment that says it itself: change it there")
+        check_text_alone(any(each.language_model_only for each in model.pools), model.traffic)
         return Deployment(
             model=model.model,
             pools=model.pools,
@@ -113,4 +114,5 @@ def deployment_of(
     )
     given = (*pool, *traffic, *service, *cost)
     refuse_idle(question, deployment.specs, given, **beside)
+    check_text_alone(deployment.pool.language_model_only, deployment.traffic)
     return replace(deployment, traffic=with_image_tokens(deployment.traffic, model))

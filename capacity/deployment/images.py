@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
+def check_text_alone(language_model_only: bool, traffic: Traffic) -> None:
+    """Raises InvalidInput for images or audio that come to engines without towers."""
+    said = "--images-per-prompt" if traffic.images_per_prompt else "--audio-seconds"
+    if language_model_only and (traffic.images_per_prompt or traffic.audio_seconds is not None):
+        raise InvalidInput(
+            f"{said}: with --language-model-only no tower is loaded, and nothing but text is taken: leave out one of "
+            "them"
+        )
+
+
 def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
     """The traffic with the tokens of its images, and of its audio.
 
@@ -38,7 +48,7 @@ def with_image_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downlo
         return traffic
     if spec.vision is None:
         raise InvalidInput(
-            f"{spec.name} has no vision encoder of a known formula (Gemma 3 and 4, Llama 4, Qwen2-VL to 3.5, "
+            f"{spec.name} has no vision encoder of a known formula (Gemma 3, 3n and 4, Llama 4, Qwen2-VL to 3.5, "
             "Pixtral, Kimi, Phi-4, LLaVA, InternVL have): "
             "leave out --images-per-prompt"
         )

@@ -108,6 +108,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--block-size", pool.block_size),
         ("--cpu-offload-gb", pool.cpu_offload_gb or None),
         ("--enforce-eager", pool.enforce_eager),
+        ("--language-model-only", pool.language_model_only),
         ("--max-cudagraph-capture-size", pool.max_cudagraph_capture_size),
         ("--long-prefill-token-threshold", pool.long_prefill_token_threshold or None),
         ("--scheduling-policy", None if pool.scheduling_policy == "fcfs" else pool.scheduling_policy),

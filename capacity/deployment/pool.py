@@ -95,6 +95,11 @@ class Pool(Spec):
         None, "Schedule the next step while this one runs.", read_by="schedule"
     )
     enforce_eager: bool = flag(False, "No CUDA graphs.", read_by="limits")
+    language_model_only: bool = flag(
+        False,
+        "No towers of a model that sees or hears: no images, no audio, and their memory for KV (vLLM).",
+        read_by="memory",
+    )
     max_cudagraph_capture_size: int | None = flag(
         None, "Most tokens of a step that CUDA graphs are captured for.", ge=1, le=1 << 20, read_by="limits"
     )

@@ -36,6 +36,36 @@ def _gemma3n(_config: Fields, tower: Fields, hidden_size: int) -> int:
     return 294_126_912 + embedder_params(tower, 2_048, hidden_size)
 
 
+# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
+# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), whose parameters are the
+# 294,126,912 above. Its depthwise convolutions are 0.97e9 more.
+MOBILENET_PRODUCTS, MOBILENET_ATTENTION = 386_867_920_896, 47_903_145_984
+MOBILENET_PATCHES = 48**2  # its third stage, to which the fourth is brought before pooling
+MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640, 12, 64, 33
+
+
+def _gemma3n_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """The convolutional network as layers of as much work, as wide as its third stage; 256 tokens of any image."""
+    layers, width, inner = MOBILENET_ATTENDING, MOBILENET_WIDTH, MOBILENET_HEADS * MOBILENET_HEAD_SIZE
+    tokens = config.count("vision_soft_tokens_per_image", default=256)
+    products = MOBILENET_PRODUCTS // MOBILENET_PATCHES - 4 * layers * width * inner
+    wide, left = divmod(products, 2 * layers * width)
+    return VisionEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        attention_size=inner,
+        num_heads=MOBILENET_HEADS,
+        intermediate_size=wide,
+        patch_inputs=left // width,
+        patches_per_token=max(MOBILENET_PATCHES // tokens, 1),
+        projections=((tower.count("hidden_size", default=2_048), hidden_size),),
+        tile_patches=round(MOBILENET_ATTENTION / (2 * layers * MOBILENET_PATCHES * inner)),
+        image_tokens=tokens,
+        largest_image_tokens=tokens,
+        assumed="a convolutional network, timed as matrix products of as much work",
+    )
+
+
 def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
     """Gemma 3n's: tokens of its own, two norms, and the projection."""
     width = tower.count("hidden_size", default=default_width)
@@ -119,6 +149,7 @@ PARAMETERS: dict[str, Callable[[Fields, Fields, int], int]] = {
     "phi4_multimodal": _phi4,
 }
 ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
+    "gemma3n": _gemma3n_encoder,
     "kimi_k3": _kimi_k3_encoder,
     "phi4_multimodal": _phi4_encoder,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from capacity.model.audio import AudioEncoder
@@ -61,6 +61,11 @@ class ModelSpec:
     def towers(self) -> tuple[VisionEncoder, ...]:
         """What works before a prompt's tokens are, where that is known: the vision tower, the audio encoder."""
         return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
+
+    @property
+    def without_towers(self) -> ModelSpec:
+        """The language model alone."""
+        return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
     @property
     def num_layers(self) -> int:

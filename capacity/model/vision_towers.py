@@ -25,7 +25,7 @@ class VisionEncoder:
     `windowed_layers` attend within `window_patches`. An image is scaled into `pixels` (least and most of its area), or
     to at most `longest_side`; `row_tokens` are added for each of its rows. Patches of one image are padded to a
     multiple of `padded_patches`. `attention_size`: of queries, keys and values, where that is not `hidden_size`.
-    `row_name`: of its row in a step's table.
+    `assumed`: what was taken for a tower that has no such layers. `row_name`: of its row in a step's table.
     """
 
     row_name: ClassVar[str] = "vision encoder"
@@ -49,6 +49,7 @@ class VisionEncoder:
     pixels: tuple[int, int] = (65_536, 16_777_216)
     longest_side: int | None = None
     row_tokens: int = 0
+    assumed: str | None = None
 
 
 def linear(inputs: int, outputs: int) -> int:

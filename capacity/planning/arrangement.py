@@ -40,7 +40,10 @@ class Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """A cache or none, a small model or none, and the large one, for so many requests per second."""
+    """A cache or none, a small model or none, and the large one, for so many requests per second.
+
+    `client_s`: between client and router, there and back; the router stands beside engines of one's own.
+    """
 
     requests_per_s: float
     large: Side
@@ -50,6 +53,7 @@ class Arrangement:
     by_answer: bool = True
     judge_s: float = 0.0
     judge_usd: float = 0.0
+    client_s: float = 0.0
 
     @property
     def missed(self) -> float:
@@ -101,31 +105,43 @@ class Arrangement:
     ) -> tuple[list[Way], list[Way]] | None:
         """The ways to the first and to the last token, by what each model takes; None where that is not known.
 
-        An answer that is judged is shown when that is done: its first token comes with its last.
+        An answer that is judged is shown when that is done: its first token comes with its last. Whoever works on a
+        request, its client is once as far away.
         """
         judge = Stage.constant(self.judge_s)
         before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
+        asked = () if embedder is None else (embedder,)
         if embedder is not None:
             before = (embedder.e2e, *before)
         first, last = [], []
         if self.cache is not None:
-            hit = Way(share=self.cache.hit_rate, stages=before)
+            hit = Way(share=self.cache.hit_rate, stages=(*before, *self._distance(asked)))
             first, last = [hit], [hit]
         if self.small_share:
             if small is None:
                 return None
             share = self.missed * (1 - self.escalation_rate)
             shown = small.e2e if self.by_answer else small.ttft
-            first.append(Way(share=share, stages=(*before, judge, shown)))
-            last.append(Way(share=share, stages=(*before, judge, small.e2e)))
+            way = (*before, *self._distance((*asked, small)), judge)
+            first.append(Way(share=share, stages=(*way, shown)))
+            last.append(Way(share=share, stages=(*way, small.e2e)))
         if self.small is not None:
-            before = (*before, judge, small.e2e) if self.by_answer and small is not None else (*before, judge)
+            before = (*before, judge)
+            if self.by_answer and small is not None:
+                before, asked = (*before, small.e2e), (*asked, small)
         if self.large_share:
             if large is None:
                 return None
+            before = (*before, *self._distance((*asked, large)))
             first.append(Way(share=self.large_share, stages=(*before, large.ttft)))
             last.append(Way(share=self.large_share, stages=(*before, large.e2e)))
         return first, last
+
+    def _distance(self, asked: tuple[Waits, ...]) -> tuple[Stage, ...]:
+        """What brings the client's distance in the times of those who are asked to one; an API's times are as given."""
+        counted = sum(waits.client_s for waits in asked)
+        more = self.client_s - counted
+        return (Stage.constant(more),) if more and (counted or not asked) else ()
 
     # break-even
 
@@ -141,7 +157,7 @@ class Arrangement:
     @property
     def alone(self) -> Arrangement:
         """The large model alone."""
-        return Arrangement(requests_per_s=self.requests_per_s, large=self.large)
+        return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
 
     def break_even_escalation(self) -> Quantity | None:
         """The escalation rate up to which this is no dearer than the large model alone, where engines are many; None:

@@ -131,4 +131,5 @@ def _arranged(
         by_answer=asked.escalate_by == "answer",
         judge_s=asked.judge_s,
         judge_usd=asked.judge_usd,
+        client_s=traffic.client_latency_s,
     )

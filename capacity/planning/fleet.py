@@ -60,6 +60,7 @@ def fleet(
     """
     search_fields, traffic_fields, cost_fields, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
+    _check_pools(ways)
     asked = Inquiry.of(
         model,
         _search(search_fields, ways),
@@ -80,6 +81,18 @@ def fleet(
     layouts.look(ways.max_pools)
     best, proof = _proved(layouts)
     return _plan(layouts, best, proof)
+
+
+def _check_pools(ways: Split) -> None:
+    """Raises InvalidInput for what tells pools apart where there is one."""
+    if ways.max_pools > 1:
+        return
+    ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
+    if said := next((name for name in ways_out if getattr(ways, name)), None):
+        raise InvalidInput(
+            f"--{said.replace('_', '-')} tells pools apart, and --max-pools 1 has one: {ways_out[said]}, or give "
+            "--max-pools 2"
+        )
 
 
 def _search(fields: Mapping[str, Any], ways: Split) -> Search:

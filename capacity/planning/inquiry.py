@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Traffic
-from capacity.deployment.images import with_image_tokens
+from capacity.deployment.images import check_text_alone, with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.model import ModelSpec, load_model
 from capacity.planning.arena import Arena
@@ -46,6 +46,7 @@ class Inquiry:
     ) -> Inquiry:
         """Without `slo`, the levels of the traffic's use case. Raises InvalidInput."""
         check_search(search, cost)
+        check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
         goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
         workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)

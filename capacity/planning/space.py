@@ -115,6 +115,7 @@ class Search(Spec):
     gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
+    language_model_only: bool = flag(False, "No towers of a model that sees or hears (vLLM).")
     cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
     n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=0, le=1 << 20)
     host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
@@ -277,15 +278,16 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
                 enable_prefix_caching=prefix,
                 max_model_len=search.max_model_len,
                 gpu_memory_utilization=search.gpu_memory_utilization,
-                **_offload(search),
+                **_as_asked(search),
                 **parallelism,
                 **drafts,
             )
 
 
-def _offload(search: Search) -> Mapping[str, Any]:
-    """What of the model stands in host memory, as it was asked for."""
-    return search.model_dump(include={"cpu_offload_gb", "n_gpu_layers", "host_cpu"}, exclude_none=True)
+def _as_asked(search: Search) -> Mapping[str, Any]:
+    """What of the model is loaded, and what of it stands in host memory, as it was asked for."""
+    asked = {"language_model_only", "cpu_offload_gb", "n_gpu_layers", "host_cpu"}
+    return search.model_dump(include=asked, exclude_none=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:

@@ -29,11 +29,15 @@ UNSTEADY = ("saturated", "overloaded")  # verdicts under which latencies are of 
 
 
 class Waits(NamedTuple):
-    """Times to the first and to the last token; `warning` where they are of a queue that grows."""
+    """Times to the first and to the last token; `warning` where they are of a queue that grows.
+
+    `client_s`: of both, the distance between client and server, there and back; an API's is not told apart.
+    """
 
     ttft: Stage
     e2e: Stage
     warning: str | None = None
+    client_s: float = 0.0
 
 
 class Side(Protocol):
@@ -165,13 +169,13 @@ class OwnSide:
         return usd_per_hour(self.price, billed_gpus(self.price, engines * self.resolved.pool.num_gpus))
 
     def waits(self, requests_per_s: float, /) -> Waits | None:
-        return waits_of(self.simulated(requests_per_s))
+        return waits_of(self.simulated(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
 
     def simulated(self, requests_per_s: float, /) -> Simulation:
         """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
         said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         each = requests_per_s / max(self.engines(requests_per_s), 1)
-        pool = self.resolved.pool.model_dump(exclude_unset=True)
+        pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
         return simulate(self.resolved.model, **pool, **said, request_rate=each)
 
 

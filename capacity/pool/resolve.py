@@ -35,6 +35,7 @@ from capacity.pool.supported import (
     check_attention,
     check_formats,
     check_runs,
+    loaded_of,
     served_in,
     what_ifs,
 )
@@ -208,12 +209,13 @@ def resolve(
     if pool.max_model_len == "auto":
         return _longest_that_fits(spec, pool, profiles)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
-    served = served_in(spec, pool.dtype, profile)
+    engine = _engine(pool, profile)
+    served = served_in(loaded_of(spec, pool, engine), pool.dtype, profile)
     resolved = with_defaults(
         pool,
         served,
         profile=profile,
-        engine=_engine(pool, profile),
+        engine=engine,
         scheme=scheme_for(served, pool.quantization),
         host_cpu=None if pool.n_gpu_layers is None else _host_cpu(pool.host_cpu, profiles),
     )
@@ -246,6 +248,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "data_parallel_size": 1,
         "enable_expert_parallel": False,
         "quantization": None,
+        "language_model_only": False,
         "cpu_offload_gb": 0.0,
         "n_gpu_layers": None,
         "max_loras": None,

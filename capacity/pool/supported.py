@@ -21,6 +21,7 @@ from capacity.model.quantization import (
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
+WITHOUT_TOWERS = ("vllm",)  # --language-model-only: docs.vllm.ai, supported models, 2026-11
 DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "half": "fp16",
     "float16": "fp16",
@@ -28,6 +29,22 @@ DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "float": "fp32",
     "float32": "fp32",
 }
+
+
+def loaded_of(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
+    """The model, or its language model alone. Raises InvalidInput where it has no towers, or the engine loads them."""
+    if not pool.language_model_only:
+        return model
+    if engine.name not in WITHOUT_TOWERS:
+        raise InvalidInput(
+            f"--language-model-only: {engine.label} loads a model's towers always; use --engine "
+            f"{' or '.join(WITHOUT_TOWERS)}, or leave it out"
+        )
+    if not (model.tower_params or model.uncounted):
+        raise InvalidInput(
+            f"--language-model-only: {model.name} has no towers to leave out: leave out the flag"
+        )
+    return model.without_towers
 
 
 def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:

@@ -31,9 +31,10 @@ ROUTING_EVENNESS = 1.0
 # (InferenceX: DeepSeek-V3 on B200 and H200, Kimi-K2.5 on B200, MiniMax-M2 NVFP4): mean of their median TPOT errors
 # 6.8, 5.9, 5.4 % for 1, 2, 4; on the other half 5.8, 5.3, 5.1. 2026-11-22.
 BALANCED_ROUTING_EVENNESS = 4.0
-# Of a step's tokens: where a tilt of the experts' time changes nothing, and beyond how many it changes no more.
+# Of a step's tokens: where a tilt of the experts' time changes nothing, and beyond how many it changes no more: there
+# each expert has a full tile of 128 rows (of 256 experts, 8 a token), and more tokens are more tiles of the same.
 MIDDLE_TOKENS = 32.0
-TILTED_TOKENS = 512.0
+TILTED_TOKENS = 4096.0
 SPLIT_TOKENS = 64.0  # KV tokens that one block of a split-KV kernel takes at a time
 ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
 

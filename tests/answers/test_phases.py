@@ -128,3 +128,14 @@ def test_a_model_that_embeds_makes_one_answer() -> None:
     run = simulate("bge-m3", gpu="h100", input_len=500, request_rate=2, num_prompts=10).to_dict()
     assert run["total_output_tokens"] == 10
     assert run["preemptions"] == 0
+
+
+def test_an_assumed_tower_is_said_wherever_images_go_through_it() -> None:
+    asked: dict[str, Any] = {"gpu": "h100", "input_len": 50, "output_len": 9}
+    said = "convolutional network, timed as matrix products of as much work: assumed"
+    for images, basis in ((0, "calibrated"), (1, "assumed")):
+        alone = estimate("gemma-3n-e4b", **asked, batch_size=2, images_per_prompt=images)
+        loaded = simulate("gemma-3n-e4b", **asked, request_rate=2.0, num_prompts=5, images_per_prompt=images)
+        assert alone.basis == basis
+        for answer in (alone, loaded):
+            assert any(said in warning for warning in answer.warnings) == bool(images)

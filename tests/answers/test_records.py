@@ -35,5 +35,6 @@ def test_what_has_no_interval_has_none_in_another_unit() -> None:
 
 def test_the_schema_requires_what_every_engine_says() -> None:
     schema = Simulation.json_schema()
-    assert set(schema["properties"]) - set(schema["required"]) == {"kv_tiers", "data_parallel_requests"}
+    own = {"kv_tiers", "data_parallel_requests", "pools", "cascade"}  # of those that have several of them
+    assert set(schema["properties"]) - set(schema["required"]) == own
     assert schema["properties"]["schema"] == {"const": Simulation.SCHEMA}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def received(
         sent.append(message)
 
     asked = [(b"accept", accept), (b"accept-encoding", b"gzip")]
-    asyncio.run(Preload(app)({"type": "http", "path": "/cost", "headers": asked}, None, send))
+    answer = Preload(app)({"type": "http", "path": "/cost", "headers": asked}, None, send)
+    with ThreadPoolExecutor(1) as aside:  # a browser of other tests may have a loop running in this thread
+        aside.submit(asyncio.run, answer).result()
     return dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:])
 
 

@@ -232,4 +232,4 @@ def test_every_example_leads_to_an_answer(dashboard: Open, preset: Any) -> None:
     opened = dashboard(preset.page, **preset.query).settled()
     assert not opened.at.exception
     assert all(line.startswith("static batching") for line in opened.refusals)  # it is overloaded: the point
-    assert opened.kpis or preset.page == "plan"
+    assert opened.kpis or preset.page in ("plan", "stack", "fleet")  # a button begins what takes long

@@ -54,7 +54,8 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
     ("model", "words", "why"),
     [
         ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
-        ("gemma-3n-e4b", {"image_tokens": 256}, "gemma-3n-e4b has no vision encoder of a known formula"),
+        ("llama-3.2-11b-vision", {"image_tokens": 9}, "11b-vision has no vision encoder of a known formula"),
+        ("gemma-3n-e4b", {"image_tokens": 300}, "larger than gemma-3n-e4b makes of any, 256"),
         ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
         ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
@@ -148,3 +149,24 @@ def test_shorter_audio_takes_the_encoder_as_long_as_30_seconds() -> None:
     assert encoder_s("ultravox", 5) == pytest.approx(encoder_s("ultravox", 30), rel=0.01)
     assert encoder_s("voxtral-mini-3b", 60) > 1.6 * encoder_s("voxtral-mini-3b", 30)
     assert encoder_s("voxtral-mini-3b", 31) == pytest.approx(encoder_s("voxtral-mini-3b", 60), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("gemma-3-4b", {"images_per_prompt": 1}, "--images-per-prompt: with --language-model-only"),
+        ("qwen2-audio-7b", {"audio_seconds": 5.0}, "--audio-seconds: with --language-model-only"),
+    ],
+)
+def test_without_towers_nothing_but_text_is_taken(model: str, words: dict[str, Any], said: str) -> None:
+    asked = {**WORDS, **words, "language_model_only": True}
+    with pytest.raises(InvalidInput, match=said):
+        capacity.simulate(model, **asked)
+    with pytest.raises(InvalidInput, match=said):
+        capacity.plan(
+            model,
+            gpus="h100",
+            objective="gpus",
+            slo="ttft:p95:1s",
+            **{name: value for name, value in asked.items() if name != "gpu"},
+        )

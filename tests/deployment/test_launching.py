@@ -83,6 +83,7 @@ def test_a_launch_command_reads_back(tp, quantization, cache, seqs, budget, leng
         max_model_len=length,
         enable_chunked_prefill=chunked,
         enforce_eager=eager,
+        language_model_only=not eager,
     )
     read = read_vllm_command(launch_command("vllm", "org/model", pool).text)
     assert read.model == "org/model"

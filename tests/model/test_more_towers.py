@@ -77,3 +77,62 @@ def test_a_conformers_work_is_that_of_its_parameters(name: str) -> None:
     width = encoder.hidden_size
     products = encoder.num_layers * (4 * width**2 + 2 * width * encoder.intermediate_size)
     assert 0.9 * model.audio_params < products < model.audio_params
+
+
+# Blocks of MobileNetV5 300M as published: edge residuals (stride, channels), inverted residuals (kernels of both
+# depthwise convolutions, stride, expansion, channels), attention (heads, stride of keys, head size)
+MOBILENET: tuple[tuple[int, ...], ...] = (
+    (2, 128), *[(1, 128)] * 2,
+    (3, 5, 2, 6, 256), *[(5, 0, 1, 4, 256), (3, 0, 1, 4, 256)] * 2,
+    (5, 5, 2, 6, 640), *[(5, 0, 1, 4, 640)] * 7, (0, 0, 1, 1, 640), *[(12, 2, 64), (0, 0, 1, 2, 640)] * 14,
+    (5, 5, 2, 6, 1280), *[(16, 1, 96), (0, 0, 1, 2, 1280)] * 19,
+)  # fmt: skip
+
+
+def counted_mobilenet() -> tuple[int, int, int]:
+    """Parameters, and multiply-adds of the products and of the attention, of 768 x 768 pixels."""
+    side, width = 384, 64
+    params, products, attention = 27 * width + 2 * width, 27 * width * side**2, 0
+    for block in MOBILENET:
+        if len(block) == 2:
+            side, (stride, out), inner = side // block[0], block, 4 * width
+            params += inner * (9 * width + out) + inner + out
+            products += inner * (9 * width + out) * side**2
+        elif len(block) == 5:
+            first, second, stride, expansion, out = block
+            inner = expansion * width
+            params += (first**2 * width + width if first else 0) + (
+                second**2 * inner + inner if second else 0
+            )
+            params += inner * (width + out) + inner + 2 * out
+            products += width * inner * side**2
+            side //= stride
+            products += inner * out * side**2
+        else:
+            heads, stride, size = block
+            out, keys = width, side // stride
+            params += 2 * width * (heads + 1) * size + 2 * width + (20 * width if stride > 1 else 0)
+            products += 2 * width * size * (heads * side**2 + keys**2)
+            attention += 2 * side**2 * keys**2 * heads * size
+        width = out
+    fused = 640 + 1280
+    params += 2 * fused * (fused + 2048) + 2 * fused + 2 * 2048
+    return params, products + 2 * fused * (fused + 2048) * 48**2, attention
+
+
+def test_a_convolutional_tower_is_timed_by_the_work_of_its_blocks() -> None:
+    """The published blocks have the published parameters, and the layers taken for them as many multiply-adds."""
+    model = load_model("gemma-3n-e4b")
+    params, products, attention = counted_mobilenet()
+    assert params == 294_126_912
+    tower = model.vision
+    assert tower is not None
+    assert tower.tile_patches is not None
+    assert tower.attention_size is not None
+    width, inner, patches = tower.hidden_size, tower.attention_size, 256 * tower.patches_per_token
+    layer = width * (4 * inner + 2 * tower.intermediate_size)
+    assert patches * (tower.num_layers * layer + tower.patch_inputs * width) == pytest.approx(
+        products, rel=1e-5
+    )
+    assert tower.num_layers * 2 * patches * tower.tile_patches * inner == pytest.approx(attention, rel=1e-3)
+    assert tower.assumed

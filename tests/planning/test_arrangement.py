@@ -150,3 +150,25 @@ def test_an_answer_that_is_judged_is_shown_at_its_end() -> None:
     )
     assert cached.ways(None, small) is None
     assert cached.with_escalation(0.0).ways(None, small) is not None
+
+
+def test_a_client_is_once_as_far_away_whoever_works_on_its_request() -> None:
+    """Whatever the way: a hit, one model, two of them, behind engines that embed; an API's time is as given."""
+    near = replace(BY_ANSWER, cache=CACHE)
+    far = replace(near, client_s=2.0)
+    times = Stage.constant(3.0)
+    at_once, longer = Waits(times, times), Waits(Stage.constant(5.0), Stage.constant(5.0), client_s=2.0)
+    for embedded in (False, True):
+        before = near.ways(at_once, at_once, at_once if embedded else None)
+        after = far.ways(longer, longer, longer if embedded else None)
+        assert before is not None
+        assert after is not None
+        for some, more in zip(before[0] + before[1], after[0] + after[1], strict=True):
+            assert mixed([replace(more, share=1.0)], "mean").value == pytest.approx(
+                mixed([replace(some, share=1.0)], "mean").value + 2.0
+            )
+    api = far.ways(at_once, at_once)
+    assert api is not None
+    assert mixed(api[1][1:], "mean").value == pytest.approx(
+        mixed(near.ways(at_once, at_once)[1][1:], "mean").value
+    )

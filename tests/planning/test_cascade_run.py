@@ -33,6 +33,7 @@ TIMES = ("mean_ttft_s", "p95_ttft_s", "mean_e2e_s", "p95_e2e_s")
         {"escalate_by": "prompt", "judge_s": 0.2, "cache_hit_rate": 0.2},
         {"escalation_rate": 0.0},
         {"escalation_rate": 1.0},
+        {"escalate_by": "answer", "cache_hit_rate": 0.2, "client_latency_s": 1.0},
     ],
     ids=str,
 )

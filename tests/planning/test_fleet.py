@@ -206,6 +206,8 @@ def test_a_fleet_may_be_cheaper_than_pools_that_each_keep_the_level() -> None:
         ({"routers": "least-kv"}, "no choice here"),
         ({"request_rate": None, "concurrency": 4}, "come by the clock"),
         ({"split_at": (0,)}, "split_at"),
+        ({"max_pools": 1, "split_at": (500,)}, "--split-at tells pools apart, .*: leave it out, or"),
+        ({"max_pools": 1, "long_gpus": ("h100",)}, "--long-gpus tells pools apart, .*: give --gpus, or"),
         ({"slo": ()}, "no service level"),
     ],
 )

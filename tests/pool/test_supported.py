@@ -87,3 +87,26 @@ def test_every_profile_runs_under_some_engine_and_is_timed(gpu: str) -> None:
     seconds = pool.step_model.step_seconds(shape)
     least = pool.memory.weights_bytes * 0.75 / profile.hbm_bytes_per_s
     assert least < seconds < 20 * least + 0.01
+
+
+def test_text_alone_leaves_a_models_towers_out() -> None:
+    """Their weights, at 16 bit, and what their profile run holds beside the language model's."""
+    plans = [
+        resolve("gemma-3-27b", Pool(gpu="h100", language_model_only=alone)).memory for alone in (False, True)
+    ]
+    whole, text = plans
+    assert whole.weights_bytes - text.weights_bytes == 2 * 423_060_336  # as published
+    assert text.activations_bytes < whole.activations_bytes
+    assert text.kv_capacity_tokens > whole.kv_capacity_tokens
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "why"),
+    [
+        ("llama-3.1-8b", {}, "has no towers to leave out"),
+        ("gemma-3-4b", {"engine": "sglang"}, "towers always; use --engine vllm"),
+    ],
+)
+def test_text_alone_is_refused_where_it_changes_nothing(model: str, fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        resolve(model, Pool(gpu="h100", language_model_only=True, **fields))

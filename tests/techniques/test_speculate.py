@@ -44,7 +44,7 @@ def test_simulation_and_formula_agree_on_a_real_pool() -> None:
 
 def test_drafts_are_refused_under_schedulers_that_have_none() -> None:
     workload = random_requests(num_requests=2, input_len=8, output_len=8, request_rate_per_s=1.0, seed=0)
-    other = Speculation(pool("llama-3.1-8b", "h100", "vllm@0.6"), chain(acceptance_rate=0.5))
+    other = Speculation(pool("llama-3.1-8b", "h100", "transformers"), chain(acceptance_rate=0.5))
     with pytest.raises(InvalidInput, match="vllm-v1"):
         simulate_speculation(other, workload)
     ours = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.5))

@@ -115,7 +115,8 @@ def test_an_unknown_format_is_refused(verb: str, capsys: pytest.CaptureFixture[s
     with patch.object(sys, "argv", arguments), pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert capsys.readouterr().err.strip().endswith("--format is 'yaml': must be one of table, json")
+    forms = "table, json, csv, html" if verb == "compare" else "table, json"
+    assert capsys.readouterr().err.strip().endswith(f"--format is 'yaml': must be one of {forms}")
 
 
 @pytest.mark.parametrize("tolerance", [-0.1, math.nan, math.inf])

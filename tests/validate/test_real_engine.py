@@ -177,7 +177,7 @@ def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
     document = json.loads((tmp_path / "report.json").read_text())
     assert document["engine"]["runs"][0]["metrics"][0]["error"] is not None
     assert "A real engine on the same device" in (tmp_path / "report.html").read_text()
-    assert any("mean_tpot_ms" in line for line in summary_lines(report))
+    assert any("mean TPOT, ms" in line for line in summary_lines(report))
     assert nothing_is_left(pids)
 
 

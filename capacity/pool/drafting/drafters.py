@@ -233,16 +233,12 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
         own = 0 if isinstance(feed_forward, NoFeedForward) else feed_forward.intermediate_size
         widened = DenseFeedForward(intermediate_size=own + extra)
     return replace(
-        model,
+        model.without_towers,
         name=f"{model.name} {speculator.name} layer",
         layer_groups=(replace(group, layers=(0,), feed_forward=widened),),
         vocab_size=speculator.draft_vocab_size or model.vocab_size,
         tie_word_embeddings=False,
         mtp=None,
-        vision_params=0,
-        vision=None,
-        audio_params=0,
-        audio=None,
     )
 
 

@@ -211,6 +211,7 @@ DRAFTING = ("vllm-v1", "vllm-v1-async", "chunked")  # whose drafts the core sche
 OPTIONS: dict[str, frozenset[str]] = {
     "vllm-v1": frozenset({"offload", "adapters"}),
     "vllm-v1-async": frozenset({"offload", "adapters"}),
+    "chunked": frozenset(),
     "vllm-v0": frozenset(
         {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
     ),

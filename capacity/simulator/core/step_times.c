@@ -15,7 +15,7 @@
 #define SPLIT_TOKENS 64.0
 #define ACTIVATION_BYTES 2.0
 #define MIDDLE_TOKENS 32.0
-#define TILTED_TOKENS 512.0
+#define TILTED_TOKENS 4096.0
 #define PS_PER_S 1e12
 #define KNOT_BITS 4
 #define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so that quotients agree */
