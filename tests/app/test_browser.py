@@ -264,7 +264,7 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     files = zipfile.ZipFile(io.BytesIO(here.download("Report and launch commands")))
     assert {"report.html", "plan.json", "launch-vllm.sh"} <= set(files.namelist())
     printed = here.download("Page to print").decode()
-    best = json.loads(files.read("plan.json"))["ranked"][0]["candidate"]["label"]
+    best = json.loads(files.read("plan.json"))["ranked"][0]["label"]
     assert f"<strong>{escape(best)}</strong>" in printed
     assert "capacity plan" in printed
     assert "<svg" in printed

@@ -167,6 +167,7 @@ def quantization_chart(answer: Quantizing, *, every: bool = False) -> Chart:
             text=[_text_of(each) for each in values],
             textposition="inside",
             insidetextanchor="start",  # the whisker is at the other end
+            textangle=0,
             hovertemplate=f"{name}: %{{text}} ms<extra>%{{y}}</extra>",
             **bar_style(index),
         )
