@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
     from capacity.planning.judging import Level
 
+ONE_POOL = "one pool"
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
@@ -161,12 +162,12 @@ def _layouts_table(plan: FleetPlan) -> Part:
     )
 
 
-def thresholds_text(layout: Layout) -> str:
-    """`1,344`, `1,024 4,096` of three pools, or `one pool`."""
+def thresholds_text(layout: Layout, *, between: str = " ", unit: str = "") -> str:
+    """`1,344`, `1,024 4,096` of three pools, or `one pool`; where none was found, how many pools were tried."""
     if layout.num_pools == 1:
-        return "one pool"
-    tokens = " ".join(f"{each:,}" for each in layout.thresholds_tokens)
-    return tokens or f"{layout.num_pools} pools"
+        return ONE_POOL
+    tokens = between.join(f"{each:,}" for each in layout.thresholds_tokens)
+    return tokens + unit if tokens else f"{layout.num_pools} pools"
 
 
 def _day_text(day: FleetDay, best: Layout) -> str:

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 from capacity.answers.records import Quantity
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout
 from capacity.report.figures.loads import whiskers, with_interval
-from capacity.report.fleet import engines_text, layout_text
+from capacity.report.fleet import ONE_POOL, engines_text, layout_text, thresholds_text
 from capacity.report.plan import level_text
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetPlan, FleetPool, Layout
 
-ONE_POOL = "one pool"
-
 
 def threshold_text(found: Layout) -> str:
     """`1,344 tokens`, `1,024 and 4,096 tokens`, or `one pool`."""
-    tokens = " and ".join(f"{each:,}" for each in found.thresholds_tokens)
-    return f"{tokens} tokens" if tokens else ONE_POOL if found.num_pools == 1 else f"{found.num_pools} pools"
+    return thresholds_text(found, between=" and ", unit=" tokens")
 
 
 def layouts_chart(plan: FleetPlan) -> Chart:
