@@ -134,8 +134,9 @@ def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
 
 
 def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
-    """Whose ends the interval takes."""
-    return known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
+    """Whose ends the interval takes: of a deployment whose own runs were learnt from, those after learning."""
+    kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
+    return kind.learnt if beyond_constants(metric, asked) else kind
 
 
 def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
