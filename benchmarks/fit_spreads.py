@@ -31,11 +31,11 @@ from spreads_file import write
 
 from capacity.answers.interval_parts import ends_of as interval_ends
 from capacity.answers.intervals import beside_client_range
-from capacity.hardware.spreads import Held, Kind
+from capacity.hardware.spreads import Held, Kind, Spreads
 
 NOMINAL = 0.9
 LEAST = 0.85
-LEVELS = tuple(step / 400 for step in range(60, 5, -1))  # beyond an end, the first that holds
+LEVELS = tuple(step / 400 for step in range(120, 5, -1))  # beyond an end, the first that holds
 MOST_END = 4.0
 BEFORE = 4.0  # sources that the ends held before count for
 WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
@@ -268,6 +268,35 @@ def _by_source(figure: Figure) -> str | None:
     return f"{figure.source} {figure.metric}"
 
 
+def of_others(figures: Sequence[Figure]) -> dict[str, Spreads]:
+    """By source the spreads of all other sources, ends included."""
+
+    def key(figure: Figure) -> str:
+        return figure.source
+
+    known = without_each(figures, key)
+    judged, learnt = left_out(figures, key, known), learnt_left_out(figures, key, known)
+    beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
+    found = {}
+    for source in known:
+        before, after = (
+            ends_of((each for each in rows if each.left_out != source), levels)
+            for rows, levels in ((judged, beyond), (learnt, beyond_learnt))
+        )
+        found[source] = made([f for f in figures if f.source != source], before, after)
+    return found
+
+
+def figures_of(folder: Path, table: Path | None) -> list[Figure]:
+    """As they were saved in `table`; else they are made, and saved there where it is named."""
+    if table is not None and table.exists():
+        return load(table)
+    figures = all_figures(folder)
+    if table is not None:
+        save(figures, table)
+    return figures
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -275,16 +304,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="rewrite capacity/hardware/spreads.toml")
     options = parser.parse_args(arguments)
-    if options.table and options.table.exists():
-        figures = load(options.table)
-    else:
-        folder = shared_folder()
-        if folder is None:
-            print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
-            return 2
-        figures = all_figures(folder)
-        if options.table:
-            save(figures, options.table)
+    folder = shared_folder()
+    if folder is None:
+        print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
+        return 2
+    figures = figures_of(folder, options.table)
     found = report(figures)
     known = made(figures, found.before, found.learnt, found.held)
     print("\nclasses", known.classes)

@@ -177,7 +177,7 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
     yield from _figures(
         sensitivities(server.resolved, load),
         pairs,
-        source=f"{row.campaign} {row.backend} {row.gpu}",
+        source=source_of(row),
         group=" ".join(row.group),
         run=f"{row.tensor_parallel}x{row.data_parallel} {row.input_len}/{row.output_len} at {row.concurrency}, "
         f"{row.ttft_s:.6g} s",
@@ -190,6 +190,11 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
         load_fraction=None,
         ttft_share=min(means.ttft_s / e2e_s, 1.0),
     )
+
+
+def source_of(row: ServedRow) -> str:
+    """Whose a row is: campaign, engine with its client, GPU."""
+    return f"{row.campaign} {row.backend} {row.gpu}"
 
 
 def _server_s(resolved: ResolvedPool) -> float:

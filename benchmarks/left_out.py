@@ -7,7 +7,7 @@ first order, without a simulation: `benchmarks/calibration.py` does the same wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -67,17 +67,13 @@ def without_each(figures: Sequence[Figure], key: Key) -> dict[str, Spreads]:
     }
 
 
-def left_out(
-    figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] | None = None
-) -> list[Judged]:
+def left_out(figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] | None = None) -> list[Judged]:
     """Every figure with the deviation by the others' sources."""
     known = known or without_each(figures, key)
     found = []
     for figure in filter(usable, figures):
         source = key(figure)
-        parts = interval_parts(
-            figure.metric, dict(figure.sensitivity), asked_of(figure), known[source]
-        )
+        parts = interval_parts(figure.metric, dict(figure.sensitivity), asked_of(figure), known[source])
         found.append(Judged(figure, source, parts, figure.log_error / deviation_of(parts)))
     return found
 
@@ -132,9 +128,7 @@ def learn(figures: Sequence[Figure], known: Spreads) -> Adjustment:
             posterior.Figure(
                 name=figure.metric,
                 value=figure.measured_s,
-                deviation=figure_deviation(
-                    figure.metric, figure.engine, figure.gpu, is_moe=figure.is_moe, known=known
-                ),
+                deviation=figure_deviation(figure.metric, is_moe=figure.is_moe, known=known),
                 shared=f"{place}",
             )
             for place, figure in enumerate(figures)
@@ -166,9 +160,7 @@ def slopes_of(figure: Figure) -> Floats:
     return np.array([weights.get(name, 0.0) for name in NAMES])
 
 
-def _judged(
-    figure: Figure, source: str, adjustment: Adjustment, known: Spreads, learnt: int
-) -> Judged:
+def _judged(figure: Figure, source: str, adjustment: Adjustment, known: Spreads, learnt: int) -> Judged:
     asked = replace(asked_of(figure), adjustment=adjustment)
     assert beyond_constants(figure.metric, asked)
     parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
