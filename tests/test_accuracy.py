@@ -409,7 +409,7 @@ def test_two_runs_of_ones_own_do_what_the_readme_says(
 
 @pytest.mark.slow
 def test_runs_of_ones_own_teach_what_the_readme_says(benchmark: object, shared_dir: Path) -> None:
-    """All groups, each by other sources' spreads, eight minutes: all figures of the table. UPDATE_README=1 writes it."""
+    """All groups by other sources' spreads, eight minutes: all figures of the table. UPDATE_README=1 writes it."""
     module, data = benchmark("calibration"), benchmark("served_data")  # type: ignore[operator]
     spreads = benchmark("fit_spreads")  # type: ignore[operator]
     known = spreads.of_others(spreads.figures_of(shared_dir, None))
