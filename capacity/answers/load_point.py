@@ -157,7 +157,7 @@ def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none holds it."""
+    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none can."""
 
     pool: ResolvedPool | None
     point: LoadPoint
@@ -174,8 +174,8 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> Sized:
-    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load, without a queue that
-    grows for as long as it lasts; at the largest that holds it where none does, at its own size where it says one."""
+    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load without a queue
+    that grows for as long as it lasts; at the largest that holds it where none does, at its own where it says one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)

@@ -167,8 +167,8 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
-            f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it lies, "
-            f"or leave {flag.partition(' ')[0]} out"
+            f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it "
+            f"lies, or leave {flag.partition(' ')[0]} out"
         ) from None
     found, parent = {}, ""
     for line in lines:

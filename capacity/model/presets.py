@@ -35,9 +35,9 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
     An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
     that preset in that format, and so is a folder of such a name that is not here, as a server's launch line has it
-    (`/models/Llama-3.3-70B-Instruct-FP8`); `notes` of the model say so. A model that was added is found by its name. With
-    `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which is
-    parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    (`/models/Llama-3.3-70B-Instruct-FP8`); `notes` of the model say so. A model that was added is found by its name.
+    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which
+    is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))

@@ -74,7 +74,9 @@ def test_a_batch_that_needs_more_kv_takes_more_gpus() -> None:
 def test_a_rate_that_would_overload_it_takes_more_gpus() -> None:
     model, cost = load_model("llama-3.1-8b"), Cost()
     few, more, too_many = (
-        smallest_pool(model, Pool(gpu="l4-24gb", max_model_len=4096), Traffic(**LENGTHS, request_rate=rate), cost)
+        smallest_pool(
+            model, Pool(gpu="l4-24gb", max_model_len=4096), Traffic(**LENGTHS, request_rate=rate), cost
+        )
         for rate in (0.3, 3.0, 1e3)
     )
     assert (few.point.num_gpus, few.point.verdict) == (1, "stable")

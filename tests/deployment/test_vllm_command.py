@@ -221,13 +221,19 @@ def test_the_file_of_config_is_read_beside_the_line(tmp_path: Path) -> None:
     read = read_launch(str(script))
     found = read.pool("h200")
     assert read.model == "openai/gpt-oss-120b"
-    assert (found.kv_cache_dtype, found.tensor_parallel_size, found.enable_prefix_caching) == ("fp8", 2, False)
+    assert (found.kv_cache_dtype, found.tensor_parallel_size, found.enable_prefix_caching) == (
+        "fp8",
+        2,
+        False,
+    )
     assert found.max_num_seqs == 128  # the line overrules the file
     assert read.ignored == ("--port 8000",)
     assert [each.partition(" (")[0] for each in read.not_modelled] == [
         "--compilation-config.cudagraph_mode FULL"
     ]
-    with pytest.raises(InvalidInput, match="serve.yaml, which is not there: give the path of the launch file"):
+    with pytest.raises(
+        InvalidInput, match=r"serve\.yaml, which is not there: give the path of the launch file"
+    ):
         read_launch(script.read_text())
 
 

@@ -178,7 +178,7 @@ def test_an_unknown_name_suggests() -> None:
         ("/data2/deepseek-ai/DeepSeek-R1/", "deepseek-r1", "fp8-block"),
         ("~/models/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b", "bf16"),
         ("./weights/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "awq-int4"),
-        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/2069b3fa", "qwen3-8b", "bf16"),
+        ("~/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/2069b3fa", "qwen3-8b", "bf16"),
         ("/hub/models--nvidia--Llama-3.3-70B-Instruct-FP8/snapshots/1", "llama-3.3-70b", "fp8"),
     ],
 )
