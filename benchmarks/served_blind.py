@@ -8,7 +8,8 @@ engine's own defaults standing for what is not said: `capacity simulate` with th
 
 `lengths`: `fixed`, every request has the same; `mean`, only means (or medians) are published, and every request has
 those; `sglang`, `sglang.bench_serving` drew them (`--random-range-ratio 0`, seed 1), and they are drawn here as there:
-the sums are the published ones. `repeated`: the prompts had been sent before, and were in the prefix cache.
+the sums are the published ones. `counted`: `second pass`, the prompts had all been sent before, and were in the prefix
+cache; `steady`, neither the first burst nor the last requests count, as genai-perf has it; else all requests.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.simulate import simulate
-from capacity.base.errors import CapacityError
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.simulator.metrics import RequestTable
@@ -35,8 +36,10 @@ from capacity.workload import Workload, random_requests
 from capacity.workload.content import PromptContent
 
 TABLE = Path(__file__).parent.parent / "tests" / "data" / "blind_rows.csv"
-METRICS = ("ttft", "tpot", "e2e", "throughput")
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "request time", "throughput": "throughput"}
+METRICS = tuple(NAMES)
 BENCH_SERVING_SEED = 1
+SECOND_PASS, FIRST_PASS_S = "second pass", 1e5  # so long after the first, which has ended by then
 OLDER = "older than"  # of a row's `not_said`: its engine's release is older than any listed here
 
 
@@ -83,7 +86,7 @@ def workload_of(row: Mapping[str, str]) -> Workload:
     arrivals = random_requests(
         num_requests=count, input_len=1, output_len=1, request_rate_per_s=rate, concurrency=concurrency
     )
-    if not row["repeated"]:
+    if row["counted"] != SECOND_PASS:
         return Workload(
             arrival_s=arrivals.arrival_s,
             prompt_tokens=prompts,
@@ -92,12 +95,21 @@ def workload_of(row: Mapping[str, str]) -> Workload:
         )
     twice = np.concatenate([prompts, prompts])
     return Workload(
-        arrival_s=np.zeros(2 * count),
+        arrival_s=np.repeat([0.0, FIRST_PASS_S], count),
         prompt_tokens=twice,
         output_tokens=np.concatenate([outputs, outputs]),
         content=PromptContent.from_segments([[(i % count, int(n))] for i, n in enumerate(twice)]),
         concurrency=concurrency,
     )
+
+
+def counted_of(row: Mapping[str, str], requests: int) -> slice:
+    """The requests, of so many, that a row's figures are of."""
+    if row["counted"] == SECOND_PASS:
+        return slice(requests // 2, requests)
+    if row["counted"] == "steady":
+        return slice(min(2 * int(row["concurrency"]), requests // 3), requests - int(row["concurrency"]))
+    return slice(0, requests)
 
 
 def lengths_of(row: Mapping[str, str]) -> tuple[Any, Any]:
@@ -127,12 +139,14 @@ def judged(row: Mapping[str, str]) -> list[Judged]:
     """Every figure of a row beside what is predicted for it. Raises CapacityError where nothing can be."""
     pool = Pool.model_validate(pool_fields(row))
     answer = simulate(row["model"], workload=workload_of(row), **pool.model_dump(exclude_unset=True))
-    first = int(row["prompts"]) if row["repeated"] else 0
-    latencies = latencies_ms(answer.run.records, first)
+    if not answer.run.records.completed.all():
+        raise InvalidInput("not every request was served")
+    counted = counted_of(row, len(answer.run.records))
+    latencies = latencies_ms(answer.run.records, counted)
     found = []
     for metric, measured, statistic in figures_of(row):
         if metric == "throughput":
-            predicted = _throughput(answer, first)
+            predicted = _throughput(answer, counted)
         else:
             value = float(statistic(latencies[metric]))
             predicted = _around(answer, metric, value)
@@ -169,12 +183,11 @@ def figures_of(row: Mapping[str, str]) -> list[tuple[str, float, Callable[[Any],
     return found
 
 
-def latencies_ms(records: RequestTable, first: int = 0) -> dict[str, Any]:
-    """Of every completed request from the first that counts."""
-    done = records.completed & (np.arange(len(records)) >= first)
-    ttft = (records.first_token_ps - records.arrival_ps)[done] * 1e3 / PS_PER_S
-    e2e = (records.finish_ps - records.arrival_ps)[done] * 1e3 / PS_PER_S
-    further = records.output_tokens[done] - 1
+def latencies_ms(records: RequestTable, counted: slice) -> dict[str, Any]:
+    """Of every request that counts."""
+    ttft = (records.first_token_ps - records.arrival_ps)[counted] * 1e3 / PS_PER_S
+    e2e = (records.finish_ps - records.arrival_ps)[counted] * 1e3 / PS_PER_S
+    further = records.output_tokens[counted] - 1
     return {"ttft": ttft, "e2e": e2e, "tpot": ((e2e - ttft) / np.maximum(further, 1))[further > 0]}
 
 
@@ -184,11 +197,11 @@ def _around(answer: Simulation, metric: str, value: float) -> Quantity:
     return Quantity(value=value) if mean is None else mean.scaled(value / mean.value)
 
 
-def _throughput(answer: Simulation, first: int) -> Quantity:
+def _throughput(answer: Simulation, counted: slice) -> Quantity:
     """Output tokens per second of the run; as sure as the time that a request takes."""
     records = answer.run.records
-    seconds = (records.finish_ps.max() - records.arrival_ps[first:].min()) / PS_PER_S
-    value = float(records.output_tokens[first:].sum() / seconds)
+    seconds = (records.finish_ps[counted].max() - records.arrival_ps[counted].min()) / PS_PER_S
+    value = float(records.output_tokens[counted].sum() / seconds)
     time = answer.predicted_ms.get("mean_e2el_ms")
     return Quantity(value=value) if time is None else time.inverse(value * time.value)
 
