@@ -84,10 +84,11 @@ def all_reduce(measured: Path) -> Operator:
 PEERS_OF_MACHINE = {"l40s": 2}
 """GPUs among which a table's machine lets peers read each other's memory; rows of more GPUs are left out, by name.
 
-On the L40S machine a pair moves 20 GB/s (all-reduce, 32 MiB and more), four GPUs 5.1 and eight 1.2 GB/s each: NCCL 2.27
-goes through host memory there beyond one PCIe switch. TensorRT-LLM's documentation names the fault (0.18.2, performance
-overview, Known Issues: all-reduce on AMD hosts since NCCL 2.23.4, cured by NCCL_P2P_LEVEL=SYS), and its own L40S servers
-have 16 GB/s with four and with eight (70B, 2,048 tokens, 0.8 and 0.9). One fit to all of it was 34 to 41 % off."""
+On the L40S machine a pair moves 20 GB/s (all-reduce, 32 MiB and more), four GPUs 5.1 and eight 1.2 GB/s each: NCCL
+2.27 goes through host memory there beyond one PCIe switch. TensorRT-LLM's documentation names such a fault (0.18.2,
+performance overview, Known Issues: all-reduce on AMD hosts since NCCL 2.23.4, cured by NCCL_P2P_LEVEL=SYS), and its
+own L40S servers have 16 GB/s with four and with eight (70B, 2,048 tokens, 0.8 and 0.9). One fit to all of it was 34
+to 41 % off."""
 
 NCCL_KINDS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "alltoall": "all_to_all"}
 

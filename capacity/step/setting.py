@@ -230,7 +230,7 @@ class StepSetting:
         where = "leaves the node" if ranks > profile.gpus_per_node else "has no direct GPU link"
         return (
             f"tensor parallelism over {ranks} {profile.name} {where}: "
-            f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+            f"all-reduce over {link.kind} at {self.link_of(ranks).bytes_per_s / 1e9:.0f} GB/s",
         )
 
 
