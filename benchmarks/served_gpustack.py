@@ -29,6 +29,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, build
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import simulate
+from capacity.simulator.front_end_process import CHAT_TEMPLATE_S
 from capacity.workload import GammaLengths, LognormalLengths, Workload, random_requests
 from capacity.workload.columns import IntArray
 from capacity.workload.randomness import random_stream
@@ -61,6 +62,8 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
     "--trust-remote-code": None,
 }
 SWITCHES = ("async_scheduling", "enable_expert_parallel")
+PARSES_TEMPLATES = "vllm@0.11.0"  # a chat template for each request; all the documents' requests are chats
+WITHOUT_TEMPLATE = ("gpt-oss-120b",)  # written by openai-harmony, vllm/entrypoints/harmony_utils.py
 MIN_OUTPUT_TOKENS = 50
 RANDOM_LENS = (128, 1000, 2000, 4000, 32000)  # the documents' random prompts; all others are ShareGPT's
 # What `vllm bench serve --dataset-name sharegpt` keeps of it (`is_valid_sequence`, vLLM 0.11.0, benchmarks/datasets.py)
@@ -163,6 +166,8 @@ def engine_of(label: str, versions: str) -> str | None:
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
     settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
+    if engine == PARSES_TEMPLATES and run["model"] not in WITHOUT_TEMPLATE:
+        settings["front_end_request_s"] = CHAT_TEMPLATE_S
     return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))
 
 
