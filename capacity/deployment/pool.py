@@ -349,7 +349,11 @@ class Pool(Spec):
         ge=1,
         le=1024,
         read_by="schedule",
-        needs=(Need("front_end_input_token_s"), Need("front_end_request_s"), Need("front_end_output_token_s")),
+        needs=(
+            Need("front_end_input_token_s"),
+            Need("front_end_request_s"),
+            Need("front_end_output_token_s"),
+        ),
     )
     step_noise: float = flag(
         0.0,
