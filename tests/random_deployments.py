@@ -373,6 +373,9 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
         )
     if rng.random() < 0.15:
         setup = replace(setup, noise=step_noise(rng.choice([0.017, 0.2]), seed=rng.randint(0, 9)))
+    apart = random.Random(setup.num_blocks)  # so that no later draw moves
+    if apart.random() < 0.3:
+        setup = replace(setup, launch_lag=apart.choice([0.1, 0.5, 1.0]))
     return replace(setup, policy_options=options)
 
 

@@ -248,6 +248,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         kv_windows=plan.layout.kv_windows,
         kv_contiguous_tokens=resolved.max_model_len if contiguous else None,
         noise=step_noise(pool.step_noise, pool.step_noise_seed),
+        launch_lag=resolved.step_model.launch_lag,
         label=f"{pool.num_gpus // resolved.independent_ranks} x {resolved.profile.name}",
         role=pool.role,
     )

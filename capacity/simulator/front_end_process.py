@@ -26,10 +26,10 @@ from capacity.step import picoseconds
 # (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
 MEASURED_INPUT_TOKEN_S = 1.1e-6
 
-# of a chat request in vLLM 0.11.0, which parses the model's chat template anew for each (`resolve_chat_template_kwargs`,
-# pull request 25794; from 0.11.1 on it is cached): 9.3 ms for Qwen3's 4,101 characters (jinja2 3.1.6, AMD EPYC, measured
-# 2026-11); in bursts of 1,000 first tokens of DeepSeek-R1 and GLM-4.5-Air came 13.6 s later than from the engine
-# (gpustack performance-lab; chosen with those two runs in view)
+# of a chat request in vLLM 0.11.0, which parses the model's chat template anew for each (pull request 25794,
+# `resolve_chat_template_kwargs` in the wheel; that of 0.11.1 keeps what it found): 9.3 ms for the 4,101 characters of
+# Qwen3's (jinja2 3.1.6, AMD EPYC, measured 2026-11); of bursts of 1,000 the first tokens of DeepSeek-R1 and
+# GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; chosen with those two runs in view)
 CHAT_TEMPLATE_S = 0.014
 
 

@@ -53,6 +53,7 @@ class ReadableEngines:
             window_tokens=setup.window_tokens,
             observer=self._recording.observer,
             noise=setup.noise,
+            launch_lag=setup.launch_lag,
             front_end=front_end if front_end is not None and front_end.tokenizes else None,
         )
         self.engines.append(engine)

@@ -106,6 +106,7 @@ class CoreEngine(Structure):
         ),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
+        ("launch_lag", c_double),
     ]
 
 
@@ -325,6 +326,7 @@ def describe(setup: EngineSetup) -> Described:
         e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0
         e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
     e.num_processes = e.stream_interval = 1
+    e.launch_lag = setup.launch_lag
     if setup.noise is not None:
         e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found

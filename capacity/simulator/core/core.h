@@ -112,6 +112,7 @@ typedef struct {
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
     const double *step_factors;
     uint64_t step_seed;
+    double launch_lag; /* of a step's time with a prefill, after which the results of the step before are read */
 } core_engine;
 
 /* What an engine did and how it stands; running sums. */

@@ -36,9 +36,9 @@ PADDED_HEADS = {"hopper": 64}
 SPARSE_COMPUTE_FRACTION = 0.65
 
 # vLLM with an FP8 cache and fewer than 32 heads a rank gives new tokens to the kernel of decodes
-# (MIN_HEADS_FOR_BF16_PREFILL, `_forward_fp8_kv_mixed_batch` of v1/attention/backends/mla/flashmla_sparse.py, the same in
-# 0.13, 0.19 and 0.27.1), which reaches 410 of 989 TFLOP/s (FlashMLA's README, 2025-09). Both kernels multiply a tile of
-# 64 heads with every slot of the top-k, empty ones of a short context too, which are masked (index -1).
+# (MIN_HEADS_FOR_BF16_PREFILL, `_forward_fp8_kv_mixed_batch` of v1/attention/backends/mla/flashmla_sparse.py, the same
+# in 0.13, 0.19 and 0.27.1), which reaches 410 of 989 TFLOP/s (FlashMLA's README, 2025-09). Both kernels multiply a tile
+# of 64 heads with every slot of the top-k, empty ones of a short context too, which are masked (index -1).
 HEADS_OF_PREFILL_KERNEL = 32
 SPARSE_DECODE_COMPUTE_FRACTION = 0.41
 
