@@ -116,6 +116,7 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
         output_token_s=engine.output_token_s if output_token_s is None else output_token_s,
         stream_interval=engine.stream_interval,
         input_token_s=pool.front_end_input_token_s,
+        request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
     )
 

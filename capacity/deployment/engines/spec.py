@@ -96,7 +96,9 @@ class EngineSpec(Spec):
     `weight_kernels_on`: beside them, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit.
+    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
+    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -142,6 +144,8 @@ class EngineSpec(Spec):
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
+    sparse_short_prompts_dense: bool = True
+    sparse_kernels_fill_top_k: tuple[str, ...] = ()
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
