@@ -5,6 +5,10 @@ launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), wha
 is Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another
 counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every
 all-reduce, and so go at the pace of the slowest.
+
+Launches run ahead of the GPU and hide behind what it computes, unless the CPU waits for the GPU on the way: a size that
+it must know, a list that it copies there. Where an engine's do (`EngineSpec.launches_wait`), those of experts, sparse
+indexers and linear attention are added to the step.
 """
 
 from __future__ import annotations
@@ -58,8 +62,22 @@ RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; 
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Seconds that the slowest rank needs to launch all kernels of the model."""
+    return kernels_launched(setting) * _of_slowest_rank(setting, kernel_launch_s)
+
+
+def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
+    """Of these, seconds of launches that do not run ahead of the GPU."""
+    if setting.engine is None or not setting.engine.launches_wait:
+        return 0.0
+    groups = setting.model.layer_groups
+    waiting = sum(group.num_layers * _routed_or_scanned(group, setting) for group in groups)
+    return waiting * _of_slowest_rank(setting, kernel_launch_s)
+
+
+def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
+    """Seconds a launch."""
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
-    return kernels_launched(setting) * kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
+    return kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
 
 
 def kernels_launched(setting: StepSetting) -> float:
@@ -69,20 +87,16 @@ def kernels_launched(setting: StepSetting) -> float:
 
 def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
     mixer, feed_forward = group.mixer, group.feed_forward
-    kernels = NORMS
+    kernels = NORMS + _routed_or_scanned(group, setting)
     if isinstance(mixer, LatentAttention):
-        kernels += LATENT_ATTENTION + (INDEXER if mixer.indexer else 0.0)
-        kernels += _quantized(setting, "attention") * PRODUCTS["latent"]
+        kernels += LATENT_ATTENTION + _quantized(setting, "attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += LINEAR_ATTENTION + TRITON_LAUNCH * TRITON_OF_LINEAR_ATTENTION
-        kernels += _quantized(setting, "linear_attention") * PRODUCTS["attention"]
         kernels += ATTENTION if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
         kernels += ATTENTION + _quantized(setting, "attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             kernels += _of_qk_norm(setting, mixer) + OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
-        kernels += _of_experts(setting)
         if feed_forward.shared_intermediate_size:
             kernels += SHARED_EXPERTS + _quantized(setting, "shared_expert") * PRODUCTS["dense"]
         kernels += EXCHANGE if setting.joint else 0.0
@@ -90,6 +104,19 @@ def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
         kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
+
+
+def _routed_or_scanned(group: LayerGroup, setting: StepSetting) -> float:
+    """Of a layer's launches those of routed experts, a sparse indexer and linear attention."""
+    mixer, kernels = group.mixer, 0.0
+    if isinstance(mixer, LatentAttention) and mixer.indexer:
+        kernels += INDEXER
+    if isinstance(mixer, LinearAttention | Recurrence | SideBySide):
+        kernels += LINEAR_ATTENTION + TRITON_LAUNCH * TRITON_OF_LINEAR_ATTENTION
+        kernels += _quantized(setting, "linear_attention") * PRODUCTS["attention"]
+    if isinstance(group.feed_forward, MoEFeedForward):
+        kernels += _of_experts(setting)
+    return kernels
 
 
 def _of_experts(setting: StepSetting) -> float:
