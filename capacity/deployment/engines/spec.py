@@ -81,8 +81,10 @@ class EngineSpec(Spec):
     this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
     `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
     `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
-    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel. `results_after_launch`: of two
-    steps in flight, the thread that launches the second reads the first one's results afterwards.
+    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel; `launches_wait`: those of
+    routed experts, sparse indexers and linear attention do not run ahead of the GPU, so that nothing hides them.
+    `results_after_launch`: of two steps in flight, the thread that launches the second reads the first one's results
+    afterwards.
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
@@ -184,6 +186,7 @@ class EngineSpec(Spec):
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
     kernel_launch_s: Seconds
+    launches_wait: bool = False
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
     results_after_launch: bool = False

@@ -391,9 +391,10 @@ static double with_host(const step_times *t, const exponents *x, double gpu, i64
     const step_source *source = &t->source;
     double eager = replayed ? 0.0 : source->eager_s;
     double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
+    double waiting = replayed ? 0.0 : source->waiting_s;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
     if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
-    return gpu + launch + (host + source->host_serial_s);
+    return gpu + (launch + waiting) + (host + source->host_serial_s);
 }
 
 static double step_seconds(step_times *t, const exponents *x, const shape *s)
