@@ -26,6 +26,7 @@ from pathlib import Path
 import fit_spreads
 import kv_startup
 import numpy as np
+import served_blind
 import served_rows
 from fit_profiles import BUNDLED, INTERVAL, default_measured, stored_constants
 from reference_tables import Operator, operators
@@ -227,6 +228,18 @@ def served_table(measured: Path) -> list[Line]:
     return [line(label, pairs, used_for="judged") for label, pairs in sorted(found.items())]
 
 
+def blind_table() -> list[Line]:
+    """Published runs that nothing here was made with, by kind of model and metric."""
+    rows = tuple(served_blind.predictions(served_blind.read_rows()))
+    lines = [line("Blind rows", [(j.predicted.value, j.measured) for j in rows], used_for="judged")]
+    for kind, is_moe in (("dense", False), ("experts", True)):
+        for metric in served_blind.METRICS:
+            own = [j for j in rows if j.metric == metric and j.is_moe == is_moe]
+            label = f"Blind rows, {kind}: {served_blind.NAMES[metric]}"
+            lines.append(line(label, [(j.predicted.value, j.measured) for j in own], used_for="judged"))
+    return lines
+
+
 def startup_table() -> list[Line]:
     """KV capacity on engines' start-up lines, by part."""
     found: dict[str, list[Pair]] = {}
@@ -314,6 +327,7 @@ def accuracy_tables(measured: Path) -> dict[str, list[Line]]:
         "Whole steps": step_table(all_evidence(measured)),
         "Steps of sources that made nothing here": aside_table(measured),
         "Served runs through the simulator": served_table(measured),
+        "Served runs that nothing here was made with": blind_table(),
         "Memory": startup_table(),
     }
 

@@ -35,6 +35,11 @@ on Ampere (aiconfigurator-core 0.12.0). B200: 1,965 MHz fall to 1,580 after 5 ms
 to 1,237 TFLOP/s (flashinfer PR 2899, 2026-03): 0.85. Hopper: 0.92, of 0.85, 0.92 and 1 chosen on half of the groups
 of served rows, every other by name; 1,980 MHz fall to 1,575 under work and messages at once (DeepGEMM issue 120,
 2025-06)."""
+KEEP_THEIR_RATE = {("gemm", "nvfp4")}
+"""Kernels (operator, key) that keep the table's rate in long work: tensor cores wait for more of their time.
+
+In a loop on a B200 in which bf16 falls to 0.63 of its peak (0.85 of what fits to tables give it), NVFP4 products keep
+0.60 to 0.61 of theirs, at 6,144 and 8,192 rows, where the fit has 0.58 (pytorch/ao pull request 2427, 2025-06)."""
 QUIET_SHARES = {"ampere": 0.87}
 """Of the rate that fits to tables of weights nobody set give, what weights of a model keep, by architecture.
 
@@ -112,15 +117,16 @@ def under_limit(constants: Coefficients, card: HardwareProfile, sister: Hardware
     return constants.model_copy(update={"compute_fraction": fraction * share, "fit": fit})
 
 
-def sustained(constants: Found, card: HardwareProfile) -> Found:
+def sustained(constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None) -> Found:
     """A table's constants as steps run them, which keep tensor cores busy for longer than the table's few runs did.
 
-    Constants of another source stay as they are.
+    Constants of another source stay as they are, and those of a `kernel` (operator, key) of `KEEP_THEIR_RATE`.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = SUSTAINED_SHARES.get(card.architecture, 1.0)
     if QUIET_TABLE in constants.fit.source:
         share *= QUIET_SHARES.get(card.architecture, 1.0)
-    if fraction is None or share == 1.0 or not constants.fit.source.startswith(SHORT_RUNS):
+    short = constants.fit.source.startswith(SHORT_RUNS)
+    if fraction is None or share == 1.0 or not short or kernel in KEEP_THEIR_RATE:
         return constants
     return constants.model_copy(update={"compute_fraction": fraction * share})

@@ -75,6 +75,17 @@ def test_steps_keep_less_of_the_compute_rate_than_short_runs_where_the_clock_fal
     assert sustained(kernels, H100) == kernels
 
 
+def test_nvfp4_products_keep_the_rate_of_the_table() -> None:
+    """On a B200, in the loop where bf16 keeps 0.63 of its peak, they keep 0.60 to 0.61 (pytorch/ao PR 2427)."""
+    b200 = load_profile("b200-sxm-180gb")
+    assert sustained(gemm(0.8), b200, ("gemm", "nvfp4")) == gemm(0.8)
+    assert sustained(gemm(0.8), b200, ("gemm", "bf16")).compute_fraction == pytest.approx(0.8 * 0.85)
+    lookup = StepSetting(model=load_model("llama-3.1-70b"), profile=b200, kernel_family="vllm").lookup()
+    four, sixteen = (lookup.kernel("gemm", key).compute_fraction for key in ("nvfp4", "bf16"))
+    assert four == pytest.approx(0.60, abs=0.03)
+    assert sixteen == pytest.approx(0.63, abs=0.03)
+
+
 def test_products_of_weights_that_nobody_set_slow_down_to_those_of_a_model() -> None:
     """A table of vLLM's: 16-bit products of whatever the memory held; others draw their weights."""
     own = A100.step_time
