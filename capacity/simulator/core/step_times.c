@@ -209,6 +209,7 @@ static double attention_seconds(const step_operator *o, const exponent *p, work 
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
     if (o->occupancy_s != 0.0)
         seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, p);
+    if (o->per_token_s != 0.0) seconds = norm(seconds, o->per_token_s * w.context, p);
     if (o->per_doubling_s != 0.0) seconds += o->per_doubling_s * log2(1.0 + w.context / SPLIT_TOKENS);
     return o->count * (seconds + o->fixed_s);
 }

@@ -37,7 +37,7 @@ typedef struct {
     double count, compute_rate, memory_rate, sharpness, fixed_s;
     /* attention */
     double heads, flops_per_pair, context_bytes, row_bytes;
-    double occupancy_s, sm_count, per_doubling_s;
+    double occupancy_s, sm_count, per_doubling_s, per_token_s;
     /* a product */
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
     double from_rows, below_rows; /* other numbers of rows are another kernel's */
