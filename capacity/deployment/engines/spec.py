@@ -95,7 +95,8 @@ class EngineSpec(Spec):
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture.
+    `weight_kernels_on`: beside them, by architecture. `splits_fp32_router_on`: where it multiplies a router of
+    32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
     architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
@@ -149,6 +150,7 @@ class EngineSpec(Spec):
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
+    splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
