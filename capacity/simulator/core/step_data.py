@@ -51,10 +51,11 @@ class DecodeLine(ctypes.Structure):
     ]
 
 
-_WHOLE = ("kind", "windowed", "top_k", "local_routing")
+_WHOLE = ("kind", "windowed", "top_k", "fills", "short_dense", "local_routing")
 _FLOATS = (
     *("count", "compute_rate", "memory_rate", "sharpness", "fixed_s"),
-    *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count", "per_doubling_s"),
+    *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count"),
+    *("per_doubling_s", "per_token_s"),
     *("n", "k", "weight_bytes", "quantize_bytes", "quantize_rate", "walk_s", "from_rows", "below_rows"),
     *("ranks", "latency_s", "one_shot_rate", "one_shot_fixed_s", "per_rank_s"),
     *("token_groups", "experts_per_token", "num_experts", "matrices", "hidden", "intermediate"),
