@@ -37,7 +37,10 @@ _IDENTITY_FIELDS = (
 )
 _GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 _GROUP_LABELS = ("kind",)
-_COUNTED = (re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"), re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"))
+_COUNTED = (
+    re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
+    re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
+)
 
 
 class Provenance(Spec):
