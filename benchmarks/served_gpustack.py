@@ -153,7 +153,12 @@ def engine_of(label: str, versions: str) -> str | None:
 
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
+    """As its launch command says. SGLang starts with less KV than its context, and refuses what is longer than that
+    (sgl-project/sglang issue 4048): there, the context is the longest request that fits.
+    """
     settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
+    if run["engine"] == "SGLang":
+        settings.setdefault("max_model_len", "auto")
     return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))
 
 

@@ -255,14 +255,16 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
 def nontorch_bytes(settings: PoolSettings) -> int:
     """CUDA context, NCCL's buffers and workspaces of one GPU.
 
-    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink.
+    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink, and not between the
+    stages of a pipeline, which send and receive.
     """
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks
     if ranks == 1:
         return engine.nontorch_bytes_tp1
-    nvls = profile.link_for(pool.tensor_parallel_size).kind == "nvlink" and profile.architecture != "ampere"
-    if nvls or engine.nontorch_bytes_tpn_without_nvls is None:
+    reduces = pool.tensor_parallel_size * settings.lockstep_ranks > 1
+    nvlink = profile.link_for(pool.tensor_parallel_size).kind == "nvlink"
+    if (reduces and nvlink and profile.architecture != "ampere") or engine.nontorch_bytes_tpn_without_nvls is None:
         return engine.nontorch_bytes_tpn
     return engine.nontorch_bytes_tpn_without_nvls
 
@@ -288,15 +290,16 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:
-    return round(gpu_weights(settings, stage) + tower_bytes(settings)) + _adapters(settings, stage)
+    tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
+    return round(gpu_weights(settings, stage) + tower_bytes(settings)) + tables + _adapters(settings, stage)
 
 
 def tower_bytes(settings: PoolSettings) -> float:
     """The vision or audio tower's weights on each GPU: engines load it whether or not anyone sends an image.
 
-    At 16 bit in quantized checkpoints too; divided by tensor parallelism, and built on every pipeline stage. With it a
-    GPU of gemma-3-27b at TP 4 has 12.77 GiB of weights, 12.58 without; vLLM 0.8 printed 13.17, the rest of which is
-    mostly its table of rotary angles (0.28 GiB). Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
+    At 16 bit in quantized checkpoints too; divided by tensor parallelism, and built on every pipeline stage. With it
+    and its tables of rotary angles a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8 printed 13.17.
+    Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
     """
     return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
