@@ -33,9 +33,7 @@ from capacity.workload import random_requests
 
 GPUS = {"A100-SXM": "a100-sxm-80gb", "H100-SXM": "h100-sxm-80gb", "H200-SXM": "h200-sxm-141gb"}
 ENGINES = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
-NEAREST = {
-    "0.10.2": "0.11"
-}  # the next release whose settings are known here: 0.10 already served MXFP4 experts
+SERVED = {"0.10.2": "0.10.2-flashinfer", "0.11.0": "0.11-flashinfer"}  # in images, which have FlashInfer
 FLAGS = {  # of the launch commands, as this package's pools call them; None: it changes no time here
     "-tp": "tensor_parallel_size",
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -149,7 +147,7 @@ def engine_of(label: str, versions: str) -> str | None:
     version = re.search(rf"{label}: v?([\d.]*\d)", versions)
     if version is None:
         return None
-    return f"{ENGINES[label]}@{NEAREST.get(version.group(1), version.group(1))}"
+    return f"{ENGINES[label]}@{SERVED.get(version.group(1), version.group(1))}"
 
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:

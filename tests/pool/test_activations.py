@@ -63,7 +63,9 @@ def test_images_keep_room_in_models_that_see() -> None:
     assert model.vision is not None
     outputs = model.vision.largest_image_tokens * model.hidden_size * 2
     assert seeing >= text + outputs
-    assert with_images(1e12, model.vision, model.hidden_size, tokens=2048) == 1e12 + outputs
+    patches = model.vision.largest_image_tokens * model.vision.patches_per_token
+    pixels = patches * model.vision.patch_inputs * 2
+    assert with_images(1e12, model.vision, model.hidden_size, tokens=2048) == 1e12 + outputs + pixels
     doubled = with_images(0.0, model.vision, model.hidden_size, tokens=2 * model.vision.largest_image_tokens)
     assert doubled == 2 * with_images(0.0, model.vision, model.hidden_size, tokens=1)
     sglang = find_engine("sglang")

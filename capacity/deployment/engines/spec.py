@@ -40,11 +40,14 @@ class LimitRule(Spec):
 
 class ExpertPadding(Spec):
     """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
-    dimension of the packed values (not of their scales)."""
+    dimension of the packed values, of their scales too where `pads_scales`. Of several the first holds that is of the
+    GPU's architecture, or of none."""
 
     weight_format: str
     hidden_multiple: Count
     intermediate_multiple: Count
+    pads_scales: bool = False
+    architectures: tuple[str, ...] = ()
 
 
 class Running(Spec):
