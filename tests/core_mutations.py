@@ -113,6 +113,12 @@ CORE_MUTATIONS = (
         "i64 begin_ps = at_ps;",
     ),
     wrong(
+        "results wait for the launch of a step that only decodes",
+        ENGINE,
+        "if (prefill_tokens)",
+        "if (prefill_tokens || 1)",
+    ),
+    wrong(
         "noise is drawn by the next step",
         ENGINE,
         "(uint64_t)(e->sums.steps - 1))",

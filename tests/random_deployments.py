@@ -373,6 +373,9 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
         )
     if rng.random() < 0.15:
         setup = replace(setup, noise=step_noise(rng.choice([0.017, 0.2]), seed=rng.randint(0, 9)))
+    apart = random.Random(setup.num_blocks)  # so that no later draw moves
+    if apart.random() < 0.3:
+        setup = replace(setup, launch_lag=apart.choice([0.1, 0.5, 1.0]))
     return replace(setup, policy_options=options)
 
 
@@ -450,6 +453,7 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             stream_interval=rng.choice([1, 1, 3]),
             input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
             processes=rng.choice([1, 1, 2, 3]),
+            request_s=rng.choice([0.0, 0.0, 0.002, 0.03]),
         )
 
 

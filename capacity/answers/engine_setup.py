@@ -116,6 +116,7 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
         output_token_s=engine.output_token_s if output_token_s is None else output_token_s,
         stream_interval=engine.stream_interval,
         input_token_s=pool.front_end_input_token_s,
+        request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
     )
 
@@ -248,6 +249,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         kv_windows=plan.layout.kv_windows,
         kv_contiguous_tokens=resolved.max_model_len if contiguous else None,
         noise=step_noise(pool.step_noise, pool.step_noise_seed),
+        launch_lag=resolved.step_model.launch_lag,
         label=f"{pool.num_gpus // resolved.independent_ranks} x {resolved.profile.name}",
         role=pool.role,
     )

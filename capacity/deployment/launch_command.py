@@ -83,7 +83,7 @@ def read_launch(text: str) -> LaunchCommand:
         if "/" in word and (reader := IMAGES.get(image)):
             return _released(reader, tag).read(words[place + 1 :], environment, folder)
     try:
-        return read_vllm_command(text)
+        return read_vllm_command(text, folder=folder)
     except InvalidInput as error:
         if "must hold" not in str(error):
             raise

@@ -7,10 +7,8 @@ spellings.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import OPTION, Fields, Flags, Line, Reader, backwards, first_word
+from capacity.deployment.launched import Fields, Flags, Line, Reader, backwards, first_word, options_beside
 from capacity.deployment.launching import SGLANG_ALGORITHMS, TENSORRT_LLM_DECODING
 
 # SGLang
@@ -171,7 +169,9 @@ def _trtllm(line: Line) -> tuple[str | None, Fields]:
     f = line.flags
     if f.words[:1] == ["serve"]:
         f.words.pop(0)
-    options = _options(f.take("extra_llm_api_options", "config"), line.folder)
+    options = options_beside(
+        f.take("extra_llm_api_options", "config"), line.folder, "--extra_llm_api_options of trtllm-serve"
+    )
     tensor, experts = f.count("tp_size", "tp") or 1, f.count("ep_size", "ep") or 1
     ranks = tensor if options.pop("enable_attention_dp", "") == "true" else 1
     fields: Fields = {
@@ -209,31 +209,6 @@ def _trtllm_drafts(options: dict[str, str]) -> Fields:
             None,
         ),
     }
-
-
-def _options(name: str | None, folder: Path | None) -> dict[str, str]:
-    """The options of a YAML file of two levels as `key` and `key.key`. Raises InvalidInput where it is not there."""
-    if name is None:
-        return {}
-    path = (folder or Path()) / name
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput(
-            f"the options of trtllm-serve are in {name}, which is not there: give the path of the launch file to "
-            f"{OPTION}, beside which it lies, or leave --extra_llm_api_options out"
-        ) from None
-    found, parent = {}, ""
-    for line in lines:
-        key, colon, value = line.partition("#")[0].partition(":")
-        if not colon:
-            continue
-        inner = line[:1].isspace()
-        if not inner:
-            parent = key.strip()
-        if value.strip():
-            found[f"{parent}.{key.strip()}" if inner else key.strip()] = value.strip().strip("'\"")
-    return found
 
 
 TENSORRT_LLM = Reader(

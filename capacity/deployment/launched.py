@@ -152,3 +152,32 @@ def first_word(flags: Flags) -> str | None:
 def backwards(words: Mapping[str, str], word: str | None) -> str | None:
     """The key of a table whose value this is, the first; what is not in it stays."""
     return next((key for key, value in words.items() if value == word), word)
+
+
+def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
+    """The options of a YAML file of two levels as `key` and `key.key`; none without a file. `flag` names it, and whose
+    it is.
+
+    Raises InvalidInput where it is not there.
+    """
+    if name is None:
+        return {}
+    path = (folder or Path()) / name
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it "
+            f"lies, or leave {flag.partition(' ')[0]} out"
+        ) from None
+    found, parent = {}, ""
+    for line in lines:
+        key, colon, value = line.partition("#")[0].partition(":")
+        if not colon:
+            continue
+        inner = line[:1].isspace()
+        if not inner:
+            parent = key.strip()
+        if value.strip():
+            found[f"{parent}.{key.strip()}" if inner else key.strip()] = value.strip().strip("'\"")
+    return found

@@ -9,7 +9,7 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Literal, TypeVar, overload
+from typing import Annotated, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field
 
@@ -284,6 +284,14 @@ speed benchmark, 2024-11).
 """
 
 Found = TypeVar("Found", bound=Coefficients)
+
+
+class InSteps(Protocol):
+    """Turns constants of a table's short runs of a kernel (operator, key) into those of whole steps."""
+
+    def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
+
+
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
@@ -301,7 +309,7 @@ class Lookup:
         coefficients: tuple[StepCoefficients, ...],
         family: str,
         on_this_card: Callable[[Coefficients], Coefficients] | None = None,
-        in_steps: Callable[[Coefficients], Coefficients] | None = None,
+        in_steps: InSteps | None = None,
         *,
         adjustment: Adjustment | None = None,
     ) -> None:
@@ -355,7 +363,7 @@ class Lookup:
                 if transferred and self._on_this_card is not None:
                     constants = self._on_this_card(constants)
                 if self._in_steps is not None:
-                    constants = self._in_steps(constants)
+                    constants = self._in_steps(constants, kernel=(operator, name))
                 return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
         raise InvalidInput(

@@ -80,6 +80,7 @@ class Engine:
         window_tokens: int | None = None,
         observer: StepObserver | None = None,
         noise: StepNoise | None = None,
+        launch_lag: float = 0.0,
         front_end: FrontEndProcesses | None = None,
     ) -> None:
         self.env = env
@@ -94,6 +95,7 @@ class Engine:
         self.window_tokens = window_tokens
         self.observer = observer
         self.noise = noise
+        self.launch_lag = launch_lag
         self.front_end = front_end
         self.alive = True
         self.stalled_by: str | None = None
@@ -227,9 +229,15 @@ class Engine:
     def _leave_front_end(self, request: int) -> None:
         if not self.alive or request not in self._tokenized:  # its client is gone
             return
+        assert self.front_end is not None
+        now_ps = int(self.env.now)
+        at_ps = self.front_end.goes_on(request, now_ps)
+        if at_ps > now_ps:
+            call_at(self.env, at_ps, lambda _: self._leave_front_end(request), ARRIVE, TIMER)
+            return
         self._tokenized.remove(request)
         if not self._join(request):
-            self.reports.refused(self.number, request, int(self.env.now))
+            self.reports.refused(self.number, request, now_ps)
 
     def _join(self, request: int) -> bool:
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
@@ -358,7 +366,8 @@ class Engine:
     def _launch(self, step: Step, now_ps: int) -> None:
         """The step passes the pipeline's stages, each as soon as it is free."""
         self.ledger.scheduled(step, now_ps)
-        duration_ps = step.held_ps + self._step_ps(step) if step.rows else step.held_ps
+        shapes = [self._shape(part) for part in step.parts or (step,)] if step.rows else []
+        duration_ps = step.held_ps + self._step_ps(step, shapes) if shapes else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
         self._in_vain += len(step.preempted)
         if self._without_rows > ZERO_TIME_STEPS or self._in_vain > PREEMPTIONS_IN_VAIN:
@@ -375,10 +384,12 @@ class Engine:
             raise beyond_clock(at_ps)
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
+        if self.launch_lag and self._in_flight and len(stages) == 1 and any(s.prefill_tokens for s in shapes):
+            before = self._in_flight[-1]  # its results are read when this one is launched
+            before.end = max(before.end, step.start + int(self.launch_lag * (step.end - step.start)))
         self._in_flight.append(step)
 
-    def _step_ps(self, step: Step) -> int:
-        shapes = [self._shape(part) for part in step.parts or (step,)]
+    def _step_ps(self, step: Step, shapes: list[StepShape]) -> int:
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
         if self.noise is not None:
             duration_ps = self.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)

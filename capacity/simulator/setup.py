@@ -38,7 +38,9 @@ class EngineSetup:
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
     one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
     class of `Policy`, `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
-    of a shape take the same time. `takes`: what routers that tell pools apart send it.
+    of a shape take the same time. With two steps in flight, the results of one are read when `launch_lag` of the next
+    one's time has passed, if that has a prefill (`capacity.step.launches`).
+    `takes`: what routers that tell pools apart send it.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     """
@@ -58,6 +60,7 @@ class EngineSetup:
     data_parallel_balance: str = PUBLISHED_QUEUES
     prompt_wait_steps: int = 0
     noise: StepNoise | None = None
+    launch_lag: float = 0.0
     label: str = "engine"
     role: Role = "both"
     takes: Takes = field(default_factory=Takes)

@@ -5,13 +5,16 @@ launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), wha
 is Python's way to the kernel (the layer's module, its checks), so a kernel that C++ launches on the way of another
 counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same, meet in every
 all-reduce, and so go at the pace of the slowest.
+
+The CPU is at most `LAUNCH_QUEUE` kernels ahead of the GPU. Where one thread launches steps and reads their results,
+those of a step wait until the next step is launched, which may be well after its kernels have begun (`launch_lag`).
 """
 
 from __future__ import annotations
 
 from functools import cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from capacity.model.feed_forward import MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
@@ -54,6 +57,19 @@ PRODUCTS = {
 }  # inputs to be quantized where products take 8 or 4 bits
 
 RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
+LAUNCH_QUEUE = 1_024
+"""Kernels that a CUDA stream holds; the next launch waits until one of them has run. About 1,000 were measured
+(NVIDIA's developer forum, 68937, and the same question on Stack Overflow, 53970187, 2018-12)."""
+
+
+class Weights(NamedTuple):
+    """What launches of two kinds count, in launches of a plain kernel."""
+
+    triton: float
+    quantize: float
+
+
+QUEUED = Weights(1.0, 1.0)  # each is one kernel in the queue, whatever its launch took
 
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
@@ -64,40 +80,58 @@ def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
 
 def kernels_launched(setting: StepSetting) -> float:
     """Launches of one step over all layers, in launches of a plain kernel."""
-    return sum(group.num_layers * _of_layer(group, setting) for group in setting.model.layer_groups)
+    engine = setting.engine
+    return _counted(setting, Weights(TRITON_LAUNCH, 1.0 if engine is None else engine.quantize_launches))
 
 
-def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
+def launch_lag(setting: StepSetting) -> float:
+    """Of the GPU time of a step without a graph, what has passed when the CPU has launched the last of its kernels.
+
+    0 for engines that read results elsewhere, in another process or thread.
+    """
+    if setting.engine is None or not setting.engine.results_after_launch:
+        return 0.0
+    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_counted(setting, QUEUED), 1.0))
+
+
+def _counted(setting: StepSetting, weights: Weights) -> float:
+    return sum(group.num_layers * _of_layer(group, setting, weights) for group in setting.model.layer_groups)
+
+
+def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
+    def quantized(kind: str) -> float:
+        return weights.quantize * _is_quantized(setting, kind)
+
     mixer, feed_forward = group.mixer, group.feed_forward
     kernels = NORMS
     if isinstance(mixer, LatentAttention):
         kernels += LATENT_ATTENTION + (INDEXER if mixer.indexer else 0.0)
-        kernels += _quantized(setting, "attention") * PRODUCTS["latent"]
+        kernels += quantized("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += LINEAR_ATTENTION + TRITON_LAUNCH * TRITON_OF_LINEAR_ATTENTION
-        kernels += _quantized(setting, "linear_attention") * PRODUCTS["attention"]
+        kernels += LINEAR_ATTENTION + weights.triton * TRITON_OF_LINEAR_ATTENTION
+        kernels += quantized("linear_attention") * PRODUCTS["attention"]
         kernels += ATTENTION if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
-        kernels += ATTENTION + _quantized(setting, "attention") * PRODUCTS["attention"]
+        kernels += ATTENTION + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             kernels += _of_qk_norm(setting, mixer) + OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
-        kernels += _of_experts(setting)
+        kernels += _of_experts(setting, weights)
         if feed_forward.shared_intermediate_size:
-            kernels += SHARED_EXPERTS + _quantized(setting, "shared_expert") * PRODUCTS["dense"]
+            kernels += SHARED_EXPERTS + quantized("shared_expert") * PRODUCTS["dense"]
         kernels += EXCHANGE if setting.joint else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
-        kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
+        kernels += DENSE + quantized("dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
 
 
-def _of_experts(setting: StepSetting) -> float:
+def _of_experts(setting: StepSetting, weights: Weights) -> float:
     """Launches of the routed experts of one layer, with their router."""
     kernel = setting.execution(setting.weights.format_of("experts")).kernel
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":
-        return ROUTER + TRITON_LAUNCH * TRITON_OF_EXPERTS
-    return EXPERTS + _quantized(setting, "experts") * PRODUCTS["experts"]
+        return ROUTER + weights.triton * TRITON_OF_EXPERTS
+    return EXPERTS + weights.quantize * _is_quantized(setting, "experts") * PRODUCTS["experts"]
 
 
 def _of_qk_norm(setting: StepSetting, mixer: Attention) -> float:
@@ -106,12 +140,10 @@ def _of_qk_norm(setting: StepSetting, mixer: Attention) -> float:
     return QK_NORM if mixer.qk_norm != "none" and not fused else 0.0
 
 
-def _quantized(setting: StepSetting, kind: str) -> float:
-    """Launches for the input of a product of this kind, where a kernel makes it of fewer than 16 bits before."""
+def _is_quantized(setting: StepSetting, kind: str) -> bool:
+    """Whether a kernel makes the input of a product of this kind of fewer than 16 bits before."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
-    if execution.compute_dtype in ("bf16", "fp16", "fp32"):
-        return 0.0
-    return 1.0 if setting.engine is None else setting.engine.quantize_launches
+    return execution.compute_dtype not in ("bf16", "fp16", "fp32")
 
 
 @cache

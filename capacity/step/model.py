@@ -15,6 +15,7 @@ from capacity.base.errors import UnsupportedModel
 from capacity.hardware.coefficients import Residuals
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
 from capacity.step.export import ModelData, graph_rows, operators_data
+from capacity.step.launches import launch_lag
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.vision import EncoderOperator, encoder_operator
@@ -35,8 +36,9 @@ class StepModel:
     With pipeline parallelism a step is the way of one batch through all stages. `error_factor`: how far off kernels
     may be that are known by others' measurements alone (`StepSetting.remarks`); `unmeasured`: the same of whole steps,
     by why (a chip none of whose kernels was, weights and layers in host memory); `notes` say what stands in for a
-    missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, "assumed" where kernels that
-    others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
+    missing kernel or constant; `launch_lag` is the share of a prefill step's time for which the results of the step
+    before wait (`capacity.step.launches`); `basis` is "calibrated" where the GPU has fits of its own, "assumed" where
+    kernels that others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
     """
 
@@ -45,6 +47,7 @@ class StepModel:
         self.profile = setting.profile
         self.host = setting.host_time()
         self.ranks = setting.data_parallel_size
+        self.launch_lag = launch_lag(setting)
         self._use_cache = setting.use_cache
         graphs = (
             setting.use_cache and not setting.enforce_eager

@@ -26,6 +26,13 @@ from capacity.step.launches import launch_seconds
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
 
+GPUS_OF_SOCKET = 4
+CROSSING_SHARE = 0.81
+"""Of a PCIe link's rate, what a ring keeps that crosses from one CPU socket to the other, as one of more than four GPUs
+does in servers of two sockets with four each. Peer to peer, both directions at once, across sockets over within one:
+99 of 111, 64 of 103 and 95 of 103 GB/s in three servers (rtx6kpro, hardware/pcie-bandwidth.md, 2026): 0.81 on average.
+An 8-GPU server that has all of them under one switch has no crossing; L40S and A100 PCIe servers rarely do."""
+
 READ_OVER_PCIE_ERROR = 1.5
 """Of steps that read weights over PCIe: links, pinned memory and how copies overlap differ. Assumed, 2026-11-22."""
 
@@ -151,7 +158,11 @@ class StepSetting:
 
     def link_of(self, gpus: int) -> Interconnect:
         """The link that a group of so many GPUs talks over."""
-        return interconnect(self.profile.link_for(gpus))
+        link = self.profile.link_for(gpus)
+        found = interconnect(link)
+        if link.kind != "pcie" or gpus <= GPUS_OF_SOCKET:
+            return found
+        return replace(found, bytes_per_s=found.bytes_per_s * CROSSING_SHARE)
 
     def lookup(self) -> Lookup:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
@@ -219,7 +230,7 @@ class StepSetting:
         where = "leaves the node" if ranks > profile.gpus_per_node else "has no direct GPU link"
         return (
             f"tensor parallelism over {ranks} {profile.name} {where}: "
-            f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+            f"all-reduce over {link.kind} at {self.link_of(ranks).bytes_per_s / 1e9:.0f} GB/s",
         )
 
 

@@ -256,8 +256,15 @@ def test_the_front_end_is_the_engines_where_the_pool_says_nothing() -> None:
     for engine, output_token_s in (("tensorrt-llm", 9e-5), ("vllm", 0.0)):
         times = engine_frontend(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine)))
         assert (times.output_token_s, times.input_token_s, times.processes) == (output_token_s, 0.0, 1)
-    pool = Pool(gpu="h100", front_end_output_token_s=5e-5, front_end_input_token_s=1e-6, api_server_count=4)
+    pool = Pool(
+        gpu="h100",
+        front_end_output_token_s=5e-5,
+        front_end_input_token_s=1e-6,
+        front_end_request_s=0.014,
+        api_server_count=4,
+    )
     times = engine_frontend(resolve("llama-3.1-8b", pool))
+    assert times.request_s == 0.014
     assert (times.output_token_s, times.input_token_s, times.processes) == (5e-5, 1e-6, 4)
 
 

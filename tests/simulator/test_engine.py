@@ -216,3 +216,28 @@ def test_time_series_shows_the_queue() -> None:
     assert (result.series[1].running, result.series[1].waiting) == (2, 1)
     assert result.series[12].running == 0
     assert result.series[12].kv_used_blocks == 0
+
+
+@pytest.mark.parametrize("engine_loop", ["events", "auto"])
+def test_results_wait_until_the_next_prompts_are_launched(engine_loop: str) -> None:
+    """Three prompts, one a step of a second: the first two tokens come half a step late, the last in time.
+
+    Who arrives while the results wait is in the step that is decided then: the fourth, at 1.2 s, follows the third.
+    """
+    count = 4
+    result = simulate(
+        Workload(
+            arrival_s=np.array([0.0, 0.0, 0.0, 1.2]),
+            prompt_tokens=np.full(count, 10, dtype=np.int64),
+            output_tokens=np.ones(count, dtype=np.int64),
+        ),
+        EngineSetup(
+            step_times=AffineStepTimes(1.0, 0.0),
+            num_blocks=100,
+            policy="tensorrt-llm",
+            policy_options={"prompts_per_step": 1},
+            launch_lag=0.5,
+        ),
+        engine_loop=engine_loop,
+    )
+    assert (result.records.first_token_ps / PS_PER_S).tolist() == [1.5, 2.5, 3.5, 4.0]

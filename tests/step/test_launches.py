@@ -10,7 +10,14 @@ from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.model.quantization import scheme_for
-from capacity.step.launches import RANK_SPREAD, expected_maximum, kernels_launched, launch_seconds
+from capacity.step.launches import (
+    LAUNCH_QUEUE,
+    RANK_SPREAD,
+    expected_maximum,
+    kernels_launched,
+    launch_lag,
+    launch_seconds,
+)
 from capacity.step.setting import StepSetting
 
 
@@ -115,3 +122,17 @@ def test_nvidias_forward_of_gpt_oss_is_within_a_third() -> None:
     engine = find_engine("tensorrt-llm")
     host = setting("gpt-oss-120b", engine=engine, tensor_parallel_size=2).host_time()
     assert host.eager_s == pytest.approx(0.030, rel=1 / 3)
+
+
+def test_results_wait_for_what_the_launch_queue_does_not_hold() -> None:
+    """Of 16 kernels a layer, each with a place in the queue, however quickly it was launched."""
+    words = {"quantization": "fp8", "tensor_parallel_size": 8, "engine": find_engine("tensorrt-llm")}
+    assert launch_lag(setting("llama-3.1-70b", **words)) == pytest.approx(1 - LAUNCH_QUEUE / (80 * 16))  # type: ignore[arg-type]
+    assert launch_lag(setting("llama-3.1-8b", **words)) == 0.0  # type: ignore[arg-type]
+    many, few = (setting(name, engine=find_engine("sglang")) for name in ("qwen3-235b-a22b", "qwen3-32b"))
+    assert 0.0 == launch_lag(few) < launch_lag(many) < 1.0
+
+
+def test_results_that_another_process_reads_wait_for_no_launch() -> None:
+    assert launch_lag(setting("deepseek-v3", engine=find_engine("vllm"))) == 0.0
+    assert launch_lag(setting("deepseek-v3")) == 0.0

@@ -84,7 +84,8 @@ class EngineSpec(Spec):
     this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
     `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
     `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
-    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel.
+    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel. `results_after_launch`: of two
+    steps in flight, the thread that launches the second reads the first one's results afterwards.
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
@@ -98,7 +99,9 @@ class EngineSpec(Spec):
     `weight_kernels_on`: beside them, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit.
+    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
+    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -146,6 +149,8 @@ class EngineSpec(Spec):
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
+    sparse_short_prompts_dense: bool = True
+    sparse_kernels_fill_top_k: tuple[str, ...] = ()
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
@@ -188,6 +193,7 @@ class EngineSpec(Spec):
     kernel_launch_s: Seconds
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
+    results_after_launch: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds
     output_token_s: Seconds

@@ -100,9 +100,13 @@ class CoreEngine(Structure):
         ("tiers", CoreTier * 2),
         *_fields("max_loras max_cpu_loras adapter_load_ps adapter_read_ps", c_int64),
         ("input_token_s", c_double),
-        *_fields("num_processes message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
+        *_fields(
+            "num_processes request_ps message_ps stream_interval keep_work keep_log admits_long_prompts",
+            c_int64,
+        ),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
+        ("launch_lag", c_double),
     ]
 
 
@@ -322,6 +326,7 @@ def describe(setup: EngineSetup) -> Described:
         e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0
         e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
     e.num_processes = e.stream_interval = 1
+    e.launch_lag = setup.launch_lag
     if setup.noise is not None:
         e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found

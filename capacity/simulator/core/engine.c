@@ -104,7 +104,7 @@ static int join(engine *e, i64 request, i64 at_ps)
 
 int engine_tokenizes(const engine *e)
 {
-    return e->front_end.input_token_s > 0.0;
+    return e->front_end.input_token_s > 0.0 || e->front_end.request_ps > 0;
 }
 
 /* A request comes, through the front end where that tokenizes; 0: it is turned away. */
@@ -141,7 +141,7 @@ void engine_receive_tokenized(engine *e, i64 until_ps)
 {
     for (i64 at_ps; (at_ps = front_end_due_ps(&e->front_end)) <= until_ps;) {
         i64 request = front_end_pop(&e->front_end);
-        if (!join(e, request, at_ps))
+        if (request >= 0 && !join(e, request, at_ps))
             refuse(e, request, at_ps);
     }
 }
@@ -270,11 +270,25 @@ void time_step(engine *e, step *s, i64 now_ps)
     e->sums.busy_ps += duration;
 }
 
+/* The results of the step before are read when this one is launched. */
+static void hold_results(engine *e, const step *s)
+{
+    if (e->setup.launch_lag <= 0.0 || !e->num_in_flight || e->policy->limits.pipeline_stages > 1)
+        return;
+    i64 prefill_tokens = s->sums.prefill_tokens;
+    for (i64 i = 0; i < s->num_parts; i++)
+        prefill_tokens += s->parts[i]->sums.prefill_tokens;
+    step *before = e->in_flight[e->num_in_flight - 1];
+    if (prefill_tokens)
+        before->end = MAX(before->end, s->start + (i64)(e->setup.launch_lag * (double)(s->end - s->start)));
+}
+
 static void launch(engine *e, step *s, i64 now_ps)
 {
     ledger_scheduled(e, s, now_ps);
     time_step(e, s, now_ps);
     ledger_expect(e, s);
+    hold_results(e, s);
     if (s->rows.count || s->group)
         e->without_rows = 0;
     else if (!s->held_ps && ++e->without_rows > ZERO_TIME_STEPS)

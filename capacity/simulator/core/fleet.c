@@ -170,6 +170,7 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(adapter_load_ps, 0, NEVER / 4);
     WITHIN(adapter_read_ps, 0, NEVER / 4);
     WITHIN(num_processes, 1, 1 << 16);
+    WITHIN(request_ps, 0, NEVER / 4);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
@@ -182,6 +183,7 @@ static void check_setup(fleet *f, const core_engine *c)
     FRACTION(trt_batch_wait_tokens, 1e12);
     FRACTION(tgi_waiting_served_ratio, 1e6);
     FRACTION(input_token_s, 1e6);
+    FRACTION(launch_lag, 1.0);
     for (i64 i = 0; i < c->num_tiers; i++) {
         if (!(c->tiers[i].bytes_per_s > 0.0) || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
             || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)

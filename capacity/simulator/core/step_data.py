@@ -51,7 +51,7 @@ class DecodeLine(ctypes.Structure):
     ]
 
 
-_WHOLE = ("kind", "windowed", "top_k", "local_routing")
+_WHOLE = ("kind", "windowed", "top_k", "fills", "short_dense", "local_routing")
 _FLOATS = (
     *("count", "compute_rate", "memory_rate", "sharpness", "fixed_s"),
     *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count", "per_doubling_s"),

@@ -33,7 +33,7 @@ enum {
     PRODUCT, TRAFFIC, ALL_REDUCE, COLLECTIVE, EXPERTS
 };
 typedef struct {
-    i64 kind, windowed, top_k /* -1: all tokens */, local_routing;
+    i64 kind, windowed, top_k /* -1: all tokens */, fills, short_dense, local_routing;
     double count, compute_rate, memory_rate, sharpness, fixed_s;
     /* attention */
     double heads, flops_per_pair, context_bytes, row_bytes;

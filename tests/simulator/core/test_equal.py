@@ -58,6 +58,7 @@ def test_the_deployments_have_everything() -> None:
             "stages": setup.limits.pipeline_stages > 1,
             "priority": setup.limits.priority,
             "noise": setup.noise is not None,
+            "launch lag": setup.launch_lag > 0,
             "windows below": "offload" in setup.policy_options and setup.kv_windows != (None,),
             "hundreds": len(workload) >= 200,
             "real times": type(setup.step_times).__name__ == "StepModel",

@@ -143,6 +143,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "latent": {"model": "deepseek-v3", "gpu": "h200", "tp": 8, "engine": "vllm"},
     "latent, 8 bit": {"model": "deepseek-v2-lite", "gpu": "h100", "kv": "fp8", "engine": "sglang"},
     "sparse": {"model": "deepseek-v3.2", "gpu": "b200", "tp": 8, "engine": "vllm"},
+    "sparse, filled": {"model": "deepseek-v3.2", "gpu": "h200", "tp": 8, "engine": "vllm@0.13"},
     "linear": {"model": "qwen3-next-80b-a3b", "gpu": "h200", "tp": 4, "engine": "vllm"},
     "linear, small": {"model": "qwen3.5-35b-a3b", "gpu": "h100", "tp": 2, "engine": "sglang"},
     "stages": {
