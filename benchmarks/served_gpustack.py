@@ -60,7 +60,9 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
     "--trust-remote-code": None,
 }
 SWITCHES = ("async_scheduling", "enable_expert_parallel")
-PARSES_TEMPLATES = "vllm@0.11-flashinfer"  # a chat template for each request; all the documents' requests are chats
+PARSES_TEMPLATES = (
+    "vllm@0.11-flashinfer"  # a chat template for each request; all the documents' requests are chats
+)
 WITHOUT_TEMPLATE = ("gpt-oss-120b",)  # written by openai-harmony, vllm/entrypoints/harmony_utils.py
 MIN_OUTPUT_TOKENS = 50
 RANDOM_LENS = (128, 1000, 2000, 4000, 32000)  # the documents' random prompts; all others are ShareGPT's

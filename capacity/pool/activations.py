@@ -124,8 +124,8 @@ def with_images(
 
     As many images of the largest size as `tokens` hold, one at least, go through the tower: five copies of a patch's
     state and two of its hidden layer, which tensor parallelism divides; what comes out stays while the language model
-    runs, and so do the pixels. Chosen on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB) and Qwen3.6-27B (0.27.1, two A100, 1.36 GiB), 1.88 and 1.39
-    here. Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
+    runs, and so do the pixels. Chosen on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB) and Qwen3.6-27B (0.27.1, two A100, 1.36
+    GiB), 1.88 and 1.39 here. Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
     """
     images = max(tokens // tower.largest_image_tokens, 1)
     image_tokens = images * tower.largest_image_tokens

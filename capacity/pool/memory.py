@@ -264,7 +264,9 @@ def nontorch_bytes(settings: PoolSettings) -> int:
         return engine.nontorch_bytes_tp1
     reduces = pool.tensor_parallel_size * settings.lockstep_ranks > 1
     nvlink = profile.link_for(pool.tensor_parallel_size).kind == "nvlink"
-    if (reduces and nvlink and profile.architecture != "ampere") or engine.nontorch_bytes_tpn_without_nvls is None:
+    if (
+        reduces and nvlink and profile.architecture != "ampere"
+    ) or engine.nontorch_bytes_tpn_without_nvls is None:
         return engine.nontorch_bytes_tpn
     return engine.nontorch_bytes_tpn_without_nvls
 
@@ -374,8 +376,8 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
-    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5) a
-    rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
+    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5, in
+    later releases) a rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
     """
     profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
@@ -385,7 +387,8 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     gpus = pool.tensor_parallel_size * ranks * pool.pipeline_parallel_size
     reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + gpus / 8 * 1024 + 2 * graph_batch
     if ranks > 1:
-        reserved_mib += graph_batch * ranks * (4.5 if graph_batch > 300 else 3.0)
+        large = settings.engine.large_graph_reserve and graph_batch > 300
+        reserved_mib += graph_batch * ranks * (4.5 if large else 3.0)
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)

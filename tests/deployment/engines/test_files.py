@@ -36,7 +36,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     constants = set(type(engine).model_fields) - described
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
-    optional |= {"rotary_value_bytes", "kept_expert_rows"}
+    optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve"}
     optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch"}
