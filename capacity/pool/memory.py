@@ -377,7 +377,8 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
     more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5, in
-    later releases) a rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
+    later releases) a rank and row of the largest graph come on top. Source: SGLang 0.5.23,
+    srt/arg_groups/memory_hook.py, 2026-11.
     """
     profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
