@@ -30,6 +30,11 @@ def model_names() -> tuple[str, ...]:
     return tuple(_index())
 
 
+def is_known(name: str) -> bool:
+    """Whether this is the name, an alias or the Hugging Face id of a preset."""
+    return _normal(name) in _aliases()
+
+
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
     """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
 

@@ -76,6 +76,7 @@ class OperatorData:
     occupancy_s: float = 0.0
     sm_count: float = 1.0
     per_doubling_s: float = 0.0
+    per_token_s: float = 0.0
     n: float = 0.0
     k: float = 0.0
     weight_bytes: float = 0.0
@@ -238,6 +239,7 @@ def _attention(operator: Attention) -> OperatorData | None:
         occupancy_s=constants.occupancy_s,
         sm_count=device.sm_count,
         per_doubling_s=constants.per_doubling_s,
+        per_token_s=constants.per_token_s,
         windowed=bool(own.get("windowed", False)),
         top_k=int(own.get("top_k", -1)),
         fills=bool(own.get("fills", False)),

@@ -21,7 +21,7 @@ from capacity.model.quantization import (
 )
 from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
-from capacity.step.launches import launch_seconds
+from capacity.step.launches import launch_seconds, waiting_seconds
 
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
@@ -41,8 +41,9 @@ READ_OVER_PCIE_ERROR = 1.5
 class HostTime:
     """What the CPU does for a step, and whether it hides behind the GPU.
 
-    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
-    CUDA graph of the next larger size instead. `serial_s` hides behind nothing.
+    `eager_s` is the time to launch the model's kernels one by one, ahead of the GPU; steps of up to `graph_sizes[-1]`
+    rows replay a CUDA graph of the next larger size instead. `waiting_s`: what launching takes beside that and nothing
+    hides, for the CPU waits for the GPU on the way. `serial_s` hides behind nothing.
     """
 
     step_s: float = 0.0
@@ -50,6 +51,7 @@ class HostTime:
     overlapped: bool = True
     overlap_sharpness: float = 4.0
     eager_s: float = 0.0
+    waiting_s: float = 0.0
     graph_sizes: tuple[int, ...] = ()
     graphs_for_prefill: bool = True
     serial_s: float = 0.0
@@ -188,7 +190,8 @@ class StepSetting:
         if adjustment is None:
             return host
         seconds = [field.name for field in fields(HostTime) if field.name.endswith("_s")]
-        factors = {name: adjustment.factor("eager" if name == "eager_s" else "host") for name in seconds}
+        eager = ("eager_s", "waiting_s")
+        factors = {name: adjustment.factor("eager" if name in eager else "host") for name in seconds}
         return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
@@ -210,12 +213,14 @@ class StepSetting:
             most = limits.max_graph_batch * (1 + self.draft_rows)
             sizes = tuple(size for size in sizes if size <= most)
         asked = self.async_scheduling
+        waiting_s = waiting_seconds(self, engine.kernel_launch_s)
         return HostTime(
             step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
             per_sequence_s=engine.host_per_sequence_s,
             overlapped=engine.host_overlapped if asked is None else asked,
             overlap_sharpness=engine.host_overlap_norm,
-            eager_s=launch_seconds(self, engine.kernel_launch_s),
+            eager_s=launch_seconds(self, engine.kernel_launch_s) - waiting_s,
+            waiting_s=waiting_s,
             graph_sizes=sizes,
             graphs_for_prefill=engine.mixes_prefill_with_decode,
             serial_s=engine.host_serial_s,

@@ -84,8 +84,10 @@ class EngineSpec(Spec):
     this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
     `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
     `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
-    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel. `results_after_launch`: of two
-    steps in flight, the thread that launches the second reads the first one's results afterwards.
+    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel; `launches_wait`: those of
+    routed experts, sparse indexers and linear attention do not run ahead of the GPU, so that nothing hides them.
+    `results_after_launch`: of two steps in flight, the thread that launches the second reads the first one's results
+    afterwards.
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
@@ -96,7 +98,8 @@ class EngineSpec(Spec):
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture.
+    `weight_kernels_on`: beside them, by architecture. `splits_fp32_router_on`: where it multiplies a router of
+    32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
     architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
@@ -154,6 +157,7 @@ class EngineSpec(Spec):
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
+    splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
@@ -194,6 +198,7 @@ class EngineSpec(Spec):
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
     kernel_launch_s: Seconds
+    launches_wait: bool = False
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
     results_after_launch: bool = False

@@ -209,6 +209,7 @@ static double attention_seconds(const step_operator *o, const exponent *p, work 
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
     if (o->occupancy_s != 0.0)
         seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, p);
+    if (o->per_token_s != 0.0) seconds = norm(seconds, o->per_token_s * w.context, p);
     if (o->per_doubling_s != 0.0) seconds += o->per_doubling_s * log2(1.0 + w.context / SPLIT_TOKENS);
     return o->count * (seconds + o->fixed_s);
 }
@@ -391,9 +392,10 @@ static double with_host(const step_times *t, const exponents *x, double gpu, i64
     const step_source *source = &t->source;
     double eager = replayed ? 0.0 : source->eager_s;
     double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
+    double waiting = replayed ? 0.0 : source->waiting_s;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
     if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
-    return gpu + launch + (host + source->host_serial_s);
+    return gpu + (launch + waiting) + (host + source->host_serial_s);
 }
 
 static double step_seconds(step_times *t, const exponents *x, const shape *s)

@@ -70,6 +70,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "model": "qwen3-8b",
         "host": HostTime(eager_s=2e-3, step_s=1e-3, overlap_sharpness=1.0, graph_sizes=(1, 8, 9)),
     },
+    "launches that wait": {"model": "qwen3-30b-a3b", "engine": "sglang", "tp": 2},
     "fp8": {"model": "llama-3.1-8b", "gpu": "h200", "quantization": "fp8", "kv": "fp8", "engine": "vllm"},
     "awq": {"model": "llama-3.1-70b", "gpu": "l40s", "tp": 4, "quantization": "awq", "engine": "vllm"},
     "nf4": {"model": "llama-3.1-8b", "quantization": "nf4", "engine": "vllm"},
