@@ -40,11 +40,14 @@ class LimitRule(Spec):
 
 class ExpertPadding(Spec):
     """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
-    dimension of the packed values (not of their scales)."""
+    dimension of the packed values, of their scales too where `pads_scales`. Of several the first holds that is of the
+    GPU's architecture, or of none."""
 
     weight_format: str
     hidden_multiple: Count
     intermediate_multiple: Count
+    pads_scales: bool = False
+    architectures: tuple[str, ...] = ()
 
 
 class Running(Spec):
@@ -112,8 +115,12 @@ class EngineSpec(Spec):
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
     `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `profiles_images`: it starts a model that sees with its largest
-    image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of `graph_reference_layers` (None: of any);
+    the widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: of each value of a model's tables for
+    rotary positions, which stand beside its weights. `kept_expert_rows`: families of weights whose fused experts keep
+    their rows of a full step for good, so that sampling finds them there. `profiles_images`: it starts a model that
+    sees with its largest image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of
+    `graph_reference_layers` (None: of any); `large_graph_reserve`: SGLang's default static fraction leaves half as much
+    again to graphs of more than 300 rows under DP attention.
     `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
@@ -170,6 +177,9 @@ class EngineSpec(Spec):
     graph_bytes_per_size: Annotated[int, Field(ge=0)]
     graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
     profiles_images: bool = False
+    large_graph_reserve: bool = False
+    rotary_value_bytes: Annotated[int, Field(ge=0)] = 0
+    kept_expert_rows: tuple[FormatFamily, ...] = ()
     expert_padding: tuple[ExpertPadding, ...] = ()
 
     cuda_graphs: bool
