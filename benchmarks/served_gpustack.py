@@ -36,9 +36,7 @@ from capacity.workload.randomness import random_stream
 
 GPUS = {"A100-SXM": "a100-sxm-80gb", "H100-SXM": "h100-sxm-80gb", "H200-SXM": "h200-sxm-141gb"}
 ENGINES = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
-NEAREST = {
-    "0.10.2": "0.11"
-}  # the next release whose settings are known here: 0.10 already served MXFP4 experts
+SERVED = {"0.10.2": "0.10.2-flashinfer", "0.11.0": "0.11-flashinfer"}  # in images, which have FlashInfer
 FLAGS = {  # of the launch commands, as this package's pools call them; None: it changes no time here
     "-tp": "tensor_parallel_size",
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -62,7 +60,9 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
     "--trust-remote-code": None,
 }
 SWITCHES = ("async_scheduling", "enable_expert_parallel")
-PARSES_TEMPLATES = "vllm@0.11.0"  # a chat template for each request; all the documents' requests are chats
+PARSES_TEMPLATES = (
+    "vllm@0.11-flashinfer"  # a chat template for each request; all the documents' requests are chats
+)
 WITHOUT_TEMPLATE = ("gpt-oss-120b",)  # written by openai-harmony, vllm/entrypoints/harmony_utils.py
 MIN_OUTPUT_TOKENS = 50
 RANDOM_LENS = (128, 1000, 2000, 4000, 32000)  # the documents' random prompts; all others are ShareGPT's
@@ -161,11 +161,16 @@ def engine_of(label: str, versions: str) -> str | None:
     version = re.search(rf"{label}: v?([\d.]*\d)", versions)
     if version is None:
         return None
-    return f"{ENGINES[label]}@{NEAREST.get(version.group(1), version.group(1))}"
+    return f"{ENGINES[label]}@{SERVED.get(version.group(1), version.group(1))}"
 
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
+    """As its launch command says. SGLang starts with less KV than its context, and refuses what is longer than that
+    (sgl-project/sglang issue 4048): there, the context is the longest request that fits.
+    """
     settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
+    if run["engine"] == "SGLang":
+        settings.setdefault("max_model_len", "auto")
     if engine == PARSES_TEMPLATES and run["model"] not in WITHOUT_TEMPLATE:
         settings["front_end_request_s"] = CHAT_TEMPLATE_S
     return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))

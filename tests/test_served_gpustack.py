@@ -40,7 +40,7 @@ def test_a_launch_command_is_read_whole_or_not_at_all(script: str, settings: obj
 
 def test_versions_are_those_of_the_label() -> None:
     versions = "- vLLM: v0.11.0 - SGLang: v0.5.4.post2 - TensorRT-LLM: v1.2.0rc1"
-    assert served_gpustack.engine_of("vLLM", versions) == "vllm@0.11.0"
+    assert served_gpustack.engine_of("vLLM", versions) == "vllm@0.11-flashinfer"
     assert served_gpustack.engine_of("SGLang", versions) == "sglang@0.5.4"
     assert served_gpustack.engine_of("TensorRT-LLM", versions) == "tensorrt-llm@1.2.0"
     assert served_gpustack.engine_of("vLLM 0.9.2", versions) is None

@@ -225,9 +225,10 @@ def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """One engine of the pool: its step times, KV blocks, policy, limits, drafts.
 
-    Raises InvalidInput where the policy cannot do what the pool asks of it.
+    The one door from a pool to the simulator: raises DoesNotFit where its memory does not hold it, and InvalidInput
+    where the policy cannot do what the pool asks of it.
     """
-    plan, pool = resolved.memory, resolved.pool
+    plan, pool = resolved.memory.require_fit(), resolved.pool
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)

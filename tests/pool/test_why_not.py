@@ -31,7 +31,7 @@ def test_not_fitting_says_how_far_off_in_the_units_of_the_table() -> None:
     plan = plan_of(load_model("llama-3.1-70b"), H200, VLLM)
     assert not plan.fits
     assert plan.reason is not None
-    assert plan.reason.startswith("llama-3.1-70b (bf16) needs 131.42 GiB of weights")
+    assert plan.reason.startswith("llama-3.1-70b (bf16) needs 131.45 GiB of weights")
     assert (
         f"has {plan.usable_bytes / GIB:.2f} GiB usable: {-plan.kv_cache_bytes / GIB:.2f} GiB too little"
         in plan.reason

@@ -40,11 +40,14 @@ class LimitRule(Spec):
 
 class ExpertPadding(Spec):
     """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
-    dimension of the packed values (not of their scales)."""
+    dimension of the packed values, of their scales too where `pads_scales`. Of several the first holds that is of the
+    GPU's architecture, or of none."""
 
     weight_format: str
     hidden_multiple: Count
     intermediate_multiple: Count
+    pads_scales: bool = False
+    architectures: tuple[str, ...] = ()
 
 
 class Running(Spec):
@@ -102,6 +105,8 @@ class EngineSpec(Spec):
     architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
     expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
     kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
+    `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
+    it has for models with sinks than in the one that was fitted there.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -110,8 +115,12 @@ class EngineSpec(Spec):
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
     `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `profiles_images`: it starts a model that sees with its largest
-    image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of `graph_reference_layers` (None: of any);
+    the widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: of each value of a model's tables for
+    rotary positions, which stand beside its weights. `kept_expert_rows`: families of weights whose fused experts keep
+    their rows of a full step for good, so that sampling finds them there. `profiles_images`: it starts a model that
+    sees with its largest image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of
+    `graph_reference_layers` (None: of any); `large_graph_reserve`: SGLang's default static fraction leaves half as much
+    again to graphs of more than 300 rows under DP attention.
     `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
@@ -149,6 +158,7 @@ class EngineSpec(Spec):
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
+    sinks_prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
     splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
@@ -167,6 +177,9 @@ class EngineSpec(Spec):
     graph_bytes_per_size: Annotated[int, Field(ge=0)]
     graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
     profiles_images: bool = False
+    large_graph_reserve: bool = False
+    rotary_value_bytes: Annotated[int, Field(ge=0)] = 0
+    kept_expert_rows: tuple[FormatFamily, ...] = ()
     expert_padding: tuple[ExpertPadding, ...] = ()
 
     cuda_graphs: bool
