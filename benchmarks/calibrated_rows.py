@@ -79,7 +79,7 @@ def with_e2e(of_tpot_and_ttft: Vector, row: ServedRow) -> Vector:
     """Logarithms of TPOT and TTFT with that of E2E, which in a closed loop is its throughput too."""
     tpot, ttft = np.exp(of_tpot_and_ttft)
     e2e = ttft + (row.output_len * row.length_scale - 1) * tpot
-    return np.append(of_tpot_and_ttft, np.log(e2e))
+    return np.asarray(np.append(of_tpot_and_ttft, np.log(e2e)), dtype=np.float64)
 
 
 def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:

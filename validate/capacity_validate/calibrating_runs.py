@@ -214,7 +214,8 @@ def replay_of(
     unknown = [field for field in traffic_fields if field not in TRAFFIC_FIELDS]
     if unknown:
         raise InvalidInput(f"calibrate takes no {unknown[0]!r}: it replays what the files say was sent")
-    engine = evidence.engine(pool_fields.get("engine"))
+    named = pool_fields.get("engine")
+    engine = evidence.engine(None if named is None else str(named))
     if engine is not None:
         pool_fields["engine"] = engine
     asked = model or evidence.model
