@@ -105,10 +105,13 @@ def kernels_launched(setting: StepSetting) -> float:
 def launch_lag(setting: StepSetting) -> float:
     """Of the GPU time of a step without a graph, what has passed when the CPU has launched the last of its kernels.
 
-    0 for engines that read results elsewhere, in another process or thread.
+    0 for engines that read results elsewhere, in another process or thread. Where launches of a layer wait for the GPU
+    (`EngineSpec.launches_wait`), the CPU is at the last layer when the GPU is.
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
+    if setting.engine.launches_wait and _counted(setting, QUEUED, _routed_or_scanned):
+        return 1.0 - 1.0 / setting.model.num_layers
     return max(0.0, 1.0 - LAUNCH_QUEUE / max(_counted(setting, QUEUED, _of_layer), 1.0))
 
 

@@ -96,12 +96,12 @@ class EngineSpec(Spec):
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
     `weight_kernels_on`: beside them, by architecture. `splits_fp32_router_on`: where it multiplies a router of
-    32-bit weights as three of 16 bit, by architecture. `weight_formats`: families of weights that it loads;
-    `kv_cache_formats`: of the KV cache, besides 16 bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for
-    latents that a sparse indexer picks, by architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no
-    longer than the indexer's top-k run over expanded heads; otherwise they gather, as longer ones do.
-    `sparse_kernels_fill_top_k`: architectures on which its kernels multiply every slot of the top-k for every query,
-    and a whole tile of heads, however short the context.
+    32-bit weights as three of 16 bit, by architecture.
+    `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
+    bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
+    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
+    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget

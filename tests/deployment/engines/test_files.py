@@ -36,15 +36,9 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
-    optional |= {
-        "quantize_launches",
-        "fuses_qk_norm_with_rope",
-        "launches_wait",
-        "splits_fp32_router_on",
-        "sparse_short_prompts_dense",
-        "sparse_kernels_fill_top_k",
-        "results_after_launch",
-    }
+    optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k"}
+    optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
+    optional |= {"splits_fp32_router_on"}
     assert constants - optional <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
