@@ -37,6 +37,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch"}
+    optional |= {"state_memory_ratio", "states_per_request"}
     assert constants - optional <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
