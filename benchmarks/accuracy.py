@@ -31,12 +31,15 @@ import served_rows
 from fit_profiles import BUNDLED, INTERVAL, default_measured, stored_constants
 from reference_tables import Operator, operators
 from reference_tables.elsewhere import elsewhere
+from reference_tables.form import profile_of
 from reference_tables.held_out import FILE, KernelPrediction, Key, fold_constants, held_out
 from served_gpustack import gpustack_runs
 from step_evidence import Evidence, all_evidence
 from steps_aside import aside
 
 from capacity.hardware.calibration import group_quantile
+from capacity.hardware.coefficients import GemmCoefficients
+from capacity.hardware.power import sustained
 from capacity.hardware.spreads import Spreads, spreads
 
 SAMPLE = Path(__file__).parent.parent / "tests" / "data" / "measured"
@@ -149,11 +152,17 @@ def kernel_tables(measured: Path) -> tuple[list[Line], list[Line]]:
 ELSEWHERE = {"gemm": "GEMM fp16", "nccl": "NCCL all-reduce of 1 MiB and more"}
 
 
-def shipped_pairs(operator: Operator) -> dict[Key, list[Pair]]:
-    """Every row of an operator's tables by the constants that its profile ships."""
+def shipped_pairs(operator: Operator, *, in_steps: bool = False) -> dict[Key, list[Pair]]:
+    """Every row of an operator's tables by the constants that its profile ships; `in_steps`: at the rates of steps,
+    which a source takes that measures one kernel after the other without a pause."""
     found = {}
     for key, rows in operator.tables.items():
-        constants = {k: v for k, v in stored_constants(BUNDLED, operator, key).items() if k != "fit"}
+        stored = stored_constants(BUNDLED, operator, key)
+        constants = {k: v for k, v in stored.items() if k != "fit"}
+        if in_steps and "compute_fraction" in stored:
+            constants["compute_fraction"] = sustained(
+                GemmCoefficients(**stored), profile_of(key[0])
+            ).compute_fraction
         found[key] = [(operator.predict(constants, m.row), m.seconds) for m in rows]
     return found
 
@@ -169,7 +178,7 @@ def shipped_tables(measured: Path) -> list[Line]:
     for name, pairs in pooled.items():
         lines.append(line(f"{name.replace('_', ' ')}, all GPUs", pairs, used_for="fitted"))
     for operator in elsewhere(measured):
-        for (gpu, _, _), pairs in shipped_pairs(operator).items():
+        for (gpu, _, _), pairs in shipped_pairs(operator, in_steps=True).items():
             lines.append(
                 line(f"{ELSEWHERE[operator.name]} of vidur, {gpu.upper()}", pairs, used_for="judged")
             )

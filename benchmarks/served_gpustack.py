@@ -6,12 +6,11 @@ FOLDER has the table `gpustack` (`.csv.gz` in the reference library, `.csv` wher
 a launch command of a public document and what `vllm bench serve` then measured: a closed loop of one to eight, or
 every request at once, where TTFT is the queue. Runs are left out whose command has a flag that is not in `FLAGS`
 (drafts, other attention backends, environment variables), whose engine, version or lengths the document does not say,
-and answers of under 50 tokens. Lengths of ShareGPT prompts are published as means, and every request has them here.
+and answers of under 50 tokens. Of ShareGPT's lengths the documents publish means; here they are drawn around them.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
@@ -20,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from fit_profiles import default_measured
 from reference_tables.form import read
@@ -29,13 +29,14 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, build
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import simulate
-from capacity.workload import random_requests
+from capacity.simulator.front_end_process import CHAT_TEMPLATE_S
+from capacity.workload import GammaLengths, LognormalLengths, Workload, random_requests
+from capacity.workload.columns import IntArray
+from capacity.workload.randomness import random_stream
 
 GPUS = {"A100-SXM": "a100-sxm-80gb", "H100-SXM": "h100-sxm-80gb", "H200-SXM": "h200-sxm-141gb"}
 ENGINES = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
-NEAREST = {
-    "0.10.2": "0.11"
-}  # the next release whose settings are known here: 0.10 already served MXFP4 experts
+SERVED = {"0.10.2": "0.10.2-flashinfer", "0.11.0": "0.11-flashinfer"}  # in images, which have FlashInfer
 FLAGS = {  # of the launch commands, as this package's pools call them; None: it changes no time here
     "-tp": "tensor_parallel_size",
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -59,7 +60,18 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
     "--trust-remote-code": None,
 }
 SWITCHES = ("async_scheduling", "enable_expert_parallel")
+PARSES_TEMPLATES = (
+    "vllm@0.11-flashinfer"  # a chat template for each request; all the documents' requests are chats
+)
+WITHOUT_TEMPLATE = ("gpt-oss-120b",)  # written by openai-harmony, vllm/entrypoints/harmony_utils.py
 MIN_OUTPUT_TOKENS = 50
+RANDOM_LENS = (128, 1000, 2000, 4000, 32000)  # the documents' random prompts; all others are ShareGPT's
+# What `vllm bench serve --dataset-name sharegpt` keeps of it (`is_valid_sequence`, vLLM 0.11.0, benchmarks/datasets.py)
+SHAREGPT_LEAST, SHAREGPT_LONGEST_PROMPT, SHAREGPT_LONGEST = 4, 1024, 2048
+# Of prompts: 74 tokens at the median and 348 at the 80th percentile (Llumnix, table 1), lognormal, cut at 1,024. Of
+# answers no percentiles are at hand: exponential, whose longest of 1,000 is 7 means; the bursts here take as long as an
+# answer of some 6 means (chosen with them in view).
+SHAREGPT_PROMPT_CV, SHAREGPT_OUTPUT_CV = 4.0, 1.0
 FORMATS = {
     "": None,
     "mxfp4": None,
@@ -149,11 +161,18 @@ def engine_of(label: str, versions: str) -> str | None:
     version = re.search(rf"{label}: v?([\d.]*\d)", versions)
     if version is None:
         return None
-    return f"{ENGINES[label]}@{NEAREST.get(version.group(1), version.group(1))}"
+    return f"{ENGINES[label]}@{SERVED.get(version.group(1), version.group(1))}"
 
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
+    """As its launch command says. SGLang starts with less KV than its context, and refuses what is longer than that
+    (sgl-project/sglang issue 4048): there, the context is the longest request that fits.
+    """
     settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
+    if run["engine"] == "SGLang":
+        settings.setdefault("max_model_len", "auto")
+    if engine == PARSES_TEMPLATES and run["model"] not in WITHOUT_TEMPLATE:
+        settings["front_end_request_s"] = CHAT_TEMPLATE_S
     return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))
 
 
@@ -162,17 +181,46 @@ def _closed(run: dict[str, Any]) -> bool:
 
 
 def _simulated(run: dict[str, Any], resolved: ResolvedPool) -> dict[str, Any]:
-    workload = random_requests(
-        num_requests=int(re.match(r"(\d+) requests", run["notes"]).group(1)),  # type: ignore[union-attr]
-        input_len=round(run["input_len"]),
-        output_len=round(run["output_len"]),
-        request_rate_per_s=math.inf,
-        burstiness=1.0,
-        concurrency=int(run["batch_or_concurrency"]) if _closed(run) else None,
-        seed=0,
-    )
-    result = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
+    result = simulate(_workload(run), engine_setup(resolved), frontend=engine_frontend(resolved))
     return dict(result.summary.to_dict())
+
+
+def _workload(run: dict[str, Any]) -> Workload:
+    num_requests = int(re.match(r"(\d+) requests", run["notes"]).group(1))  # type: ignore[union-attr]
+    concurrency = int(run["batch_or_concurrency"]) if _closed(run) else None
+    if any(abs(run["input_len"] / length - 1) < 0.02 for length in RANDOM_LENS):
+        return random_requests(
+            num_requests=num_requests,
+            input_len=round(run["input_len"]),
+            output_len=round(run["output_len"]),
+            concurrency=concurrency,
+        )
+    prompts, outputs = sharegpt_lengths(num_requests, run["input_len"], run["output_len"])
+    return Workload(
+        arrival_s=np.zeros(num_requests),
+        prompt_tokens=prompts,
+        output_tokens=outputs,
+        concurrency=concurrency,
+        name="sharegpt",
+    )
+
+
+def sharegpt_lengths(count: int, prompt_mean: float, output_mean: float) -> tuple[IntArray, IntArray]:
+    """`count` prompts and answers with the means that a document gives, as they are drawn from ShareGPT."""
+    rng = random_stream(0, "lengths")
+    prompt = LognormalLengths(prompt_mean, SHAREGPT_PROMPT_CV).draw(count, rng)
+    output = GammaLengths(output_mean, SHAREGPT_OUTPUT_CV).draw(count, rng)
+    prompt = _to_mean(prompt, prompt_mean, SHAREGPT_LONGEST_PROMPT)
+    return prompt, _to_mean(output, output_mean, SHAREGPT_LONGEST - SHAREGPT_LONGEST_PROMPT)
+
+
+def _to_mean(drawn: IntArray, mean: float, longest: int) -> IntArray:
+    """The lengths by a factor and within their limits, so that their mean is `mean`."""
+    factor = 1.0
+    for _ in range(50):
+        kept = np.clip(np.rint(drawn * factor), SHAREGPT_LEAST, longest).astype(np.int64)
+        factor *= mean / kept.mean()
+    return kept
 
 
 def main() -> int:

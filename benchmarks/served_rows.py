@@ -134,6 +134,7 @@ def server_of(
             enforce_eager=launch.get("enforce_eager", False),
             max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
+            api_server_count=launch.get("api_server_count", 1),
         ),
     )
     if "weight_kernels" in launch:
@@ -147,6 +148,7 @@ def server_of(
         input_token_s=launch.get("input_token_s", usual.input_token_s),
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
+        processes=usual.processes,
     )
     options = {key: launch[key] for key in POLICY_OPTIONS.get(row.backend, ()) if key in launch}
     return Server(

@@ -38,6 +38,7 @@ TRUE_DECODE = SimpleNamespace(
     fixed_s=1.2e-5,
     occupancy_s=2e-6,
     per_doubling_s=BASE_DECODE.per_doubling_s,
+    per_token_s=BASE_DECODE.per_token_s,
 )
 
 

@@ -453,6 +453,7 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             stream_interval=rng.choice([1, 1, 3]),
             input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
             processes=rng.choice([1, 1, 2, 3]),
+            request_s=rng.choice([0.0, 0.0, 0.002, 0.03]),
         )
 
 

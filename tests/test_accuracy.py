@@ -45,8 +45,8 @@ def test_published_steps_are_predicted_within_the_claimed_error(benchmark: objec
     decode, prefill = errors(found, regime="decode"), errors(found, regime="prefill")
     assert np.median(np.abs(decode)) < 0.08  # 7.1 %
     assert np.quantile(np.abs(decode), 0.9) < 0.20  # 17 %
-    assert np.median(np.abs(prefill)) < 0.17  # 14.7 %: 2024's kernels, and L40S tables 30 % slow
-    assert np.quantile(np.abs(prefill), 0.9) < 0.36
+    assert np.median(np.abs(prefill)) < 0.11  # 9.1 %: 2024's kernels, and L40S products 20 % slow
+    assert np.quantile(np.abs(prefill), 0.9) < 0.30  # 26.9 %
 
 
 def test_published_steps_lie_in_their_intervals(benchmark: object) -> None:

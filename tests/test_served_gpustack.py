@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_launch_command_is_read_whole_or_not_at_all(script: str, settings: obj
 
 def test_versions_are_those_of_the_label() -> None:
     versions = "- vLLM: v0.11.0 - SGLang: v0.5.4.post2 - TensorRT-LLM: v1.2.0rc1"
-    assert served_gpustack.engine_of("vLLM", versions) == "vllm@0.11.0"
+    assert served_gpustack.engine_of("vLLM", versions) == "vllm@0.11-flashinfer"
     assert served_gpustack.engine_of("SGLang", versions) == "sglang@0.5.4"
     assert served_gpustack.engine_of("TensorRT-LLM", versions) == "tensorrt-llm@1.2.0"
     assert served_gpustack.engine_of("vLLM 0.9.2", versions) is None
@@ -52,6 +53,16 @@ def test_figures_that_a_page_repeats_from_another_count_once() -> None:
     elsewhere = first.assign(gpu="H100-SXM" if first.gpu.iloc[0] != "H100-SXM" else "A100-SXM")
     assert len(served_gpustack.replayable(pd.concat([first, elsewhere]))) == 1
     assert len(served_gpustack.replayable(pd.concat([first, elsewhere.assign(value=1.0)]))) == 2
+
+
+def test_lengths_of_sharegpt_have_the_documents_means_and_the_tools_limits() -> None:
+    prompts, outputs = served_gpustack.sharegpt_lengths(1000, 217.0, 200.0)
+    for lengths, mean, longest in ((prompts, 217.0, 1024), (outputs, 200.0, 1024)):
+        assert lengths.mean() == pytest.approx(mean, rel=0.02)
+        assert lengths.min() >= 4
+        assert lengths.max() <= longest
+    assert np.median(prompts) < 120
+    assert prompts.std() > prompts.mean()
 
 
 def test_every_run_that_ships_is_replayed_or_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,10 @@ PREFERRED_KERNEL = {  # where an engine has several, the one it chooses by itsel
     ("sglang", "16bit"): "trtllm_mha",
     ("sglang", "8bit"): "trtllm_mha",
 }
+UNSPLIT = {("l40s", "trtllm", "8bit")}
+"""Tables of decode kernels that do not split a context over blocks: few sequences of 4,096 tokens and more take 16 to
+18 ns a token, whatever their bytes (1 to 8 sequences, 1 to 8 KV heads), where the same engine's 16-bit rows take what
+HBM allows."""
 NOT_SERVED = {("a100", "sglang")}  # FlashAttention 3, where SGLang itself chooses FlashInfer
 
 
@@ -75,10 +79,25 @@ def _preferred(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.D
         yield (str(gpu), str(engine), str(kv)), chosen if len(chosen) else table
 
 
-def decode_attention(measured: Path) -> Operator:
-    """Decode attention. Where the repeated KV sits in L2, what reading it from HBM takes longer is added."""
+DECODE_PARAMETERS = (
+    fraction("bandwidth_fraction", 0.85, 0.3),
+    latency("fixed_s", 1e-5, 0.3),
+    latency("occupancy_s", 1.5e-6, 0.3, high=2e-5),
+    latency("per_doubling_s", 5e-7, 0.3, high=1e-5),
+    sharpness(2.0, 0.15),
+)
+WALK_PARAMETER = Parameter(name="per_token_s", start=1e-8, low=1e-12, high=1e-6)
+
+
+def decode_attention(measured: Path, *, split: bool) -> Operator:
+    """Decode attention by kernels that split contexts over blocks, or by those that do not (one constant more).
+
+    Where the repeated KV sits in L2, what reading it from HBM takes longer is added.
+    """
     collected = Collected()
     for key, table in _preferred(read(measured, "silicon_attention_generation")):
+        if (key not in UNSPLIT) is not split:
+            continue
         profile = profile_of(key[0])
         for r in table.itertuples():
             kv_bytes = (
@@ -105,13 +124,7 @@ def decode_attention(measured: Path) -> Operator:
             collected.add(key, r, row, table="decode attention", group=group, seconds=seconds, regime=regime)
     return Operator(
         name="decode_attention",
-        parameters=(
-            fraction("bandwidth_fraction", 0.85, 0.3),
-            latency("fixed_s", 1e-5, 0.3),
-            latency("occupancy_s", 1.5e-6, 0.3, high=2e-5),
-            latency("per_doubling_s", 5e-7, 0.3, high=1e-5),
-            sharpness(2.0, 0.15),
-        ),
+        parameters=DECODE_PARAMETERS if split else (*DECODE_PARAMETERS, WALK_PARAMETER),
         predict=predict_attention,
         tables=collected.tables,
         pools=lambda key: "blackwell" if "b200" in key[0] else key[0],

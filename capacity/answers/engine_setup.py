@@ -116,6 +116,7 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
         output_token_s=engine.output_token_s if output_token_s is None else output_token_s,
         stream_interval=engine.stream_interval,
         input_token_s=pool.front_end_input_token_s,
+        request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
     )
 
@@ -224,9 +225,10 @@ def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """One engine of the pool: its step times, KV blocks, policy, limits, drafts.
 
-    Raises InvalidInput where the policy cannot do what the pool asks of it.
+    The one door from a pool to the simulator: raises DoesNotFit where its memory does not hold it, and InvalidInput
+    where the policy cannot do what the pool asks of it.
     """
-    plan, pool = resolved.memory, resolved.pool
+    plan, pool = resolved.memory.require_fit(), resolved.pool
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)

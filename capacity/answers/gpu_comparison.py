@@ -30,8 +30,9 @@ EVERY_GPU = "all"  # in place of a GPU's name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuComparison(AnswerRecord):
-    """`estimate` on every GPU, in `order`, each at the least tensor-parallel size that takes the load (or at that of
-    the question); those that do not fit stand at the end with the reason of their largest pool."""
+    """`estimate` on every GPU, in `order`, each at the least tensor-parallel size that takes the load, at its largest
+    where none does (or at that of the question); those that do not fit stand at the end with the reason of their
+    largest pool."""
 
     SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"
 

@@ -157,7 +157,7 @@ def price_or_why_not(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none does."""
+    """A pool at the least tensor-parallel size that takes a load, with its point; `pool` is None where none can."""
 
     pool: ResolvedPool | None
     point: LoadPoint
@@ -174,12 +174,13 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> Sized:
-    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load; at its own size
-    where it says one."""
+    """`pool` at the least tensor-parallel size, of those within its GPU's node, that takes the load without a queue
+    that grows for as long as it lasts; at the largest that holds it where none does, at its own where it says one."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
+    held: Sized | None = None
     refused: InvalidInput | None = None
     for size in sizes_to_try(pool, model, profile):
         sized = pool.model_copy(update={"tensor_parallel_size": size})
@@ -190,7 +191,11 @@ def smallest_pool(
             refused = refused or error
             continue
         if tried.fits:
-            return Sized(pool=resolved, point=tried)
+            held = Sized(pool=resolved, point=tried)
+            if tried.steady:
+                return held
+    if held is not None:
+        return held
     if tried is not None:
         return Sized(pool=None, point=tried)
     reason = "no tensor-parallel size divides the model" if refused is None else str(refused)

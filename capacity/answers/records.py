@@ -135,11 +135,11 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """`numerator` over this quantity; its bounds change places."""
+        """`numerator` over this quantity; its bounds change places, and one of 0 is none."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,
-            high=None if self.low is None else numerator / self.low,
+            high=numerator / self.low if self.low else None,
         )
 
 

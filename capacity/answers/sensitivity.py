@@ -100,18 +100,19 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
     of_gpu_s = cost.seconds * (1 - seconds["eager"] - seconds["host"])
-    launched_s = of_gpu_s + cost.seconds * seconds["eager"]
-    joined_s = cost.seconds - host.serial_s if host.overlapped else launched_s
+    waiting_s, eager_s = (host.waiting_s, host.eager_s) if seconds["eager"] else (0.0, 0.0)
+    launched_s = of_gpu_s + cost.seconds * seconds["eager"] - waiting_s
+    joined_s = cost.seconds - host.serial_s - waiting_s if host.overlapped else launched_s
     of_gpu = (of_gpu_s / joined_s) ** host.overlap_sharpness
-    rest, eager_s = joined_s / cost.seconds, host.eager_s if seconds["eager"] else 0.0
+    rest, waiting = joined_s / cost.seconds, waiting_s / cost.seconds
     host_s = host.step_s + host.per_sequence_s * (shape.prefill_sequences + shape.decode_sequences)
     of_eager = 1.0
     if host.overlapped:
         of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0
     kernels = cost.seconds / of_gpu_s * of_gpu * rest
     shares: Shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
-    shares["eager"] = (1 - of_gpu) * rest * of_eager
-    shares["host"] = 1 - rest + (1 - of_gpu) * rest * (1 - of_eager)
+    shares["eager"] = waiting + (1 - of_gpu) * rest * of_eager
+    shares["host"] = 1 - rest - waiting + (1 - of_gpu) * rest * (1 - of_eager)
     return shares
 
 

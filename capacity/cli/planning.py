@@ -32,7 +32,7 @@ from capacity.cli.options import (
     typed,
     write,
 )
-from capacity.cli.question import Question, note, note_command, request_of
+from capacity.cli.question import NO_GPU, Question, note, note_command, request_of
 from capacity.cli.search_progress import search_progress
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, SPLIT, TRAFFIC, plain_verb, verb
 
@@ -342,7 +342,7 @@ def from_launch(
     command: Annotated[
         str, typer.Argument(help="A pasted line that launches a server, in quotes, or its file.")
     ],
-    gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
     """Read a line that launches a server (vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp, Ollama) as a deployment file,
@@ -354,6 +354,8 @@ def from_launch(
     read = read_launch(command)
     if not read.model:
         raise InvalidInput("the line names no model: paste the whole of it")
+    if gpu is None:
+        raise InvalidInput(f"a launch line names {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     note_command(read)
     pool = deployment.pools[0]
@@ -366,7 +368,7 @@ def from_launch(
 
 def from_vllm(
     command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
-    gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
     """The same as `from-launch`, by its older name."""

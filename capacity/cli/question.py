@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     AnySpec = TypeVar("AnySpec", bound=Spec)
 
 Fields = Mapping[str, Any]
+NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +67,14 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         raise InvalidInput(
             f"{question.deployment} has {len(pools)} pools: change them there, not by --{dashed(next(iter(pool)))}"
         )
-    if stored is None and "gpu" not in pool:
-        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:
         raise InvalidInput(
             "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
             "or --from-launch 'vllm serve ...'"
         )
+    if stored is None and "gpu" not in pool:
+        raise InvalidInput(NO_GPU)
     traffic, service, cost = (stored.traffic, stored.service, stored.cost) if stored else (None, None, None)
     first = over(Pool, pools[0] if pools else None, pool, as_flags=as_flags)
     request = DeploymentFile(

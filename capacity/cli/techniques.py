@@ -16,6 +16,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write
+from capacity.cli.question import NO_GPU
 from capacity.cli.question_flags import keywords_of, option, parameter
 from capacity.cli.verbs import POOL, command_of, defer, verb
 from capacity.techniques.registry import TECHNIQUES, Technique
@@ -142,7 +143,7 @@ def _deployment(
     from capacity.deployment.reading import refuse_idle
 
     if "gpu" not in options:
-        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+        raise InvalidInput(NO_GPU)
     parts = zip(specs, split(options, *specs), strict=True)
     made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
     refuse_idle(verb, made.values(), options, **keywords)

@@ -137,10 +137,23 @@ def calibrate(
             raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(results)} words")
         answer = suggest_runs(results[0], name=name, profiles=profiles, download=download, **options)
     else:
+        _refuse_models(results)
         answer = run(
             results, name=name, model=model, out=out, profiles=profiles, download=download, **options
         )
     show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
+
+
+def _refuse_models(results: list[str]) -> None:
+    """Raises InvalidInput for a model in place of a result file."""
+    from capacity.base.outside import outside_path
+    from capacity.model import is_known
+
+    for word in results:
+        if is_known(word) and not outside_path(word).exists():
+            raise InvalidInput(
+                f"{word!r} is a model, and result files are asked for: give it by --model {word}"
+            )
 
 
 def compare(
@@ -163,6 +176,7 @@ def compare(
     from capacity_validate.comparison_page import rendered
 
     check_format(format)
+    _refuse_models(results)
     answer = run(
         results,
         model=model,

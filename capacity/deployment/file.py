@@ -62,11 +62,20 @@ def read_deployment(path: str | Path) -> DeploymentFile:
 
 
 def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
-    """Write a deployment file; reading it back gives an equal record. Fields left to their defaults are left out."""
+    """Write a deployment file; reading it back gives an equal record. Fields left to their defaults are left out.
+
+    Raises InvalidInput where it cannot be written, and for a file that is there already and is no deployment.
+    """
     try:
+        if Path(path).is_file() and _is_something_else(Path(path).read_bytes()):
+            raise InvalidInput(f"{path} is there and is no deployment file: give another path, or remove it")
         Path(path).write_text(to_toml(deployment), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _is_something_else(content: bytes) -> bool:
+    return bool(content.strip()) and FILE_SCHEMA.rpartition("/")[0].encode() not in content
 
 
 def to_toml(deployment: DeploymentFile) -> str:

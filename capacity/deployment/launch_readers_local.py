@@ -223,6 +223,38 @@ LLAMA_CPP = Reader(
 
 # Ollama
 
+# What Ollama's library calls otherwise than its makers, and what a name without a tag stands for: ollama.com/library,
+# 2026-11, quoted from memory (assumed)
+_LATEST = {
+    "llama3": "8b",
+    "llama3.1": "8b",
+    "llama3.2": "3b",
+    "llama3.3": "70b",
+    "gemma2": "9b",
+    "gemma3": "4b",
+    "qwen2.5": "7b",
+    "qwen3": "8b",
+    "qwen3-coder": "30b",
+    "qwq": "32b",
+    "mistral": "7b",
+    "mistral-small": "24b",
+    "mixtral": "8x7b",
+    "gpt-oss": "20b",
+    "phi4": "14b",
+    "deepseek-r1": "8b",
+}
+_CALLED = {
+    "phi4-14b": "phi-4",
+    "deepseek-r1-1.5b": "deepseek-r1-distill-qwen-1.5b",
+    "deepseek-r1-7b": "deepseek-r1-distill-qwen-7b",
+    "deepseek-r1-14b": "deepseek-r1-distill-qwen-14b",
+    "deepseek-r1-32b": "deepseek-r1-distill-qwen-32b",
+    "deepseek-r1-70b": "deepseek-r1-distill-llama-70b",
+    "deepseek-r1-671b": "deepseek-r1",
+}
+CONTEXT_TOKENS = (
+    4096  # docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
+)
 _TAG = re.compile(r"(?P<name>[\w.\-/]+)(?::(?P<tag>[\w.\-]+))?")
 
 
@@ -239,10 +271,13 @@ def _ollama(line: Line) -> tuple[str | None, Fields]:
     found = _TAG.fullmatch(name or "")
     size, quant = (found["tag"] or "", format_of_gguf(found["tag"] or "")) if found else ("", None)
     size = size.partition("-")[0] if size != "latest" else ""
-    model = modelfile.get("model") or (f"{found['name']}-{size}" if found and size else name)
+    library = found["name"] if found else ""
+    size = size or _LATEST.get(library, "")
+    called = f"{library}-{size}" if size else name
+    model = modelfile.get("model") or _CALLED.get(called or "", called)
     fields: Fields = {
         "max_num_seqs": _whole(environment.get("OLLAMA_NUM_PARALLEL")),
-        "max_model_len": _whole(length),
+        "max_model_len": _whole(length) or (CONTEXT_TOKENS if not modelfile else None),
         "max_num_batched_tokens": _whole(modelfile.get("num_batch")),
         "kv_cache_dtype": None if cache in (None, "f16") else backwards(GGML_CACHES, cache),
         "quantization": modelfile.get("quantization") or quant or ("gguf-q4_k_m" if not modelfile else None),

@@ -327,6 +327,14 @@ class Pool(Spec):
         le=1,
         read_by="schedule",
     )
+    front_end_request_s: float = flag(
+        0.0,
+        "The same for a request, whatever its length; 0.014 was seen of chat requests in vLLM 0.11.0, which parses the "
+        "chat template for each; 0: within the latency of a request.",
+        ge=0,
+        le=1,
+        read_by="schedule",
+    )
     front_end_output_token_s: float | None = flag(
         None,
         "The same for a streamed token; 9e-5 was seen of TensorRT-LLM; default: the engine's.",
@@ -341,7 +349,11 @@ class Pool(Spec):
         ge=1,
         le=1024,
         read_by="schedule",
-        needs=(Need("front_end_input_token_s"), Need("front_end_output_token_s")),
+        needs=(
+            Need("front_end_input_token_s"),
+            Need("front_end_request_s"),
+            Need("front_end_output_token_s"),
+        ),
     )
     step_noise: float = flag(
         0.0,

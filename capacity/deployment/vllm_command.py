@@ -6,12 +6,20 @@ import difflib
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import get_args
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import vllm_flags
-from capacity.deployment.launched import OPTION, LaunchCommand, is_flag, words_of
+from capacity.deployment.launched import (
+    OPTION,
+    LaunchCommand,
+    is_flag,
+    options_beside,
+    until_operator,
+    words_of,
+)
 from capacity.deployment.pool import Pool
 
 SPELLINGS = {
@@ -28,15 +36,39 @@ LORA_FIELDS = {"max_loras", "max_cpu_loras", "max_lora_rank"}
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
-def read_vllm_command(text: str) -> LaunchCommand:
+def read_vllm_command(text: str, *, folder: Path | None = None) -> LaunchCommand:
     """`vllm serve MODEL --flag ...`, `python -m vllm.entrypoints.openai.api_server --model MODEL ...`, or `docker run`.
 
     Line continuations, lines of comment, environment settings before the command, underscores and `--flag=value` are
-    understood.
+    understood, and the YAML file of `--config` in `folder`, whose flags those of the line overrule.
     Raises InvalidInput where it is neither, or names no model.
     """
     arguments, engine = _after_program(words_of(text))
+    options = options_beside(_config_file(arguments), folder, "--config of vllm serve")
+    model = options.pop("model", options.pop("model_tag", ""))
     read = _Read(fields={} if engine is None else {"engine": engine})
+    _read_all(read, deque(f"--{key}={value}" for key, value in options.items()))
+    _read_all(read, arguments)
+    read.model = read.model or model
+    return read.command()
+
+
+def _config_file(arguments: deque[str]) -> str | None:
+    """The file of `--config`, which is taken out."""
+    for place, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        if flag == "--config":
+            del arguments[place]
+            if equals or place == len(arguments):
+                return value or None
+            value = arguments[place]
+            del arguments[place]
+            return value
+    return None
+
+
+def _read_all(read: _Read, arguments: deque[str]) -> None:
+    """Reads flags and words, the later ones over the earlier."""
     while arguments:
         word = arguments.popleft()
         flag, equals, value = word.partition("=")
@@ -53,7 +85,6 @@ def read_vllm_command(text: str) -> LaunchCommand:
             if not equals and arguments and not is_flag(arguments[0]):
                 value = arguments.popleft()
             read.value(flag, name, value)
-    return read.command()
 
 
 @dataclass(slots=True)
@@ -92,6 +123,7 @@ class _Read:
 
     def other(self, name: str, text: str) -> None:
         """A flag that no field stands for, where it belongs."""
+        name = name.partition(".")[0]  # --compilation-config.level 3
         if name in vllm_flags.NOT_MODELLED:
             self.not_modelled.append(f"{text} ({vllm_flags.NOT_MODELLED[name]})")
         elif name in vllm_flags.IS_HARMLESS:
@@ -124,10 +156,10 @@ def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
     """The arguments, and the engine that an image's tag names."""
     for place in range(len(words)):
         if words[place].endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
-            return deque(words[place + 2 :]), None
+            return deque(until_operator(words[place + 2 :])), None
         image, _, tag = words[place].rpartition("/")[2].partition(":")
         if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
-            return deque(words[place + 1 :]), _engine_of(tag)
+            return deque(until_operator(words[place + 1 :])), _engine_of(tag)
     raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
 
 

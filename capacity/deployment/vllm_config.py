@@ -54,8 +54,8 @@ def kv_role(config: str | JsonObject) -> JsonObject:
         return _offloading(extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None)
     if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
-            f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much, and "
-            "--kv-offloading-backend how (lmcache, native)"
+            f"connector {connector} offloads KV, it does not hand it over: leave it out, and say how much by "
+            "--kv-offloading-size and how by --kv-offloading-backend (lmcache, native)"
         )
     role = options.get("kv_role")
     if not isinstance(role, str) or role not in ROLES:
@@ -67,7 +67,7 @@ def _offloading(size: object) -> JsonObject:
     """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
-            f"OffloadingConnector's cpu_bytes_to_use is {size!r}, must be bytes of host memory; or use "
+            f"cpu_bytes_to_use is {size!r} for OffloadingConnector, must be bytes of host memory; or use "
             "--kv-offloading-size"
         )
     return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}

@@ -81,6 +81,7 @@ _BY_MEMORY = {
     "per_k_s": 1,
     "occupancy_s": 1,
     "per_doubling_s": 1,
+    "per_token_s": 1,
 }
 _BY_ALL = {
     **_BY_MEMORY,

@@ -41,9 +41,11 @@ class GemmCoefficients(Coefficients):
 
 
 class AttentionCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + per_doubling·log2(1 + C/64) + fixed`.
+    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs, per_token·C) + per_doubling·log2(1 + C/64)
+    + fixed`.
 
-    C is the mean context of a decode row: splitting a longer KV over blocks takes deeper reductions. Also MLA.
+    C is the mean context of a decode row: splitting a longer KV over blocks takes deeper reductions; a kernel that does
+    not split it has one block walk through all of it, however few others work. Also MLA.
     """
 
     compute_fraction: Fraction
@@ -52,6 +54,7 @@ class AttentionCoefficients(Coefficients):
     fixed_s: Seconds
     occupancy_s: Seconds = 0.0
     per_doubling_s: Seconds = 0.0
+    per_token_s: Seconds = 0.0  # of a context that no other block shares
 
 
 class MoeCoefficients(Coefficients):

@@ -20,7 +20,7 @@ from capacity.model.layers import (
     SparseIndexer,
 )
 from capacity.model.parts import ParameterPart, Sharding
-from capacity.model.presets import add_model, load_model, model_names
+from capacity.model.presets import add_model, is_known, load_model, model_names
 from capacity.model.spec import ModelSpec
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "SparseIndexer",
     "add_model",
     "from_hf_config",
+    "is_known",
     "kept_names",
     "load_model",
     "model_names",

@@ -65,6 +65,9 @@ class MoEFeedForward:
     balanced_router: bool = (
         False  # training moves a bias on each expert's score until all are chosen alike (DeepSeek-V3)
     )
+    router_in_fp32: bool = (
+        False  # its weights and inputs are brought to 32 bit and multiplied so (MiniMax-M2)
+    )
     gated: bool = True  # without: two matrices an expert (Nemotron 3)
     latent_size: int = (
         0  # experts work in a narrower space, with a projection into it and out (Nemotron 3 Super)

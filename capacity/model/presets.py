@@ -21,6 +21,7 @@ from capacity.model.spec import ModelSpec
 from capacity.model.variants import checkpoint_method, read_variant
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_HUB_CACHE = re.compile(r"models--([^/]+?)--([^/]+)")  # huggingface_hub's folder of an id
 _PRESETS = Path(__file__).parent / "presets"
 
 
@@ -29,13 +30,19 @@ def model_names() -> tuple[str, ...]:
     return tuple(_index())
 
 
+def is_known(name: str) -> bool:
+    """Whether this is the name, an alias or the Hugging Face id of a preset."""
+    return _normal(name) in _aliases()
+
+
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
     """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
 
     An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
-    that preset in that format; `notes` of the model say so. A model that was added is found by its name. With
-    `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which is
-    parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    that preset in that format, and so is a folder of such a name that is not here, as a server's launch line has it
+    (`/models/Llama-3.3-70B-Instruct-FP8`); `notes` of the model say so. A model that was added is found by its name.
+    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json` only, which
+    is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -50,6 +57,8 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         return _load_path(path)
     if not download and (variant := _load_variant(name)):
         return variant
+    if elsewhere := _load_elsewhere(name):
+        return elsewhere
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):
         raise UnknownName("model", name, model_names(), aliases=_aliases())
     if not download:
@@ -150,6 +159,24 @@ def _load_variant(name: str) -> ModelSpec | None:
     note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: what of it stays at 16 bit, and its"
     note = f"{note} KV cache's format, are assumed{way_out}"
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
+
+
+def _load_elsewhere(name: str) -> ModelSpec | None:
+    """The preset that a folder of another machine is called after; None where the path names no preset."""
+    folder = name.strip().rstrip("/")
+    if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
+        return None  # a name, or an id
+    cached = _HUB_CACHE.search(folder)
+    called = "/".join(cached.groups()) if cached else folder.rpartition("/")[2]
+    preset = _aliases().get(_normal(called))
+    model = _load_preset(preset) if preset else _load_variant(called)
+    if model is None:
+        return None
+    said = f"{name!r} is not on this machine: "
+    if not preset:
+        return replace(model, notes=(f"{said}{model.notes[0]}", *model.notes[1:]))
+    note = f"{said}read as preset {model.name} ({model.hf_id}, {model.checkpoint.name}) by its name"
+    return replace(model, notes=(*model.notes, note))
 
 
 def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:

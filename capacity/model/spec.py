@@ -24,6 +24,7 @@ class ModelSpec:
     package does not count; `notes` say what was assumed in reading it. A norm has `norm_values` for each hidden value:
     one scale, two with a bias, none where nothing is learned. `outside`: parameters beside layers, embedding, LM head
     and final norm (positions, per-layer embeddings). `assumed`: the layers were read by the fields' names alone.
+    `rotary_values`: of the tables of cosines and sines that an engine makes for its positions, 0 where not known.
     `task`: whether it generates tokens, or ends with its prompt (embeddings, scores).
     """
 
@@ -36,6 +37,7 @@ class ModelSpec:
     tie_word_embeddings: bool = False
     norms_per_layer: int = 2
     max_position_embeddings: int
+    rotary_values: int = 0
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     checkpoint: QuantizationScheme
     mtp: LayerGroup | None = None

@@ -281,14 +281,18 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
 def nontorch_bytes(settings: PoolSettings) -> int:
     """CUDA context, NCCL's buffers and workspaces of one GPU.
 
-    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink.
+    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink, and not between the
+    stages of a pipeline, which send and receive.
     """
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks
     if ranks == 1:
         return engine.nontorch_bytes_tp1
-    nvls = profile.link_for(pool.tensor_parallel_size).kind == "nvlink" and profile.architecture != "ampere"
-    if nvls or engine.nontorch_bytes_tpn_without_nvls is None:
+    reduces = pool.tensor_parallel_size * settings.lockstep_ranks > 1
+    nvlink = profile.link_for(pool.tensor_parallel_size).kind == "nvlink"
+    if (
+        reduces and nvlink and profile.architecture != "ampere"
+    ) or engine.nontorch_bytes_tpn_without_nvls is None:
         return engine.nontorch_bytes_tpn
     return engine.nontorch_bytes_tpn_without_nvls
 
@@ -315,15 +319,16 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:
-    return round(gpu_weights(settings, stage) + tower_bytes(settings)) + _adapters(settings, stage)
+    tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
+    return round(gpu_weights(settings, stage) + tower_bytes(settings)) + tables + _adapters(settings, stage)
 
 
 def tower_bytes(settings: PoolSettings) -> float:
     """The vision or audio tower's weights on each GPU: engines load it whether or not anyone sends an image.
 
-    At 16 bit in quantized checkpoints too; divided by tensor parallelism, and built on every pipeline stage. With it a
-    GPU of gemma-3-27b at TP 4 has 12.77 GiB of weights, 12.58 without; vLLM 0.8 printed 13.17, the rest of which is
-    mostly its table of rotary angles (0.28 GiB). Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
+    At 16 bit in quantized checkpoints too; divided by tensor parallelism, and built on every pipeline stage. With it
+    and its tables of rotary angles a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8 printed 13.17.
+    Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
     """
     return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
@@ -398,8 +403,9 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
-    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5) a
-    rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
+    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5, in
+    later releases) a rank and row of the largest graph come on top. Source: SGLang 0.5.23,
+    srt/arg_groups/memory_hook.py, 2026-11.
     """
     profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
@@ -409,7 +415,8 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     gpus = pool.tensor_parallel_size * ranks * pool.pipeline_parallel_size
     reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + gpus / 8 * 1024 + 2 * graph_batch
     if ranks > 1:
-        reserved_mib += graph_batch * ranks * (4.5 if graph_batch > 300 else 3.0)
+        large = settings.engine.large_graph_reserve and graph_batch > 300
+        reserved_mib += graph_batch * ranks * (4.5 if large else 3.0)
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)

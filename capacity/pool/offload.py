@@ -75,6 +75,7 @@ def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, e
         expert_parallel=settings.expert_parallel,
         host_layers=host_layers,
         ends=ends,
+        architecture=settings.profile.architecture,
     )
 
 

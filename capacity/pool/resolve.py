@@ -19,6 +19,8 @@ from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
     QuantizationScheme,
+    bits_per_weight,
+    find_kv_cache_format,
     scheme_for,
 )
 from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
@@ -45,6 +47,8 @@ from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
 from capacity.step.split import longer_when_split, over_fewer
 
+SIXTEEN_BIT_KV = ("fp32", "bf16", "fp16")
+NARROW_WEIGHT_BITS = 5  # int4, NVFP4 and MXFP4 with their scales: nothing narrower is usual
 FIRST_STEPS = 16  # of a prefill: the others are as long
 
 
@@ -112,8 +116,14 @@ class ResolvedPool(PoolSettings):
 
     @property
     def more_memory(self) -> str:
-        """The ways out of a KV cache that is too small."""
-        return "use more GPUs (--tensor-parallel-size), --kv-cache-dtype fp8, or smaller weights (--quantization)"
+        """The ways out of a KV cache that is too small, without those that are taken or closed to the engine."""
+        kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
+        ways = ["more GPUs (--tensor-parallel-size)"]
+        if kept.name in SIXTEEN_BIT_KV and self.engine.caches_in("fp8"):
+            ways.append("--kv-cache-dtype fp8")
+        if bits_per_weight(self.model, self.scheme) > NARROW_WEIGHT_BITS:
+            ways.append("smaller weights (--quantization)")
+        return f"use {' or '.join(ways)}"
 
     @property
     def more_seats(self) -> str:

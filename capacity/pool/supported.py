@@ -136,16 +136,16 @@ def check_formats(settings: PoolSettings) -> None:
         missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
         raise InvalidInput(
             f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
-            f"{', '.join(engine.weight_formats)}: use another --quantization, or "
-            f"{_engines_that(lambda other: other.loads(scheme.families))}"
+            f"{', '.join(engine.weight_formats)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
         )
     _check_formats_here(settings)
     kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
     if not engine.caches_in(kv):
+        loads = _loads_here(settings)
         raise InvalidInput(
             f"{engine.label} keeps no KV cache in {kv}, only in "
-            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype, or "
-            f"{_engines_that(lambda other: other.caches_in(kv))}"
+            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype"
+            f"{_or_engines_that(lambda other: other.caches_in(kv) and loads(other))}"
         )
 
 
@@ -158,18 +158,30 @@ def _check_formats_here(settings: PoolSettings) -> None:
     needed = engine.runs_on[platform].format_capability.get(refused[0], 0.0)
     why = f", only from compute capability {needed:.1f}" if capability < needed else ""
     able = [f for f in engine.weight_formats if engine.loads_there(f, platform, capability)]
-
-    def loads_all(other: EngineSpec) -> bool:
-        return all(other.loads_there(family, platform, capability) for family in settings.scheme.families)
-
     raise InvalidInput(
         f"{engine.label} does not load {', '.join(refused)} weights ({settings.scheme.name}) on {profile.name}{why}; "
-        f"there it loads {', '.join(able)}: use another --quantization, or {_engines_that(loads_all)}"
+        f"there it loads {', '.join(able)}: use another --quantization{_or_engines_that(_loads_here(settings))}"
     )
 
 
+def _loads_here(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
+    """Whether an engine loads these weights on these accelerators."""
+    profile, families = settings.profile, settings.scheme.families
+
+    def loads(other: EngineSpec) -> bool:
+        return all(other.loads_there(family, profile.platform, profile.capability) for family in families)
+
+    return loads
+
+
+def _or_engines_that(can: Callable[[EngineSpec], bool]) -> str:
+    """Engines that can do it as a further way out; that there is none."""
+    able = _engines_that(can)
+    return f", or {able}" if able else " (no engine that is known here does)"
+
+
 def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
-    """The engines whose newest release can do it, as a flag to give."""
+    """The engines whose newest release can do it, as a flag to give; empty where none does."""
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
-    return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
+    return f"--engine {' or '.join(able)}" if able else ""

@@ -35,6 +35,7 @@ def weights_bytes_of_stage(
     expert_parallel: bool = False,
     host_layers: int = 0,
     ends: bool = True,
+    architecture: str = "hopper",
 ) -> float:
     """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
 
@@ -55,6 +56,7 @@ def weights_bytes_of_stage(
             tp=tensor_parallel_size,
             dp=data_parallel_size,
             expert_parallel=expert_parallel,
+            architecture=architecture,
         )
         for part in held
         if part is not None
@@ -79,6 +81,7 @@ def _bytes_on_rank(
     tp: int,
     dp: int,
     expert_parallel: bool,
+    architecture: str,
 ) -> float:
     if part.sharding == "replicated":
         return scheme.part_bytes(part)
@@ -88,12 +91,17 @@ def _bytes_on_rank(
         heads = part.shard_limit or tp
         return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
     if part.sharding == "experts":
-        return _expert_bytes_on_rank(part, scheme, engine, tp * dp, expert_parallel)
+        padding = _padding(engine.expert_padding, scheme.experts.name, architecture)
+        return _expert_bytes_on_rank(part, scheme, padding, tp * dp, expert_parallel)
     return scheme.part_bytes(part) / tp
 
 
 def _expert_bytes_on_rank(
-    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, ranks: int, expert_parallel: bool
+    part: ParameterPart,
+    scheme: QuantizationScheme,
+    padding: ExpertPadding | None,
+    ranks: int,
+    expert_parallel: bool,
 ) -> float:
     """Whole experts of one GPU, or its slice of every expert; padded where the engine's kernels pad."""
     if part.columns == 1:  # biases
@@ -105,11 +113,12 @@ def _expert_bytes_on_rank(
         experts = math.ceil(experts / ranks)
     else:
         width = math.ceil(width / ranks)
-    padding = _padding(engine.expert_padding, scheme.experts.name)
     padded_values = 0.0
     if padding is not None:
         width = _round_up(width, padding.intermediate_multiple)
         added = _round_up(hidden, padding.hidden_multiple) - hidden
+        if padding.pads_scales:
+            hidden, added = hidden + added, 0
         padded_values = added * width * experts * len(part.layers) * scheme.experts.value_bits / 8
     rows, columns = (hidden, width) if down else (width, hidden)
     held = replace(part, rows=rows, columns=columns, matrices_per_layer=experts)
@@ -120,5 +129,6 @@ def _round_up(value: int, multiple: int) -> int:
     return math.ceil(value / multiple) * multiple
 
 
-def _padding(rules: Iterable[ExpertPadding], weight_format: str) -> ExpertPadding | None:
-    return next((rule for rule in rules if rule.weight_format == weight_format), None)
+def _padding(rules: Iterable[ExpertPadding], weight_format: str, architecture: str) -> ExpertPadding | None:
+    ours = (rule for rule in rules if not rule.architectures or architecture in rule.architectures)
+    return next((rule for rule in ours if rule.weight_format == weight_format), None)

@@ -119,7 +119,26 @@ def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tupl
     ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
     ways += attempts.first({"pipeline_parallel_size": count} for count in stages)
     ways += attempts.first(_host_memory(settings, plan))
-    return tuple(ways)
+    return tuple(ways or _two_at_once(settings, attempts))
+
+
+def _two_at_once(settings: PoolSettings, attempts: Attempts) -> Iterator[Change]:
+    """Where nothing helps alone: more GPUs with narrower weights, with more stages, or with shorter requests."""
+    sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
+    stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
+    yield from attempts.first(
+        {"quantization": name, **size} for size in sizes for name in _narrower(settings)
+    )
+    yield from attempts.first(
+        {**size, "pipeline_parallel_size": count} for count in stages for size in reversed(sizes)
+    )
+    shorter = [{**size, "max_model_len": length} for size in ({}, *sizes) for length in _lengths(settings)]
+    yield from attempts.first(shorter)
+
+
+def _lengths(settings: PoolSettings) -> list[int]:
+    """Shorter requests, descending: what a whole prompt takes in one step is less then."""
+    return list(_halves(settings.max_model_len, USEFUL_CONTEXT))
 
 
 def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
@@ -128,8 +147,9 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"Nothing that was tried fits: tensor parallelism up to {most}, {MOST_STAGES} pipeline stages, "
-        f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
+        f"Nothing that was tried fits, alone and two at once: tensor parallelism up to {most}, {MOST_STAGES} pipeline "
+        f"stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests; use GPUs with more memory, or a smaller "
+        "model."
     )
 
 

@@ -229,9 +229,15 @@ class Engine:
     def _leave_front_end(self, request: int) -> None:
         if not self.alive or request not in self._tokenized:  # its client is gone
             return
+        assert self.front_end is not None
+        now_ps = int(self.env.now)
+        at_ps = self.front_end.goes_on(request, now_ps)
+        if at_ps > now_ps:
+            call_at(self.env, at_ps, lambda _: self._leave_front_end(request), ARRIVE, TIMER)
+            return
         self._tokenized.remove(request)
         if not self._join(request):
-            self.reports.refused(self.number, request, int(self.env.now))
+            self.reports.refused(self.number, request, now_ps)
 
     def _join(self, request: int) -> bool:
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])

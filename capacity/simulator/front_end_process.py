@@ -8,7 +8,10 @@ streams leave at 1 / `output_token_s` a second and process at the most, however 
 1.0.0rc3 streams 7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis
 rows, 1,024 + 256 tokens), and its first tokens take longer the longer the answers are (0.7 s, 1.1 s, 2.0 s for 128, 256
 and 512): they queue behind others' answers.
-Left out: an event loop's own order among what is ready, processes that compete for cores, and that a message of
+What every request takes whatever its length, `request_s`, is the event loop's: it turns to all that have come by then,
+one after another, and what it did for them goes on at the end of its turn. So of a thousand that come at once none
+reaches the engine before nearly all are done.
+Left out: an event loop's own order among tokens that are ready, processes that compete for cores, and that a message of
 several tokens takes longer than one of a single token.
 """
 
@@ -23,6 +26,12 @@ from capacity.step import picoseconds
 # (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
 MEASURED_INPUT_TOKEN_S = 1.1e-6
 
+# of a chat request in vLLM 0.11.0, which parses the model's chat template anew for each (pull request 25794,
+# `resolve_chat_template_kwargs` in the wheel; that of 0.11.1 keeps what it found): 9.3 ms for the 4,101 characters of
+# Qwen3's (jinja2 3.1.6, AMD EPYC, measured 2026-11); of bursts of 1,000 the first tokens of DeepSeek-R1 and
+# GLM-4.5-Air came 13.6 s later than from the engine (gpustack performance-lab; chosen with those two runs in view)
+CHAT_TEMPLATE_S = 0.014
+
 
 class FrontEndProcess:
     """One process, first come, first served: what it is given at an instant begins when all before it is done.
@@ -30,16 +39,32 @@ class FrontEndProcess:
     Instants must not fall. `busy_ps` is the work given so far.
     """
 
-    def __init__(self, *, input_token_s: float, output_token_s: float) -> None:
+    def __init__(self, *, input_token_s: float, output_token_s: float, request_s: float = 0.0) -> None:
         self._input_token_s = input_token_s
         self._message_ps = picoseconds(output_token_s)
+        self._request_ps = picoseconds(request_s)
+        self._turn_ends_ps = 0
+        self.last_taken_in_ps = 0  # when it will be done with the request that came last
         self._now_ps = 0
         self.free_ps = 0  # when it will have done all that it was given
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """A request has come; returns when its prompt is tokenized and goes to the engine."""
-        return self._serve(picoseconds(prompt_tokens * self._input_token_s), now_ps)
+        """A request has come; returns when its prompt is tokenized and goes to the engine.
+
+        Before `last_taken_in_ps`, it is when its turn begins: `next_turn` then says when that ends.
+        """
+        work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
+        self.last_taken_in_ps = self._serve(work_ps, now_ps)
+        if self._turn_ends_ps <= now_ps or not self._request_ps:
+            self._turn_ends_ps = self.last_taken_in_ps
+        return self._turn_ends_ps
+
+    def next_turn(self, now_ps: int) -> int:
+        """A turn is over; returns when the one ends in which it turns to all that have come."""
+        if self._turn_ends_ps <= now_ps:
+            self._turn_ends_ps = self.last_taken_in_ps
+        return self._turn_ends_ps
 
     def send(self, now_ps: int) -> int:
         """The engine has made what one message holds; returns when it is sent."""
@@ -61,24 +86,42 @@ class FrontEndProcesses:
     """Equal processes before one engine; a request, by its number, stays with one in turn, as connections do."""
 
     def __init__(
-        self, processes: int, prompt_tokens: Sequence[int], *, input_token_s: float, output_token_s: float
+        self,
+        processes: int,
+        prompt_tokens: Sequence[int],
+        *,
+        input_token_s: float,
+        output_token_s: float,
+        request_s: float = 0.0,
     ) -> None:
         if processes < 1:
             raise InvalidInput(f"a front end has at least 1 process, not {processes}")
-        self.tokenizes = input_token_s > 0
+        self.tokenizes = input_token_s > 0 or request_s > 0
         self._prompt_tokens = prompt_tokens
         self._processes = [
-            FrontEndProcess(input_token_s=input_token_s, output_token_s=output_token_s)
+            FrontEndProcess(input_token_s=input_token_s, output_token_s=output_token_s, request_s=request_s)
             for _ in range(processes)
         ]
+        self._waiting: set[int] = set()  # requests whose turn has not begun
 
     def of(self, request: int) -> FrontEndProcess:
         """The process of a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:
-        """A request has come; returns when it goes to the engine."""
-        return self.of(request).take_in(self._prompt_tokens[request], now_ps)
+        """A request has come; returns when it goes to the engine, or when to ask `goes_on` about it."""
+        process = self.of(request)
+        at_ps = process.take_in(self._prompt_tokens[request], now_ps)
+        if at_ps < process.last_taken_in_ps:
+            self._waiting.add(request)
+        return at_ps
+
+    def goes_on(self, request: int, now_ps: int) -> int:
+        """When a request goes to the engine of which `take_in` has said this instant: now, or at its turn's end."""
+        if request not in self._waiting:
+            return now_ps
+        self._waiting.remove(request)
+        return self.of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
         """The engine has made a message of this request; returns when it is sent."""

@@ -3,8 +3,8 @@
 A request arrives `request_latency_s` after it was sent (HTTP, tokenizer); a token reaches the client
 `response_latency_s` after it was streamed (detokenizer, HTTP), and only then can a closed loop send the next request.
 Streaming is a queue in series: a message takes `output_token_s`, and a request's tokens are sent in messages of
-`stream_interval` (the first and the last at once). With `input_token_s` a prompt waits in that queue too, on its way
-in (see `front_end_process`).
+`stream_interval` (the first and the last at once). With `input_token_s` or `request_s` a request waits in that queue
+too, on its way in (see `front_end_process`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,18 @@ class FrontendTimes:
     output_token_s: float = 0.0
     stream_interval: int = 1
     input_token_s: float = 0.0
+    request_s: float = 0.0
     processes: int = 1
 
     @property
     def streams(self) -> bool:
         """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
         return self.output_token_s > 0 or self.stream_interval > 1
+
+    @property
+    def takes_in(self) -> bool:
+        """Whether requests queue on their way in."""
+        return self.input_token_s > 0 or self.request_s > 0
 
     @property
     def delays(self) -> bool:

@@ -63,13 +63,14 @@ class ReadableEngines:
     def _front_end(self) -> FrontEndProcesses | None:
         """The processes before one engine; None where nothing passes through them."""
         times = self._recording.frontend
-        if times is None or not (times.streams or times.input_token_s):
+        if times is None or not (times.streams or times.takes_in):
             return None
         return FrontEndProcesses(
             times.processes,
             self._requests.prompt_tokens,
             input_token_s=times.input_token_s,
             output_token_s=times.output_token_s,
+            request_s=times.request_s,
         )
 
     def _engine_ledger(self, setup: EngineSetup, front_end: FrontEndProcesses | None) -> EngineLedger:

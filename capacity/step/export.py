@@ -67,6 +67,8 @@ class OperatorData:
     sharpness: float = 1.0
     windowed: bool = False
     top_k: int = -1  # none
+    fills: bool = False
+    short_dense: bool = True
     heads: float = 0.0
     flops_per_pair: float = 0.0
     context_bytes: float = 0.0
@@ -74,6 +76,7 @@ class OperatorData:
     occupancy_s: float = 0.0
     sm_count: float = 1.0
     per_doubling_s: float = 0.0
+    per_token_s: float = 0.0
     n: float = 0.0
     k: float = 0.0
     weight_bytes: float = 0.0
@@ -236,8 +239,11 @@ def _attention(operator: Attention) -> OperatorData | None:
         occupancy_s=constants.occupancy_s,
         sm_count=device.sm_count,
         per_doubling_s=constants.per_doubling_s,
+        per_token_s=constants.per_token_s,
         windowed=bool(own.get("windowed", False)),
         top_k=int(own.get("top_k", -1)),
+        fills=bool(own.get("fills", False)),
+        short_dense=bool(own.get("short_dense", True)),
         heads=own.get("heads", 0.0),
         flops_per_pair=own["flops_per_pair"],
         context_bytes=own["context_bytes"],
@@ -264,11 +270,14 @@ def _work(work: object) -> tuple[OperatorKind, dict[str, float]] | None:
             "context_bytes": work.context_bytes,
             "row_bytes": work.row_bytes,
         }
-        prefill = type(work) is latent.PrefillWork
-        return (OperatorKind.LATENT_PREFILL if prefill else OperatorKind.LATENT_DECODE), own
+        if isinstance(work, latent.PrefillWork):
+            return OperatorKind.LATENT_PREFILL, own | {"short_dense": work.short_dense}
+        return OperatorKind.LATENT_DECODE, own | {"fills": work.fills}
     if type(work) is latent.SparsePrefillWork:
         return OperatorKind.SPARSE_PREFILL, {
             "top_k": work.top_k,
+            "fills": work.fills,
+            "short_dense": work.short_dense,
             "flops_per_pair": work.flops_per_pair,
             "context_bytes": work.context_bytes,
             "row_bytes": work.row_bytes,

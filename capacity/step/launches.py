@@ -8,10 +8,15 @@ all-reduce, and so go at the pace of the slowest.
 
 The CPU is at most `LAUNCH_QUEUE` kernels ahead of the GPU. Where one thread launches steps and reads their results,
 those of a step wait until the next step is launched, which may be well after its kernels have begun (`launch_lag`).
+
+Launches run ahead of the GPU and hide behind what it computes, unless the CPU waits for the GPU on the way: a size that
+it must know, a list that it copies there. Where an engine's do (`EngineSpec.launches_wait`), those of experts, sparse
+indexers and linear attention are added to the step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,28 +79,50 @@ QUEUED = Weights(1.0, 1.0)  # each is one kernel in the queue, whatever its laun
 
 def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Seconds that the slowest rank needs to launch all kernels of the model."""
+    return kernels_launched(setting) * _of_slowest_rank(setting, kernel_launch_s)
+
+
+def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
+    """Of these, seconds of launches that do not run ahead of the GPU."""
+    if setting.engine is None or not setting.engine.launches_wait:
+        return 0.0
+    return _counted(setting, _seconds_weights(setting), _routed_or_scanned) * _of_slowest_rank(
+        setting, kernel_launch_s
+    )
+
+
+def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
+    """Seconds a launch."""
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
-    return kernels_launched(setting) * kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
+    return kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
 
 
 def kernels_launched(setting: StepSetting) -> float:
     """Launches of one step over all layers, in launches of a plain kernel."""
-    engine = setting.engine
-    return _counted(setting, Weights(TRITON_LAUNCH, 1.0 if engine is None else engine.quantize_launches))
+    return _counted(setting, _seconds_weights(setting), _of_layer)
 
 
 def launch_lag(setting: StepSetting) -> float:
     """Of the GPU time of a step without a graph, what has passed when the CPU has launched the last of its kernels.
 
-    0 for engines that read results elsewhere, in another process or thread.
+    0 for engines that read results elsewhere, in another process or thread. Where launches of a layer wait for the GPU
+    (`EngineSpec.launches_wait`), the CPU is at the last layer when the GPU is.
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
-    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_counted(setting, QUEUED), 1.0))
+    if setting.engine.launches_wait and _counted(setting, QUEUED, _routed_or_scanned):
+        return 1.0 - 1.0 / setting.model.num_layers
+    return max(0.0, 1.0 - LAUNCH_QUEUE / max(_counted(setting, QUEUED, _of_layer), 1.0))
 
 
-def _counted(setting: StepSetting, weights: Weights) -> float:
-    return sum(group.num_layers * _of_layer(group, setting, weights) for group in setting.model.layer_groups)
+def _seconds_weights(setting: StepSetting) -> Weights:
+    return Weights(TRITON_LAUNCH, 1.0 if setting.engine is None else setting.engine.quantize_launches)
+
+
+def _counted(
+    setting: StepSetting, weights: Weights, of_layer: Callable[[LayerGroup, StepSetting, Weights], float]
+) -> float:
+    return sum(group.num_layers * of_layer(group, setting, weights) for group in setting.model.layer_groups)
 
 
 def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
@@ -103,20 +130,16 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
         return weights.quantize * _is_quantized(setting, kind)
 
     mixer, feed_forward = group.mixer, group.feed_forward
-    kernels = NORMS
+    kernels = NORMS + _routed_or_scanned(group, setting, weights)
     if isinstance(mixer, LatentAttention):
-        kernels += LATENT_ATTENTION + (INDEXER if mixer.indexer else 0.0)
-        kernels += quantized("attention") * PRODUCTS["latent"]
+        kernels += LATENT_ATTENTION + quantized("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | SideBySide):
-        kernels += LINEAR_ATTENTION + weights.triton * TRITON_OF_LINEAR_ATTENTION
-        kernels += quantized("linear_attention") * PRODUCTS["attention"]
         kernels += ATTENTION if isinstance(mixer, SideBySide) else 0.0
     elif not isinstance(mixer, NoMixer):
         kernels += ATTENTION + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
             kernels += _of_qk_norm(setting, mixer) + OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
-        kernels += _of_experts(setting, weights)
         if feed_forward.shared_intermediate_size:
             kernels += SHARED_EXPERTS + quantized("shared_expert") * PRODUCTS["dense"]
         kernels += EXCHANGE if setting.joint else 0.0
@@ -124,6 +147,19 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
         kernels += DENSE + quantized("dense_ffn") * PRODUCTS["dense"]
     kernels += len(group.products) + (LORA if setting.max_loras else 0.0)
     return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
+
+
+def _routed_or_scanned(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
+    """Of a layer's launches those of routed experts, a sparse indexer and linear attention."""
+    mixer, kernels = group.mixer, 0.0
+    if isinstance(mixer, LatentAttention) and mixer.indexer:
+        kernels += INDEXER
+    if isinstance(mixer, LinearAttention | Recurrence | SideBySide):
+        kernels += LINEAR_ATTENTION + weights.triton * TRITON_OF_LINEAR_ATTENTION
+        kernels += weights.quantize * _is_quantized(setting, "linear_attention") * PRODUCTS["attention"]
+    if isinstance(group.feed_forward, MoEFeedForward):
+        kernels += _of_experts(setting, weights)
+    return kernels
 
 
 def _of_experts(setting: StepSetting, weights: Weights) -> float:

@@ -137,10 +137,11 @@ class StepModel:
         eager = 0.0 if replayed else self.host.eager_s
         sharpness = self.host.overlap_sharpness
         launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
+        waiting = 0.0 if replayed else self.host.waiting_s
         host = self.host.step_s + self.host.per_sequence_s * sequences
         if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
-        return gpu, launch, host + self.host.serial_s
+        return gpu, launch + waiting, host + self.host.serial_s
 
     def _seconds_of_rows(self, rows: int) -> float:
         return _total(self._operators.per_token, rows)

@@ -111,7 +111,7 @@ def attention_seconds(
     hbm_bytes_per_s: float,
     constants: AttentionCoefficients,
 ) -> float:
-    """Attention over one layer: compute, KV traffic and, in decode, the rows that each SM walks through."""
+    """Attention over one layer: compute, KV traffic and, in decode, the rows and contexts that an SM walks through."""
     work = norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
@@ -119,6 +119,8 @@ def attention_seconds(
     )
     if constants.occupancy_s:
         work = norm(work, constants.occupancy_s * kv_head_rows / sm_count, constants.sharpness)
+    if constants.per_token_s:
+        work = norm(work, constants.per_token_s * mean_context, constants.sharpness)
     if constants.per_doubling_s:
         work += constants.per_doubling_s * math.log2(1.0 + mean_context / SPLIT_TOKENS)
     return work + constants.fixed_s
@@ -376,7 +378,10 @@ class Attention(Repeated):
         bound = binding(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s),
-            launch=constants.fixed_s + split + constants.occupancy_s * rows / self.device.sm_count,
+            launch=constants.fixed_s
+            + split
+            + constants.occupancy_s * rows / self.device.sm_count
+            + constants.per_token_s * context,
         )
         return self.row(shape, flops, moved, bound)
 

@@ -21,10 +21,17 @@ from capacity.model.quantization import (
 )
 from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
-from capacity.step.launches import launch_seconds
+from capacity.step.launches import launch_seconds, waiting_seconds
 
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 
+
+GPUS_OF_SOCKET = 4
+CROSSING_SHARE = 0.81
+"""Of a PCIe link's rate, what a ring keeps that crosses from one CPU socket to the other, as one of more than four GPUs
+does in servers of two sockets with four each. Peer to peer, both directions at once, across sockets over within one:
+99 of 111, 64 of 103 and 95 of 103 GB/s in three servers (rtx6kpro, hardware/pcie-bandwidth.md, 2026): 0.81 on average.
+An 8-GPU server that has all of them under one switch has no crossing; L40S and A100 PCIe servers rarely do."""
 
 READ_OVER_PCIE_ERROR = 1.5
 """Of steps that read weights over PCIe: links, pinned memory and how copies overlap differ. Assumed, 2026-11-22."""
@@ -34,8 +41,9 @@ READ_OVER_PCIE_ERROR = 1.5
 class HostTime:
     """What the CPU does for a step, and whether it hides behind the GPU.
 
-    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
-    CUDA graph of the next larger size instead. `serial_s` hides behind nothing.
+    `eager_s` is the time to launch the model's kernels one by one, ahead of the GPU; steps of up to `graph_sizes[-1]`
+    rows replay a CUDA graph of the next larger size instead. `waiting_s`: what launching takes beside that and nothing
+    hides, for the CPU waits for the GPU on the way. `serial_s` hides behind nothing.
     """
 
     step_s: float = 0.0
@@ -43,6 +51,7 @@ class HostTime:
     overlapped: bool = True
     overlap_sharpness: float = 4.0
     eager_s: float = 0.0
+    waiting_s: float = 0.0
     graph_sizes: tuple[int, ...] = ()
     graphs_for_prefill: bool = True
     serial_s: float = 0.0
@@ -151,7 +160,11 @@ class StepSetting:
 
     def link_of(self, gpus: int) -> Interconnect:
         """The link that a group of so many GPUs talks over."""
-        return interconnect(self.profile.link_for(gpus))
+        link = self.profile.link_for(gpus)
+        found = interconnect(link)
+        if link.kind != "pcie" or gpus <= GPUS_OF_SOCKET:
+            return found
+        return replace(found, bytes_per_s=found.bytes_per_s * CROSSING_SHARE)
 
     def lookup(self) -> Lookup:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
@@ -177,7 +190,8 @@ class StepSetting:
         if adjustment is None:
             return host
         seconds = [field.name for field in fields(HostTime) if field.name.endswith("_s")]
-        factors = {name: adjustment.factor("eager" if name == "eager_s" else "host") for name in seconds}
+        eager = ("eager_s", "waiting_s")
+        factors = {name: adjustment.factor("eager" if name in eager else "host") for name in seconds}
         return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
@@ -199,12 +213,14 @@ class StepSetting:
             most = limits.max_graph_batch * (1 + self.draft_rows)
             sizes = tuple(size for size in sizes if size <= most)
         asked = self.async_scheduling
+        waiting_s = waiting_seconds(self, engine.kernel_launch_s)
         return HostTime(
             step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
             per_sequence_s=engine.host_per_sequence_s,
             overlapped=engine.host_overlapped if asked is None else asked,
             overlap_sharpness=engine.host_overlap_norm,
-            eager_s=launch_seconds(self, engine.kernel_launch_s),
+            eager_s=launch_seconds(self, engine.kernel_launch_s) - waiting_s,
+            waiting_s=waiting_s,
             graph_sizes=sizes,
             graphs_for_prefill=engine.mixes_prefill_with_decode,
             serial_s=engine.host_serial_s,
@@ -219,7 +235,7 @@ class StepSetting:
         where = "leaves the node" if ranks > profile.gpus_per_node else "has no direct GPU link"
         return (
             f"tensor parallelism over {ranks} {profile.name} {where}: "
-            f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+            f"all-reduce over {link.kind} at {self.link_of(ranks).bytes_per_s / 1e9:.0f} GB/s",
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import capacity
 from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, scheduler_limits
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.drafting import expected_tokens
@@ -90,6 +90,22 @@ def test_stages_do_not_make_the_tokens_of_one_request_faster() -> None:
         for stages in (1, 4)
     )
     assert four.mean_tpot_ms.value == pytest.approx(one.mean_tpot_ms.value, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "lacks"),
+    [
+        ("gpt-oss-120b", {"gpu": "h100", "engine": "vllm@0.11", "max_model_len": 32_768}, "GiB too little"),
+        ("glm-4.5-air", {"gpu": "h100", "engine": "sglang", "tensor_parallel_size": 2}, "GiB too little"),
+        ("llama-3.1-8b", {"gpu": "l4", "max_model_len": 131_072}, "one request of 131,072 tokens needs"),
+    ],
+)
+def test_what_does_not_fit_never_reaches_the_simulator(
+    model: str, fields: dict[str, Any], lacks: str
+) -> None:
+    """Every way in makes its engines here: what is missing and a way out, never a number of blocks below 1."""
+    with pytest.raises(DoesNotFit, match=rf"{lacks}.*Use --"):
+        engine_setup(resolve(model, Pool(**fields)))
 
 
 def test_a_draft_takes_kv_blocks() -> None:
@@ -240,8 +256,15 @@ def test_the_front_end_is_the_engines_where_the_pool_says_nothing() -> None:
     for engine, output_token_s in (("tensorrt-llm", 9e-5), ("vllm", 0.0)):
         times = engine_frontend(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine)))
         assert (times.output_token_s, times.input_token_s, times.processes) == (output_token_s, 0.0, 1)
-    pool = Pool(gpu="h100", front_end_output_token_s=5e-5, front_end_input_token_s=1e-6, api_server_count=4)
+    pool = Pool(
+        gpu="h100",
+        front_end_output_token_s=5e-5,
+        front_end_input_token_s=1e-6,
+        front_end_request_s=0.014,
+        api_server_count=4,
+    )
     times = engine_frontend(resolve("llama-3.1-8b", pool))
+    assert times.request_s == 0.014
     assert (times.output_token_s, times.input_token_s, times.processes) == (5e-5, 1e-6, 4)
 
 

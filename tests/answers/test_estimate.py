@@ -10,7 +10,7 @@ from spec_counts import count_specs
 
 import capacity
 from capacity.answers import estimate as module
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
@@ -82,3 +82,17 @@ def test_a_deployment_is_asked_as_its_keywords_are() -> None:
 def test_keywords_that_only_a_simulation_answers_to_are_refused() -> None:
     with pytest.raises(InvalidInput, match="estimate takes no 'turns'"):
         capacity.estimate("llama-3.1-8b", gpu="h100", turns=2, **LOAD)
+
+
+def test_a_batch_that_does_not_fit_names_the_one_that_does() -> None:
+    options = {"gpu": "h100", "max_model_len": 8192, "input_len": 4000, "output_len": 200}
+    with pytest.raises(DoesNotFit, match="or --kv-cache-dtype fp8 or smaller weights") as refused:
+        capacity.estimate("qwen3-32b", batch_size=64, **options)
+    most = int(str(refused.value).rpartition("--batch-size ")[2])
+    assert capacity.estimate("qwen3-32b", batch_size=most, **options).batch_size == most
+    with pytest.raises(DoesNotFit):
+        capacity.estimate("qwen3-32b", batch_size=most + 1, **options)
+    with pytest.raises(DoesNotFit) as narrow:
+        capacity.estimate("qwen3-32b", batch_size=500, quantization="awq", kv_cache_dtype="fp8", **options)
+    assert "--kv-cache-dtype" not in str(narrow.value)
+    assert "--quantization" not in str(narrow.value)

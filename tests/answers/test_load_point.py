@@ -71,6 +71,22 @@ def test_a_batch_that_needs_more_kv_takes_more_gpus() -> None:
     assert many.num_gpus > 1
 
 
+def test_a_rate_that_would_overload_it_takes_more_gpus() -> None:
+    model, cost = load_model("llama-3.1-8b"), Cost()
+    few, more, too_many = (
+        smallest_pool(
+            model, Pool(gpu="l4-24gb", max_model_len=4096), Traffic(**LENGTHS, request_rate=rate), cost
+        )
+        for rate in (0.3, 3.0, 1e3)
+    )
+    assert (few.point.num_gpus, few.point.verdict) == (1, "stable")
+    assert more.point.steady
+    assert more.point.num_gpus is not None
+    assert more.point.num_gpus > 1
+    assert too_many.pool is not None  # at its largest: it serves what it can
+    assert (too_many.point.num_gpus, too_many.point.steady) == (8, False)
+
+
 def test_a_size_that_is_said_is_kept() -> None:
     pool = Pool(gpu="h100-sxm-80gb", tensor_parallel_size=8)
     sized = smallest_pool(load_model("llama-3.1-8b"), pool, Traffic(**LENGTHS, concurrency=1), Cost())

@@ -38,3 +38,8 @@ def test_the_schema_requires_what_every_engine_says() -> None:
     own = {"kv_tiers", "data_parallel_requests", "pools", "cascade"}  # of those that have several of them
     assert set(schema["properties"]) - set(schema["required"]) == own
     assert schema["properties"]["schema"] == {"const": Simulation.SCHEMA}
+
+
+def test_an_interval_down_to_nothing_has_no_most_when_turned_round() -> None:
+    """A tiny model under a load: its time may be nearly all the front end's, so that the lower end is 0."""
+    assert Quantity(value=2.0, low=0.0, high=4.0).inverse(8.0) == Quantity(value=4.0, low=2.0, high=None)

@@ -25,6 +25,7 @@ QUESTIONS = (
         {"concurrency": 8, "random_range_ratio": 0.6},
     ),
     ("qwen3-30b-a3b", {"gpu": "h100"}, {"concurrency": 24, "random_range_ratio": 0.6}),
+    ("qwen3-30b-a3b", {"gpu": "h100", "engine": "sglang"}, {"concurrency": 24, "random_range_ratio": 0.6}),
 )
 
 

@@ -104,3 +104,14 @@ def test_a_pasted_command_is_taken_and_flags_win(run: Any) -> None:
         "json",
     )
     assert ran.json["gpu"]["count"] == 1
+
+
+def test_a_launch_line_without_a_gpu_says_how_to_give_one(run: Any) -> None:
+    code, out, err = run("from-launch", "vllm serve Qwen/Qwen3-8B")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "add --gpu NAME (`capacity gpus` lists them)" in err
+
+
+def test_the_model_is_asked_for_before_the_gpu(run: Any) -> None:
+    assert "no model: name one" in run("estimate").err
+    assert "no GPU: add --gpu NAME" in run("estimate", "llama-3.1-8b").err

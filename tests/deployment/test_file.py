@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.base.errors import MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import MOST_BYTES
 from capacity.deployment import (
     Cost,
@@ -116,3 +116,15 @@ def test_the_model_of_a_pool_that_stands_alone_is_the_files() -> None:
     both = DeploymentFile(model="llama-3.1-8b", pools=(own, Pool(gpu="h100")))
     assert (both.model, both.pools[0].model, both.pools[1].model) == ("llama-3.1-8b", "llama-3.2-1b", None)
     assert DeploymentFile(**tomllib.loads(to_toml(both))) == both
+
+
+def test_only_a_deployment_is_written_over(tmp_path: Path) -> None:
+    deployment = DeploymentFile(model="llama-3.1-8b", pools=(Pool(gpu="h100"),))
+    empty, notes = tmp_path / "empty.toml", tmp_path / "notes.txt"
+    empty.touch()
+    notes.write_text("root:x:0:0\n")
+    write_deployment(deployment, empty)
+    write_deployment(deployment, empty)  # now it is one
+    with pytest.raises(InvalidInput, match="is there and is no deployment file: give another path"):
+        write_deployment(deployment, notes)
+    assert notes.read_text() == "root:x:0:0\n"

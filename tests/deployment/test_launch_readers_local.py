@@ -8,6 +8,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.launch_command import read_launch
+from capacity.model import load_model
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,30 @@ def test_settings_of_the_environment_are_tgis_flags() -> None:
 )
 def test_layers_on_the_gpu_are_those_of_the_line(said: str, layers: int | None) -> None:
     assert read_launch(f"llama-server -m m.gguf -ngl {said}").pool("rtx-4090").n_gpu_layers == layers
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("llama3.3", "llama-3.3-70b"),
+        ("mistral:latest", "mistral-7b"),
+        ("phi4", "phi-4"),
+        ("deepseek-r1:70b", "deepseek-r1-distill-llama-70b"),
+        ("deepseek-r1:671b", "deepseek-r1"),
+        ("gemma3", "gemma-3-4b"),
+        ("qwen2.5:14b", "qwen2.5-14b"),
+        ("llama3.2:3b-instruct-q8_0", "llama-3.2-3b"),
+    ],
+)
+def test_names_of_ollamas_library_are_presets(name: str, preset: str) -> None:
+    assert load_model(read_launch(f"ollama run {name}").model).name == preset
+
+
+def test_the_smallest_r1_of_ollama_is_not_the_whole_one() -> None:
+    assert read_launch("ollama run deepseek-r1").model == "deepseek-r1-8b"
+
+
+def test_ollama_serves_a_short_context_unless_told() -> None:
+    assert read_launch("ollama run gemma3:27b").pool("rtx-4090").max_model_len == 4096
+    said = read_launch("OLLAMA_CONTEXT_LENGTH=32768 ollama run gemma3:27b")
+    assert said.pool("rtx-4090").max_model_len == 32768

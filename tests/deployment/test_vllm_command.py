@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
@@ -12,6 +13,7 @@ from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import Pool, vllm_flags
+from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.deployment.vllm_flags import HARMLESS, NOT_MODELLED
@@ -207,3 +209,34 @@ def test_naming_a_method_to_vllm_forbids_marlin(given: str, kernel: str) -> None
     command = read_vllm_command(f"vllm serve {LLAMA} --quantization {given}")
     resolved = resolve(LLAMA, pool(**command.fields))
     assert resolved.scheme.dense_ffn.kernel == kernel
+
+
+def test_the_file_of_config_is_read_beside_the_line(tmp_path: Path) -> None:
+    (tmp_path / "serve.yaml").write_text(
+        "model: openai/gpt-oss-120b\nkv-cache-dtype: fp8\nmax-num-seqs: 512\nno-enable-prefix-caching: true\n"
+        "compilation-config:\n  cudagraph_mode: FULL\nport: 8000\n"
+    )
+    script = tmp_path / "launch.sh"
+    script.write_text("vllm serve --tensor-parallel-size 2 --max-num-seqs 128 --config serve.yaml\n")
+    read = read_launch(str(script))
+    found = read.pool("h200")
+    assert read.model == "openai/gpt-oss-120b"
+    assert (found.kv_cache_dtype, found.tensor_parallel_size, found.enable_prefix_caching) == (
+        "fp8",
+        2,
+        False,
+    )
+    assert found.max_num_seqs == 128  # the line overrules the file
+    assert read.ignored == ("--port 8000",)
+    assert [each.partition(" (")[0] for each in read.not_modelled] == [
+        "--compilation-config.cudagraph_mode FULL"
+    ]
+    with pytest.raises(
+        InvalidInput, match=r"serve\.yaml, which is not there: give the path of the launch file"
+    ):
+        read_launch(script.read_text())
+
+
+def test_images_of_a_prompt_are_said_by_their_flag() -> None:
+    read = read_vllm_command("vllm serve google/gemma-3-27b-it --limit-mm-per-prompt '{\"image\": 4}'")
+    assert "--images-per-prompt" in read.not_modelled[0]

@@ -8,6 +8,7 @@ from capacity.hardware import load_profile
 from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
 from capacity.hardware.power import SATURATED, same_chip, sustained, sustained_share, under_limit
 from capacity.model import load_model
+from capacity.step.operators import gemm_seconds
 from capacity.step.setting import StepSetting
 
 A100, A100_PCIE = load_profile("a100-sxm-80gb"), load_profile("a100-pcie-80gb")
@@ -83,6 +84,26 @@ def test_nvfp4_products_keep_the_rate_of_the_table() -> None:
     four, sixteen = (lookup.kernel("gemm", key).compute_fraction for key in ("nvfp4", "bf16"))
     assert four == pytest.approx(0.60, abs=0.03)
     assert sixteen == pytest.approx(0.63, abs=0.03)
+
+
+def test_products_of_weights_that_nobody_set_slow_down_to_those_of_a_model() -> None:
+    """A table of vLLM's: 16-bit products of whatever the memory held; others draw their weights."""
+    own = A100.step_time
+    assert own is not None
+    tables = {name: own.families[name].gemm["bf16"] for name in ("vllm", "trtllm", "sglang")}
+    rates = {name: sustained(table, A100).compute_fraction for name, table in tables.items()}
+    assert rates["vllm"] == pytest.approx(tables["vllm"].compute_fraction * 257 / 295, rel=0.01)
+    assert (rates["trtllm"], rates["sglang"]) == tuple(
+        tables[name].compute_fraction for name in ("trtllm", "sglang")
+    )
+    # an A100 SXM multiplies 4,096 rows of 70B's matrices at 228 to 241 TFLOP/s (vidur, 7d47513)
+    kernel = StepSetting(model=load_model("llama-2-70b"), profile=A100).lookup().kernel("gemm", "bf16")
+    rows, columns, depth = 4096, 57344, 8192
+    seconds = gemm_seconds(
+        rows, columns, depth, weight_bytes=2.0 * columns * depth, activation_bits=16, constants=kernel,
+        flops_per_s=A100.dense_flops_per_s["bf16"], hbm_bytes_per_s=A100.hbm_bytes_per_s,
+    )  # fmt: skip
+    assert 228e12 < 2.0 * rows * columns * depth / seconds < 241e12
 
 
 def test_what_a_card_measured_of_itself_is_taken_as_it_is() -> None:

@@ -171,7 +171,31 @@ def test_an_unknown_name_suggests() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "   ", "a/b/c", "/nowhere/config", "org/", "../x"])
+@pytest.mark.parametrize(
+    ("path", "name", "stored"),
+    [
+        ("/app/DeepSeek-R1", "deepseek-r1", "fp8-block"),
+        ("/data2/deepseek-ai/DeepSeek-R1/", "deepseek-r1", "fp8-block"),
+        ("~/models/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b", "bf16"),
+        ("./weights/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "awq-int4"),
+        ("~/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/2069b3fa", "qwen3-8b", "bf16"),
+        ("/hub/models--nvidia--Llama-3.3-70B-Instruct-FP8/snapshots/1", "llama-3.3-70b", "fp8"),
+    ],
+)
+def test_a_folder_of_another_machine_is_read_by_its_name(path: str, name: str, stored: str) -> None:
+    model = load_model(path)
+    assert (model.name, model.checkpoint.name) == (name, stored)
+    assert any(f"{path!r} is not on this machine" in note for note in model.notes)
+
+
+def test_a_folder_that_is_here_is_read_itself(tmp_path: Path) -> None:
+    here = tmp_path / "Qwen3-8B"
+    here.mkdir()
+    with pytest.raises(MalformedFile):
+        load_model(here)
+
+
+@pytest.mark.parametrize("name", ["", "   ", "a/b/c", "/nowhere/config", "org/", "../x", "/", "~", "//"])
 def test_what_is_neither_name_nor_path_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         load_model(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
@@ -110,3 +112,14 @@ def test_text_alone_leaves_a_models_towers_out() -> None:
 def test_text_alone_is_refused_where_it_changes_nothing(model: str, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         resolve(model, Pool(gpu="h100", language_model_only=True, **fields))
+
+
+def test_the_engines_that_are_named_do_it_here() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        capacity.fit("llama-3.1-70b", gpu="h100", engine="llama.cpp", quantization="nvfp4")
+    named = re.search(r"--engine ([\w. -]+)$", str(refused.value))
+    assert named is not None
+    for engine in named[1].split(" or "):  # SGLang loads NVFP4, but not on a Hopper
+        assert capacity.fit("llama-3.1-70b", gpu="h100", engine=engine, quantization="nvfp4").weight_format
+    with pytest.raises(InvalidInput, match=r"another --quantization \(no engine that is known here does\)"):
+        capacity.fit("llama-3.1-8b", gpu="tpu-v6e", engine="vllm@0.11", quantization="gptq")

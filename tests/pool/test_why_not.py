@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from filled_pools import GIB, H100, H200, VLLM, VLLM_011, plan_of, pool_of
 
+import capacity
 from capacity.base.errors import DoesNotFit
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
@@ -28,7 +31,7 @@ def test_not_fitting_says_how_far_off_in_the_units_of_the_table() -> None:
     plan = plan_of(load_model("llama-3.1-70b"), H200, VLLM)
     assert not plan.fits
     assert plan.reason is not None
-    assert plan.reason.startswith("llama-3.1-70b (bf16) needs 131.42 GiB of weights")
+    assert plan.reason.startswith("llama-3.1-70b (bf16) needs 131.45 GiB of weights")
     assert (
         f"has {plan.usable_bytes / GIB:.2f} GiB usable: {-plan.kv_cache_bytes / GIB:.2f} GiB too little"
         in plan.reason
@@ -109,10 +112,32 @@ def test_too_long_a_context_names_the_longest_that_fits() -> None:
 
 
 def test_what_fits_nowhere_says_so() -> None:
-    plan = plan_of(load_model("deepseek-r1"), load_profile("l4-24gb"), VLLM)
-    assert "Nothing that was tried fits: tensor parallelism up to 16, 8 pipeline stages" in (
+    plan = plan_of(load_model("kimi-k2"), load_profile("core-i9-13900k-64gb"), VLLM)
+    assert "Nothing that was tried fits, alone and two at once: tensor parallelism up to 2, 8 pipeline" in (
         plan.reason or ""
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "options"),
+    [
+        ("deepseek-r1", "rtx-4090", {}),  # more GPUs with more stages
+        ("llama-4-maverick", "trainium2", {}),  # more GPUs with narrower weights
+        (
+            "llama-4-scout",
+            "rtx-pro-6000",
+            {"engine": "hf-transformers", "tensor_parallel_size": 2},
+        ),  # shorter
+    ],
+)
+def test_two_changes_at_once_where_none_is_enough(model: str, gpu: str, options: dict[str, Any]) -> None:
+    reason = capacity.fit(model, gpu=gpu, **options).reason or ""
+    _, _, offered = reason.rpartition(" Use ")
+    ways = [way.split() for way in offered.removesuffix(".").split(", or ")]
+    assert all(len(way) == 4 for way in ways)
+    for way in ways:
+        change = fields(dict(zip(way[::2], way[1::2], strict=True)))
+        assert capacity.fit(model, gpu=gpu, **options | change).fits
 
 
 def test_the_planner_is_told_what_is_missing_without_trying_ways_out() -> None:

@@ -98,6 +98,36 @@ def test_more_gpus_stream_no_more_tokens_and_first_tokens_wait_behind_longer_ans
     assert streamed(3e-3, 8, 256, 10.0)[1] < 0.01  # 8 clients do not fill it: 2,667 tokens/s
 
 
+def gone_on(front_end: FrontEndProcesses, arrivals_ps: list[int]) -> list[int]:
+    """When each request goes to the engine, asked about as the engine asks."""
+    at_ps = [0] * len(arrivals_ps)
+    coming: list[tuple[int, int, int]] = [(at, 0, request) for request, at in enumerate(arrivals_ps)]
+    heapq.heapify(coming)
+    while coming:
+        now_ps, stage, request = heapq.heappop(coming)
+        next_ps = front_end.goes_on(request, now_ps) if stage else front_end.take_in(request, now_ps)
+        if stage and next_ps == now_ps:
+            at_ps[request] = now_ps
+        else:
+            heapq.heappush(coming, (next_ps, 1, request))
+    return at_ps
+
+
+def test_of_a_burst_none_but_the_first_goes_on_before_all_are_taken_in() -> None:
+    """1,000 at once, 14 ms each: the first turn has one of them, the second all others."""
+    front_end = FrontEndProcesses(1, [1] * 1000, input_token_s=0.0, output_token_s=0.0, request_s=0.014)
+    assert gone_on(front_end, [0] * 1000) == [14 * 10**9] + [14 * 10**12] * 999
+    front_end = FrontEndProcesses(2, [1] * 1000, input_token_s=0.0, output_token_s=0.0, request_s=0.014)
+    assert gone_on(front_end, [0] * 1000) == [14 * 10**9] * 2 + [7 * 10**12] * 998
+
+
+def test_who_comes_during_a_turn_is_of_the_next() -> None:
+    """10 ms each: 0 alone until 10; 3 and 9 until 30; 12 and 29 until 50; 61 alone."""
+    front_end = FrontEndProcesses(1, [1] * 6, input_token_s=0.0, output_token_s=0.0, request_s=0.01)
+    arrivals_ms, gone_ms = [0, 3, 9, 12, 29, 61], [10, 30, 30, 50, 50, 71]
+    assert gone_on(front_end, [at * 10**9 for at in arrivals_ms]) == [at * 10**9 for at in gone_ms]
+
+
 def test_processes_share_the_requests() -> None:
     front_end = FrontEndProcesses(2, [7, 5, 1, 1], input_token_s=1e-6, output_token_s=1e-6)
     assert [front_end.send(request, 0) for request in range(4)] == [10**6, 10**6, 2 * 10**6, 2 * 10**6]

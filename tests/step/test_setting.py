@@ -12,7 +12,34 @@ from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import load_model
+from capacity.model.quantization import scheme_for
+from capacity.step import prefill_shape
+from capacity.step.model import StepModel
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources, graph_sizes
+
+
+def test_a_ring_over_two_sockets_is_slower_and_nvlink_has_none() -> None:
+    """70B over eight L40S, 2,048 tokens: 709 ms by TensorRT-LLM 0.8's documents, over four 673 ms (0.9)."""
+    by_gpu = {
+        gpu: StepSetting(model=load_model("llama-2-70b"), profile=load_profile(gpu))
+        for gpu in ("l40s", "h100")
+    }
+    four, eight = (by_gpu["l40s"].link_of(gpus).bytes_per_s for gpus in (4, 8))
+    assert four == load_profile("l40s").pcie.bytes_per_s
+    assert eight / four == pytest.approx(0.81, abs=0.02)
+    assert by_gpu["h100"].link_of(8) == by_gpu["h100"].link_of(4)
+    (note,) = replace(by_gpu["l40s"], tensor_parallel_size=8).crossing_notes()
+    assert f"{eight / 1e9:.0f} GB/s" in note
+    for gpus, measured_s in ((4, 0.6733), (8, 0.7087)):
+        setting = replace(
+            by_gpu["l40s"],
+            engine=find_engine("tensorrt-llm"),
+            host=HostTime(),
+            scheme=scheme_for(by_gpu["l40s"].model, "fp8"),
+            kv_cache_dtype="fp8",
+            tensor_parallel_size=gpus,
+        )
+        assert StepModel(setting).step_seconds(prefill_shape(1, 2048)) == pytest.approx(measured_s, rel=0.06)
 
 
 def test_another_gpus_fit_is_refused_with_a_way_out() -> None:

@@ -40,11 +40,14 @@ class LimitRule(Spec):
 
 class ExpertPadding(Spec):
     """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
-    dimension of the packed values (not of their scales)."""
+    dimension of the packed values, of their scales too where `pads_scales`. Of several the first holds that is of the
+    GPU's architecture, or of none."""
 
     weight_format: str
     hidden_multiple: Count
     intermediate_multiple: Count
+    pads_scales: bool = False
+    architectures: tuple[str, ...] = ()
 
 
 class Running(Spec):
@@ -81,8 +84,10 @@ class EngineSpec(Spec):
     this standard deviation over machines (CPU, clock, load, and what else the machine's software does).
     `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`);
     `quantize_launches`: of such launches, what it takes to quantize a product's input, which some do in the product's
-    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel. `results_after_launch`: of two
-    steps in flight, the thread that launches the second reads the first one's results afterwards.
+    own call; `fuses_qk_norm_with_rope`: norms of queries and keys are of rope's kernel; `launches_wait`: those of
+    routed experts, sparse indexers and linear attention do not run ahead of the GPU, so that nothing hides them.
+    `results_after_launch`: of two steps in flight, the thread that launches the second reads the first one's results
+    afterwards.
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
@@ -93,10 +98,15 @@ class EngineSpec(Spec):
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture.
+    `weight_kernels_on`: beside them, by architecture. `splits_fp32_router_on`: where it multiplies a router of
+    32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit.
+    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
+    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
+    `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
+    it has for models with sinks than in the one that was fitted there.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `state_memory_ratio`: recurrent states have memory of their own, so many times what KV has (None: both draw on one
@@ -107,8 +117,12 @@ class EngineSpec(Spec):
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
     `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `profiles_images`: it starts a model that sees with its largest
-    image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of `graph_reference_layers` (None: of any);
+    the widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: of each value of a model's tables for
+    rotary positions, which stand beside its weights. `kept_expert_rows`: families of weights whose fused experts keep
+    their rows of a full step for good, so that sampling finds them there. `profiles_images`: it starts a model that
+    sees with its largest image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of
+    `graph_reference_layers` (None: of any); `large_graph_reserve`: SGLang's default static fraction leaves half as much
+    again to graphs of more than 300 rows under DP attention.
     `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
@@ -146,7 +160,11 @@ class EngineSpec(Spec):
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
+    sparse_short_prompts_dense: bool = True
+    sparse_kernels_fill_top_k: tuple[str, ...] = ()
+    sinks_prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
+    splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
@@ -163,6 +181,9 @@ class EngineSpec(Spec):
     graph_bytes_per_size: Annotated[int, Field(ge=0)]
     graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
     profiles_images: bool = False
+    large_graph_reserve: bool = False
+    rotary_value_bytes: Annotated[int, Field(ge=0)] = 0
+    kept_expert_rows: tuple[FormatFamily, ...] = ()
     expert_padding: tuple[ExpertPadding, ...] = ()
 
     cuda_graphs: bool
@@ -184,6 +205,7 @@ class EngineSpec(Spec):
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
     kernel_launch_s: Seconds
+    launches_wait: bool = False
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
     results_after_launch: bool = False

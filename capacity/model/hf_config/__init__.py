@@ -18,6 +18,7 @@ from capacity.model.hf_config.assumed import assumed_family, reading_of, strange
 from capacity.model.hf_config.families import FAMILIES
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HIDDEN
+from capacity.model.hf_config.rotary import MAX_ROPE_FACTOR, rotary_values, stretches_its_tables_alone
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
@@ -42,7 +43,6 @@ _LEFT_OUT = {  # of transformers' defaults, in the published configs of these ty
         "num_attention_heads": 32,
     },
 }
-MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -82,7 +82,7 @@ def from_hf_config(
     num_layers = (
         text.count(*NUM_LAYERS, maximum=MAX_LAYERS) if family.num_layers is None else family.num_layers(text)
     )
-    groups = _layer_groups(text, family, num_layers)
+    groups, longest = _layer_groups(text, family, num_layers), _max_length(text)
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
@@ -106,7 +106,8 @@ def from_hf_config(
         assumed=known is None,
         task=_task(outer, family),
         notes=family.notes,
-        max_position_embeddings=_max_length(text),
+        max_position_embeddings=longest,
+        rotary_values=rotary_values(text, groups, longest),
         dtype=dtype,
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
@@ -177,13 +178,15 @@ def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
 def _max_length(text: Fields) -> int:
     """The smallest stated length, stretched by `rope_scaling` as vLLM 0.33 does.
 
-    llama3, longrope and su state the stretched length already; YaRN stretches the original one.
+    llama3, longrope, su and Gemma 3 state the stretched length already; YaRN stretches the original one.
     """
     lengths = [length for key in _MAX_LENGTHS if (length := text.optional_count(key)) is not None]
     if not lengths:
         raise text.problem("max_position_embeddings", "missing; it must be a whole number")
     scaling = text.section("rope_scaling", "rope_parameters")
-    if scaling is None or scaling.text("rope_type", "type") not in ("yarn", "linear", "dynamic"):
+    if scaling is None or stretches_its_tables_alone(text):
+        return min(lengths)
+    if scaling.text("rope_type", "type") not in ("yarn", "linear", "dynamic"):
         return min(lengths)
     original = scaling.optional_count("original_max_position_embeddings")
     if scaling.text("rope_type", "type") == "yarn" and original is None:

@@ -88,7 +88,7 @@ _BY_LIST = replace(
 )
 _MINIMAX_M3 = Family(
     mixer=grouped_query,
-    feed_forward=feed_forwards.by_list,
+    feed_forward=feed_forwards.by_list_scored_in_fp32,
     qk_norm="per_head",
     beside=others.block_indexer,
     mtp_keys=("num_mtp_modules",),
@@ -238,7 +238,7 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": _HUNYUAN,
     "hunyuan_v1_moe": replace(_HUNYUAN, feed_forward=feed_forwards.hunyuan),
     "hunyuan": replace(_HUNYUAN, feed_forward=feed_forwards.hunyuan),
-    "hy_v3": _BY_LIST,
+    "hy_v3": replace(_BY_LIST, feed_forward=feed_forwards.by_list_scored_in_fp32),
     "seed_oss": replace(_LLAMA, output_bias="attention_out_bias"),
     "smollm3": replace(_LLAMA, window=windows.uniform_window, tied=True),
     "internlm2": replace(_LLAMA, qkv_bias="bias", output_bias="bias"),

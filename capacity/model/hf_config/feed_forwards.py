@@ -119,7 +119,12 @@ def deepseek_balanced(text: Fields, layer: int) -> FeedForward:
 
 def minimax(text: Fields, layer: int) -> FeedForward:
     """MiniMax-M2: every layer, with such a bias (`use_routing_bias`)."""
-    return _balanced(all_routed(text, layer))
+    return _scored_in_fp32(_balanced(all_routed(text, layer)))
+
+
+def _scored_in_fp32(part: FeedForward) -> FeedForward:
+    """Weights of the router in 32 bit: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`."""
+    return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def _balanced(part: FeedForward) -> FeedForward:
@@ -145,6 +150,11 @@ def llama4(text: Fields, layer: int) -> FeedForward:
         return DenseFeedForward(intermediate_size=text.count("intermediate_size_mlp"))
     width = text.count("intermediate_size")
     return routed(text, layer, width=width, shared=width)
+
+
+def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
+    """MiniMax-M3 and Hunyuan 3: as their lists of layers say, experts scored in 32 bit."""
+    return _scored_in_fp32(by_list(text, layer))
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:

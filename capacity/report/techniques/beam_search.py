@@ -21,8 +21,9 @@ def beam_search_parts(answer: BeamSearch) -> list[Part]:
         ("KV tokens", number("kv_tokens", 1, 0)),
         ("requests held", lambda row: f"{row.most_requests:,}{'' if row.fits else ' (too few)'}"),
     ]
+    at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
     title = (
-        f"{answer.batch_size} requests at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
+        f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
         f"* as {answer.engine} does"
     )
     return [headline(answer), table(title, answer.rows, columns), *notes(answer.warnings)]

@@ -100,7 +100,10 @@ class CoreEngine(Structure):
         ("tiers", CoreTier * 2),
         *_fields("max_loras max_cpu_loras adapter_load_ps adapter_read_ps", c_int64),
         ("input_token_s", c_double),
-        *_fields("num_processes message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
+        *_fields(
+            "num_processes request_ps message_ps stream_interval keep_work keep_log admits_long_prompts",
+            c_int64,
+        ),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
         ("launch_lag", c_double),

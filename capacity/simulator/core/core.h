@@ -104,9 +104,9 @@ typedef struct {
     /* behind it */
     /* LoRA adapters; none where max_loras is 0 */
     i64 max_loras, max_cpu_loras /* 0: all */, adapter_load_ps, adapter_read_ps;
-    /* before and behind it: processes that tokenize prompts and send messages of tokens; 0, 0 and 1: none do */
+    /* before and behind it: processes that tokenize prompts, take requests in and send messages of tokens; 0, 0, 0 and 1: none do */
     double input_token_s;
-    i64 num_processes, message_ps, stream_interval;
+    i64 num_processes, request_ps, message_ps, stream_interval;
     i64 keep_work, keep_log;
     i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */

@@ -104,7 +104,7 @@ static int join(engine *e, i64 request, i64 at_ps)
 
 int engine_tokenizes(const engine *e)
 {
-    return e->front_end.input_token_s > 0.0;
+    return e->front_end.input_token_s > 0.0 || e->front_end.request_ps > 0;
 }
 
 /* A request comes, through the front end where that tokenizes; 0: it is turned away. */
@@ -141,7 +141,7 @@ void engine_receive_tokenized(engine *e, i64 until_ps)
 {
     for (i64 at_ps; (at_ps = front_end_due_ps(&e->front_end)) <= until_ps;) {
         i64 request = front_end_pop(&e->front_end);
-        if (!join(e, request, at_ps))
+        if (request >= 0 && !join(e, request, at_ps))
             refuse(e, request, at_ps);
     }
 }

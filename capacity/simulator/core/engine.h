@@ -35,12 +35,14 @@ typedef struct {
 /* Processes before the engine, through which its requests come and its tokens go (front_end.c). */
 typedef struct {
     i64 at_ps, order, request;
+    int waits; /* for its turn, which begins then */
 } tokenized;
 typedef struct {
     memory *memory;
     i64 num_processes;
     i64 *free_ps; /* by process: when it will have done all that it was given */
-    i64 message_ps;
+    i64 *turn_ends_ps, *last_taken_in_ps; /* by process too */
+    i64 request_ps, message_ps;
     double input_token_s;
     VEC(tokenized) coming; /* a heap: requests on their way in, the next one first */
     i64 taken_in;
@@ -126,7 +128,7 @@ void front_end_init(front_end *f, memory *m, const core_engine *setup);
 void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps);
 i64 front_end_send(front_end *f, i64 request, i64 now_ps);
 i64 front_end_due_ps(const front_end *f);
-i64 front_end_pop(front_end *f);
+i64 front_end_pop(front_end *f); /* -1: it waits for the end of its turn, which begins */
 int front_end_drop(front_end *f, i64 request);
 
 /* ledger.c */

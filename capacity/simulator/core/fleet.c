@@ -170,6 +170,7 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(adapter_load_ps, 0, NEVER / 4);
     WITHIN(adapter_read_ps, 0, NEVER / 4);
     WITHIN(num_processes, 1, 1 << 16);
+    WITHIN(request_ps, 0, NEVER / 4);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN

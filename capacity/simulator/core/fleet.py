@@ -158,6 +158,7 @@ class Fleet:
         engine.answers_private = answers_private
         if frontend is not None:
             engine.input_token_s, engine.num_processes = frontend.input_token_s, frontend.processes
+            engine.request_ps = picoseconds(frontend.request_s)
             engine.message_ps = picoseconds(frontend.output_token_s)
             engine.stream_interval = frontend.stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log

@@ -10,7 +10,10 @@ void front_end_init(front_end *f, memory *m, const core_engine *setup)
     f->memory = m;
     f->num_processes = setup->num_processes;
     f->free_ps = take_memory(m, (size_t)f->num_processes * sizeof *f->free_ps);
+    f->turn_ends_ps = take_memory(m, (size_t)f->num_processes * sizeof *f->turn_ends_ps);
+    f->last_taken_in_ps = take_memory(m, (size_t)f->num_processes * sizeof *f->last_taken_in_ps);
     f->input_token_s = setup->input_token_s;
+    f->request_ps = setup->request_ps;
     f->message_ps = setup->message_ps;
 }
 
@@ -41,19 +44,28 @@ static void sift_down(front_end *f, i64 at, tokenized one)
     heap[at] = one;
 }
 
-/* A request has come; its prompt is tokenized in its turn, and then it goes to the engine. */
-void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps)
+static void push(front_end *f, tokenized one)
 {
-    double work_ps = rint((double)prompt_tokens * f->input_token_s * 1e12);
-    if (!(work_ps < (double)(NEVER / 4)))
-        fail(f->memory, BAD_INPUT, "request %lld is tokenized beyond the end of simulated time", (long long)request);
-    tokenized one = {serve(f, request, (i64)work_ps, now_ps), f->taken_in++, request};
     PUSH(f->memory, &f->coming, one);
     tokenized *heap = f->coming.at;
     i64 at = f->coming.count - 1;
     for (; at && comes_before(&one, &heap[(at - 1) / 2]); at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
     heap[at] = one;
+}
+
+/* A request has come; its prompt is tokenized in its turn, and then it goes to the engine. */
+void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps)
+{
+    double work_ps = rint((double)prompt_tokens * f->input_token_s * 1e12);
+    if (!(work_ps < (double)(NEVER / 4)))
+        fail(f->memory, BAD_INPUT, "request %lld is tokenized beyond the end of simulated time", (long long)request);
+    i64 process = request % f->num_processes, done_ps = serve(f, request, (i64)work_ps + f->request_ps, now_ps);
+    f->last_taken_in_ps[process] = done_ps;
+    if (f->turn_ends_ps[process] <= now_ps || !f->request_ps)
+        f->turn_ends_ps[process] = done_ps;
+    i64 at_ps = f->turn_ends_ps[process];
+    push(f, (tokenized){at_ps, f->taken_in++, request, at_ps < done_ps});
 }
 
 /* The engine has made a message of this request; returns when it is sent. */
@@ -68,13 +80,19 @@ i64 front_end_due_ps(const front_end *f)
     return f->coming.count ? f->coming.at[0].at_ps : NEVER;
 }
 
+/* Its turn may only begin now: then it waits until that is over. */
 i64 front_end_pop(front_end *f)
 {
-    i64 request = f->coming.at[0].request;
-    tokenized last = f->coming.at[--f->coming.count];
+    tokenized one = f->coming.at[0], last = f->coming.at[--f->coming.count];
     if (f->coming.count)
         sift_down(f, 0, last);
-    return request;
+    if (!one.waits)
+        return one.request;
+    i64 process = one.request % f->num_processes;
+    if (f->turn_ends_ps[process] <= one.at_ps)
+        f->turn_ends_ps[process] = f->last_taken_in_ps[process];
+    push(f, (tokenized){f->turn_ends_ps[process], f->taken_in++, one.request, 0});
+    return -1;
 }
 
 /* Its client is gone: it never reaches the engine, though its prompt takes its time. 0: it is not here. */

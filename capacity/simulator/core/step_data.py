@@ -51,10 +51,11 @@ class DecodeLine(ctypes.Structure):
     ]
 
 
-_WHOLE = ("kind", "windowed", "top_k", "local_routing")
+_WHOLE = ("kind", "windowed", "top_k", "fills", "short_dense", "local_routing")
 _FLOATS = (
     *("count", "compute_rate", "memory_rate", "sharpness", "fixed_s"),
-    *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count", "per_doubling_s"),
+    *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count"),
+    *("per_doubling_s", "per_token_s"),
     *("n", "k", "weight_bytes", "quantize_bytes", "quantize_rate", "walk_s", "from_rows", "below_rows"),
     *("ranks", "latency_s", "one_shot_rate", "one_shot_fixed_s", "per_rank_s"),
     *("token_groups", "experts_per_token", "num_experts", "matrices", "hidden", "intermediate"),
@@ -96,6 +97,7 @@ class Source(ctypes.Structure):
         ("host_sequence_s", ctypes.c_double),
         ("overlap_sharpness", ctypes.c_double),
         ("eager_s", ctypes.c_double),
+        ("waiting_s", ctypes.c_double),
         ("host_serial_s", ctypes.c_double),
         ("overlapped", ctypes.c_int64),
         ("graphs_for_prefill", ctypes.c_int64),
@@ -301,7 +303,7 @@ class _Native:
         host = data.host
         source.host_step_s, source.host_sequence_s = host.step_s, host.per_sequence_s
         source.overlap_sharpness, source.eager_s = host.overlap_sharpness, host.eager_s
-        source.host_serial_s = host.serial_s
+        source.waiting_s, source.host_serial_s = host.waiting_s, host.serial_s
         source.overlapped, source.graphs_for_prefill = host.overlapped, host.graphs_for_prefill
         source.num_graph_rows = len(data.graph_rows)
         source.graph_rows = (ctypes.c_int64 * len(data.graph_rows))(*data.graph_rows)

@@ -146,10 +146,10 @@ static work grouped_decode(const step_operator *o, const shape *s)
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
-/* Sparse attention takes prompts longer than its top-k another way. */
+/* Sparse attention takes prompts longer than its top-k another way, or all of them. */
 static int gathers(const step_operator *o, const shape *s)
 {
-    return (double)s->prefill_context_tokens > (double)s->prefill_sequences * (double)o->top_k;
+    return !o->short_dense || (double)s->prefill_context_tokens > (double)s->prefill_sequences * (double)o->top_k;
 }
 
 static work latent_prefill(const step_operator *o, const shape *s)
@@ -162,12 +162,12 @@ static work latent_prefill(const step_operator *o, const shape *s)
 
 static work sparse_prefill(const step_operator *o, const shape *s)
 {
-    if (!gathers(o, s)) return (work){0.0, 0.0, 0.0, 0.0};
+    if (s->prefill_tokens <= 0 || !gathers(o, s)) return (work){0.0, 0.0, 0.0, 0.0};
     double tokens = (double)s->prefill_tokens, pairs = (double)s->prefill_pairs;
     double most = tokens * (double)o->top_k;
     if (most < pairs) pairs = most;
     double moved = pairs * o->context_bytes + tokens * o->row_bytes;
-    return (work){pairs * o->flops_per_pair, moved, tokens, pairs / tokens};
+    return (work){(o->fills ? most : pairs) * o->flops_per_pair, moved, tokens, pairs / tokens};
 }
 
 static work latent_decode(const step_operator *o, const shape *s)
@@ -181,7 +181,8 @@ static work latent_decode(const step_operator *o, const shape *s)
     } else if (context * queries >= (double)MOST_INTEGER) {
         return (work){NAN, NAN, 1.0, NAN}; /* Python multiplies integers here: let it */
     }
-    double flops = context * queries / sequences * o->flops_per_pair;
+    double slots = o->fills ? sequences * (double)o->top_k : context;
+    double flops = slots * queries / sequences * o->flops_per_pair;
     return (work){flops, context * o->context_bytes + queries * o->row_bytes, queries, context / sequences};
 }
 
@@ -208,6 +209,7 @@ static double attention_seconds(const step_operator *o, const exponent *p, work 
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
     if (o->occupancy_s != 0.0)
         seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, p);
+    if (o->per_token_s != 0.0) seconds = norm(seconds, o->per_token_s * w.context, p);
     if (o->per_doubling_s != 0.0) seconds += o->per_doubling_s * log2(1.0 + w.context / SPLIT_TOKENS);
     return o->count * (seconds + o->fixed_s);
 }
@@ -390,9 +392,10 @@ static double with_host(const step_times *t, const exponents *x, double gpu, i64
     const step_source *source = &t->source;
     double eager = replayed ? 0.0 : source->eager_s;
     double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
+    double waiting = replayed ? 0.0 : source->waiting_s;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
     if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
-    return gpu + launch + (host + source->host_serial_s);
+    return gpu + (launch + waiting) + (host + source->host_serial_s);
 }
 
 static double step_seconds(step_times *t, const exponents *x, const shape *s)

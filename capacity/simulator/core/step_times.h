@@ -33,11 +33,11 @@ enum {
     PRODUCT, TRAFFIC, ALL_REDUCE, COLLECTIVE, EXPERTS
 };
 typedef struct {
-    i64 kind, windowed, top_k /* -1: all tokens */, local_routing;
+    i64 kind, windowed, top_k /* -1: all tokens */, fills, short_dense, local_routing;
     double count, compute_rate, memory_rate, sharpness, fixed_s;
     /* attention */
     double heads, flops_per_pair, context_bytes, row_bytes;
-    double occupancy_s, sm_count, per_doubling_s;
+    double occupancy_s, sm_count, per_doubling_s, per_token_s;
     /* a product */
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
     double from_rows, below_rows; /* other numbers of rows are another kernel's */
@@ -63,7 +63,7 @@ typedef struct {
     /* STEPS_AFFINE */
     i64 base_ps, row_ps, context_ps;
     /* STEPS_MODEL */
-    double host_step_s, host_sequence_s, overlap_sharpness, eager_s, host_serial_s;
+    double host_step_s, host_sequence_s, overlap_sharpness, eager_s, waiting_s, host_serial_s;
     i64 overlapped, graphs_for_prefill;
     i64 num_graph_rows;    /* entry r: rows of the CUDA graph that r rows replay */
     const i64 *graph_rows;

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from capacity.hardware.coefficients import MoeCoefficients
+from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients
+from capacity.hardware.fits import Fit
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import PartKind
@@ -15,6 +16,7 @@ from capacity.step.operators import (
     BALANCED_ROUTING_EVENNESS,
     ROUTING_EVENNESS,
     Experts,
+    Gemm,
     Operator,
 )
 
@@ -27,6 +29,19 @@ tiles that are half empty, and a last wave of few. Rows of aiconfigurator-core 0
 `power_law_1.2`, all experts on every rank, 512 tokens and more: constants of balanced rows are 9 % too quick on their
 median; 0.9 leaves the least error there (11.7 % against 13.2 at 0.85). 1 to 0.85 were tried on served rows too, which
 want less, and on a server's log, which wants more. 2026-11-22."""
+FP32_ROUTER = GemmCoefficients(
+    compute_fraction=0.65,
+    bandwidth_fraction=0.8,
+    sharpness=3.0,
+    fixed_s=4e-6,
+    per_k_s=1.3e-9,
+    fit=Fit(
+        basis="fitted",
+        source="cuBLAS on GB300, MiniMax-M3's router of 6144 x 128: 15, 22, 54, 174 and 439 us for 64, 256, 1,024, "
+        "4,096 and 16,384 tokens (vllm pull request 55899)",
+        date="2026-11-23",
+    ),
+)
 SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 
 
@@ -41,14 +56,7 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
     parts = EXPERT_PARTS if part.gated else EXPERT_PARTS[1:]
     operators: list[Operator] = [
-        *build.gemm(
-            "router",
-            "router",
-            k=hidden,
-            n=part.num_experts + part.zero_experts,
-            parts=("mlp.gate",),
-            group=group,
-        ),
+        *_router(part, group, build),
         *(_experts(part, stored, build, ranks) for stored in build.formats("experts", parts, group)),
     ]
     if part.shared_intermediate_size:
@@ -66,6 +74,29 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
     if setting.joint:
         operators.append(_exchange(part, group, build, ranks))
     return operators
+
+
+def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gemm]:
+    """Each token's score of each expert: as 16-bit matrices are multiplied, or in 32 bit."""
+    hidden, scored = build.model.hidden_size, part.num_experts + part.zero_experts
+    if not part.router_in_fp32:
+        return build.gemm("router", "router", k=hidden, n=scored, parts=("mlp.gate",), group=group)
+    engine, of_16_bit = build.setting.engine, build.lookup.kernel("gemm", "bf16")
+    split = engine is not None and build.setting.profile.architecture in engine.splits_fp32_router_on
+    columns, bits = (3.0 * scored, 16.0) if split else (float(scored), 32.0)
+    router = Gemm(
+        name="router",
+        count=group.num_layers,
+        k=hidden,
+        n=columns,
+        weight_bytes=columns * hidden * bits / 8,
+        activation_bits=bits,
+        flops_per_s=build.peak("bf16" if split else "fp32"),
+        device=build.device,
+        constants=of_16_bit if split else build.lookup.adjusted("gemm", FP32_ROUTER),
+        rows=build.rows_of(group),
+    )
+    return [router]
 
 
 def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:

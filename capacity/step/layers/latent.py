@@ -35,6 +35,13 @@ _INDEXER = AttentionCoefficients(
 PADDED_HEADS = {"hopper": 64}
 SPARSE_COMPUTE_FRACTION = 0.65
 
+# vLLM with an FP8 cache and fewer than 32 heads a rank gives new tokens to the kernel of decodes
+# (MIN_HEADS_FOR_BF16_PREFILL, `_forward_fp8_kv_mixed_batch` of v1/attention/backends/mla/flashmla_sparse.py, the same
+# in 0.13, 0.19 and 0.27.1), which reaches 410 of 989 TFLOP/s (FlashMLA's README, 2025-09). Both kernels multiply a tile
+# of 64 heads with every slot of the top-k, empty ones of a short context too, which are masked (index -1).
+HEADS_OF_PREFILL_KERNEL = 32
+SPARSE_DECODE_COMPUTE_FRACTION = 0.41
+
 
 def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
     """Prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
@@ -87,12 +94,15 @@ def _attention(
         context_bytes=heads * expanded * ACTIVATION_BYTES,
         row_bytes=heads * expanded * ACTIVATION_BYTES,
         top_k=top_k,
+        short_dense=_short_prompts_dense(build),
     )
+    fills = top_k is not None and _fills_top_k(build)
     decode = DecodeWork(
-        flops_per_pair=2.0 * heads * absorbed,
+        flops_per_pair=2.0 * heads * absorbed * (_padding(heads, build) if fills else 1.0),
         context_bytes=mixer.kv_bytes_per_token(build.kv_cache) / shared,
         row_bytes=heads * absorbed * ACTIVATION_BYTES * shared,
         top_k=top_k,
+        fills=fills,
     )
     latent = mixer.kv_lora_rank
     exchange = build.context_exchange(
@@ -100,9 +110,10 @@ def _attention(
         query_values=heads * (latent + mixer.qk_rope_head_dim),
         output_values=heads * latent,
     )
+    decodes = build.attention("attention decode", "mla_decode", decode, count=group.num_layers)
     attention: list[Attention | Transfer] = [
         build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
-        build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
+        _at_most(SPARSE_DECODE_COMPUTE_FRACTION, decodes) if fills else decodes,
         *exchange,
     ]
     if mixer.indexer is None:
@@ -114,16 +125,38 @@ def _attention(
 def sparse_prefill(decode: DecodeWork, heads: float, group: LayerGroup, build: Builder) -> Attention:
     """Of prompts longer than decode's top-k: the same work, row by row."""
     assert decode.top_k is not None
-    least = PADDED_HEADS.get(build.setting.profile.architecture, 0)
+    padding = 1.0 if decode.fills else _padding(heads, build)
     work = SparsePrefillWork(
-        flops_per_pair=decode.flops_per_pair * max(1.0, least / heads),
+        flops_per_pair=decode.flops_per_pair * padding,
         context_bytes=decode.context_bytes,
         row_bytes=decode.row_bytes,
         top_k=decode.top_k,
+        fills=decode.fills,
+        short_dense=_short_prompts_dense(build),
     )
     operator = build.attention("attention prefill (sparse)", "mla_decode", work, count=group.num_layers)
-    fraction = min(operator.constants.compute_fraction, SPARSE_COMPUTE_FRACTION)
+    by_decode = decode.fills and heads < HEADS_OF_PREFILL_KERNEL
+    return _at_most(SPARSE_DECODE_COMPUTE_FRACTION if by_decode else SPARSE_COMPUTE_FRACTION, operator)
+
+
+def _at_most(compute_fraction: float, operator: Attention) -> Attention:
+    """The same kernel, but reaching no more of the GPU's FLOP/s than this."""
+    fraction = min(operator.constants.compute_fraction, compute_fraction)
     return replace(operator, constants=operator.constants.model_copy(update={"compute_fraction": fraction}))
+
+
+def _padding(heads: float, build: Builder) -> float:
+    return max(1.0, PADDED_HEADS.get(build.setting.profile.architecture, 0) / heads)
+
+
+def _fills_top_k(build: Builder) -> bool:
+    engine = build.setting.engine
+    return engine is not None and build.setting.profile.architecture in engine.sparse_kernels_fill_top_k
+
+
+def _short_prompts_dense(build: Builder) -> bool:
+    engine = build.setting.engine
+    return engine is None or engine.sparse_short_prompts_dense
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
@@ -175,15 +208,16 @@ def _indexer_products(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork:
-    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens."""
+    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens, or of none."""
 
     flops_per_pair: float
     context_bytes: float
     row_bytes: float
     top_k: int | None
+    short_dense: bool = True
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
-        if self.top_k is not None and shape[3] > shape[0] * self.top_k:
+        if self.top_k is not None and not (self.short_dense and shape[3] <= shape[0] * self.top_k):
             return NO_WORK
         moved = shape[3] * self.context_bytes + shape[1] * self.row_bytes
         return shape[2] * self.flops_per_pair, moved, shape[0], 0.0
@@ -191,29 +225,39 @@ class PrefillWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork:
-    """Absorbed prefill of prompts longer than `top_k` (of the mean context): each row reads latents of its own."""
+    """Absorbed prefill of prompts longer than `top_k` (of the mean context): each row reads latents of its own.
+
+    Of all prompts, where short ones do not run dense. `fills`: it multiplies empty slots of the top-k too.
+    """
 
     flops_per_pair: float
     context_bytes: float
     row_bytes: float
     top_k: int
+    fills: bool = False
+    short_dense: bool = True
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
-        if shape[3] <= shape[0] * self.top_k:
+        if shape[1] <= 0 or (self.short_dense and shape[3] <= shape[0] * self.top_k):
             return NO_WORK
-        pairs = min(float(shape[2]), float(shape[1]) * self.top_k)
+        slots = float(shape[1]) * self.top_k
+        pairs = min(float(shape[2]), slots)
         moved = pairs * self.context_bytes + shape[1] * self.row_bytes
-        return pairs * self.flops_per_pair, moved, shape[1], pairs / shape[1]
+        return (slots if self.fills else pairs) * self.flops_per_pair, moved, shape[1], pairs / shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork:
-    """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound)."""
+    """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound).
+
+    `fills`: it multiplies empty slots of the top-k too.
+    """
 
     flops_per_pair: float
     context_bytes: float
     row_bytes: float
     top_k: int | None
+    fills: bool = False
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
@@ -221,7 +265,8 @@ class DecodeWork:
             return NO_WORK
         context = shape[9] if self.top_k is None else min(float(shape[9]), float(sequences) * self.top_k)
         queries = sequences + drafts
-        flops = context * queries / sequences * self.flops_per_pair
+        slots = float(sequences) * self.top_k if self.fills and self.top_k is not None else context
+        flops = slots * queries / sequences * self.flops_per_pair
         moved = context * self.context_bytes + queries * self.row_bytes
         return flops, moved, queries, context / sequences
 

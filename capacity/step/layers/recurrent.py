@@ -55,7 +55,7 @@ def operators(mixer: Recurrence, group: LayerGroup, build: Builder, *, norms: bo
                 f"{mixer.kind} recurrence",
                 work,
                 count=group.num_layers,
-                flops_per_s=build.flops_per_s["bf16"],
+                flops_per_s=build.peak("bf16"),
                 constants=_SCAN,
             )
         ],

@@ -70,6 +70,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "model": "qwen3-8b",
         "host": HostTime(eager_s=2e-3, step_s=1e-3, overlap_sharpness=1.0, graph_sizes=(1, 8, 9)),
     },
+    "launches that wait": {"model": "qwen3-30b-a3b", "engine": "sglang", "tp": 2},
     "fp8": {"model": "llama-3.1-8b", "gpu": "h200", "quantization": "fp8", "kv": "fp8", "engine": "vllm"},
     "awq": {"model": "llama-3.1-70b", "gpu": "l40s", "tp": 4, "quantization": "awq", "engine": "vllm"},
     "nf4": {"model": "llama-3.1-8b", "quantization": "nf4", "engine": "vllm"},
@@ -143,6 +144,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "latent": {"model": "deepseek-v3", "gpu": "h200", "tp": 8, "engine": "vllm"},
     "latent, 8 bit": {"model": "deepseek-v2-lite", "gpu": "h100", "kv": "fp8", "engine": "sglang"},
     "sparse": {"model": "deepseek-v3.2", "gpu": "b200", "tp": 8, "engine": "vllm"},
+    "sparse, filled": {"model": "deepseek-v3.2", "gpu": "h200", "tp": 8, "engine": "vllm@0.13"},
     "linear": {"model": "qwen3-next-80b-a3b", "gpu": "h200", "tp": 4, "engine": "vllm"},
     "linear, small": {"model": "qwen3.5-35b-a3b", "gpu": "h100", "tp": 2, "engine": "sglang"},
     "stages": {

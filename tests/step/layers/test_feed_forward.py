@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from step_models import steps
 
+from capacity.hardware import load_profile
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers.feed_forward import UNEVEN_LOADS
+from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS
+from capacity.step.operators import gemm_seconds
 
 
 def test_expert_parallel_ranks_hold_whole_experts() -> None:
@@ -63,3 +65,41 @@ def test_uneven_loads_slow_large_batches_down_and_leave_small_ones_alone() -> No
     ]
     assert lost[0] == pytest.approx(1.0, abs=0.01)
     assert 1.05 < lost[1] < 1 / UNEVEN_LOADS
+
+
+@pytest.mark.parametrize(
+    ("tokens", "measured_us"), [(64, 15.36), (256, 21.95), (1024, 53.66), (4096, 174.43), (16384, 438.72)]
+)
+def test_a_router_in_32_bit_as_it_was_measured(tokens: int, measured_us: float) -> None:
+    """cuBLAS, 6144 x 128, on GB300: vLLM pull request 55899."""
+    gpu = load_profile("gb300-nvl72")
+    predicted_s = gemm_seconds(
+        tokens,
+        128,
+        6144,
+        weight_bytes=6144 * 128 * 4,
+        activation_bits=32,
+        flops_per_s=gpu.dense_flops_per_s["fp32"],
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        constants=FP32_ROUTER,
+    )
+    assert predicted_s * 1e6 == pytest.approx(measured_us, rel=0.25)
+
+
+def router_seconds(model: str, engine: str, gpu: str = "b200-sxm-180gb", *, tokens: int = 8192) -> float:
+    """Of all layers, in a prefill."""
+    routed = next(
+        op for op in steps(model, gpu=gpu, engine=engine)._operators.per_token if op.name == "router"
+    )
+    return routed.seconds(prefill_shape(1, tokens))
+
+
+def test_a_router_in_32_bit_takes_long_in_prefill_and_newer_engines_split_it_on_blackwell() -> None:
+    """MiniMax-M2: 62 layers, on no tensor cores; as three products of bf16 since vLLM 0.33, on Blackwell alone."""
+    whole, split = router_seconds("minimax-m2", "vllm@0.19"), router_seconds("minimax-m2", "vllm@0.33")
+    assert whole > 62 * 2 * 8192 * 3072 * 256 / 75e12
+    assert split < whole / 4
+    of_16_bit = router_seconds("qwen3-235b-a22b", "vllm@0.19") / 94 * 62  # half of the experts, a third wider
+    assert whole > 5 * of_16_bit
+    hopper = [router_seconds("minimax-m2", engine, "h200-sxm-141gb") for engine in ("vllm@0.19", "vllm@0.33")]
+    assert hopper[0] == hopper[1] > whole  # 67 TFLOP/s, of Blackwell 75

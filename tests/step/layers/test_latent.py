@@ -70,6 +70,34 @@ def test_sparse_prefill_grows_with_its_prompt_alone_and_not_with_its_square() ->
     assert sparse[1] / sparse[0] == pytest.approx(4, rel=0.05)
 
 
+def test_kernels_that_fill_their_top_k_take_as_long_of_short_prompts_as_of_long_ones() -> None:
+    """vLLM on Hopper: 8,192 new tokens x 2,048 slots x 64 heads, in prompts of 128 tokens and of 8,192 alike."""
+    model = steps("deepseek-v3.2", gpu="h200-sxm-141gb", tp=8, engine="vllm@0.13")
+    found = [
+        {op.name: op for op in model.step_cost(prefill_shape(8192 // tokens, tokens)).operators}
+        for tokens in (128, 8192)
+    ]
+    assert all("attention prefill" not in operators for operators in found)
+    short, long = (operators["attention prefill (sparse)"] for operators in found)
+    assert short.flops == long.flops == 61 * 8192 * 2048 * 64 * 2 * (2 * 512 + 64)
+    assert short.bytes < long.bytes
+
+
+def test_kernels_that_fill_their_top_k_decode_as_many_slots_of_a_short_context() -> None:
+    flops = {
+        engine: [
+            next(
+                op.flops for op in model.step_cost(decode_shape(8, context)).operators if "decode" in op.name
+            )
+            for context in (100, 2048)
+        ]
+        for engine in ("vllm@0.13", "sglang")
+        for model in [steps("deepseek-v3.2", gpu="h200-sxm-141gb", tp=8, engine=engine)]
+    }
+    assert flops["vllm@0.13"][0] == flops["vllm@0.13"][1] == 4 * flops["sglang"][1]  # of 64 heads, not of 16
+    assert flops["sglang"][0] < 0.05 * flops["sglang"][1]
+
+
 def test_heads_of_a_rank_are_padded_where_its_kernels_do() -> None:
     """On Hopper to 64: of eight ranks each has 16 of 128 heads, and multiplies as many as one of two."""
     flops = [

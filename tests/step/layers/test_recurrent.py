@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hf_configs import read
-from step_models import flops_by_name, steps_of
+from step_models import NO_HOST, flops_by_name, steps_of
 
+from capacity.hardware import load_profile
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
 
 MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4}
 
@@ -52,3 +56,12 @@ def test_tensor_parallelism_divides_products_and_states() -> None:
 
 def test_a_model_read_by_names_alone_is_assumed() -> None:
     assert steps_of(read(model_type="brand_new")).basis == "assumed"
+
+
+@pytest.mark.parametrize("gpu", ["v100-sxm-32gb", "t4-16gb"])
+def test_a_gpu_without_bf16_is_answered(gpu: str) -> None:
+    model = read(model_type="granitemoehybrid", layer_types=["mamba"] * 4, **MAMBA2)
+    step = StepModel(
+        StepSetting(model=model, profile=load_profile(gpu), tensor_parallel_size=1, host=NO_HOST)
+    )
+    assert step.step_cost(decode_shape(8, 100)).seconds > 0
