@@ -264,7 +264,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
-            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: raise --max-num-seqs"
+            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: {resolved.more_seats}"
         )
     needed = traffic.batch_size or 1
     if held < needed:
