@@ -12,7 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.file import DeploymentFile
 from capacity.deployment.launch_readers import SGLANG, TENSORRT_LLM
 from capacity.deployment.launch_readers_local import LLAMA_CPP, OLLAMA, TGI
-from capacity.deployment.launched import OPTION, LaunchCommand, Reader, words_of
+from capacity.deployment.launched import OPTION, LaunchCommand, Reader, until_operator, words_of
 from capacity.deployment.vllm_command import read_vllm_command
 
 PROGRAMS = {  # by the end of a word
@@ -73,15 +73,15 @@ def read_launch(text: str) -> LaunchCommand:
     for place, word in enumerate(words):
         program = word.rpartition("/")[2]
         if reader := PROGRAMS.get(program):
-            return reader.read(words[place + 1 :], environment, folder)
+            return reader.read(until_operator(words[place + 1 :]), environment, folder)
         if program == "sglang" and words[place + 1 : place + 2] == ["serve"]:
-            return SGLANG.read(words[place + 2 :], environment, folder)
+            return SGLANG.read(until_operator(words[place + 2 :]), environment, folder)
     if told := _ollama(words):
         return OLLAMA.read(told, environment, folder)
     for place, word in enumerate(words):
         image, _, tag = word.rpartition("/")[2].partition(":")
         if "/" in word and (reader := IMAGES.get(image)):
-            return _released(reader, tag).read(words[place + 1 :], environment, folder)
+            return _released(reader, tag).read(until_operator(words[place + 1 :]), environment, folder)
     try:
         return read_vllm_command(text, folder=folder)
     except InvalidInput as error:

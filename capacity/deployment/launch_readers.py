@@ -22,7 +22,8 @@ def _sglang(line: Line) -> tuple[str | None, Fields]:
     attention_ranks = f.on("enable_dp_attention")
     if attention_ranks and tensor % ranks:
         raise InvalidInput(f"--dp-size {ranks} does not divide --tp-size {tensor}")
-    chunk = f.count("chunked_prefill_size")
+    chunk, requests = f.count("chunked_prefill_size"), f.count("max_running_requests")
+    sharing = ranks if attention_ranks else 1  # server_args.py: attention ranks divide both between them
     cache = f.take("kv_cache_dtype")
     algorithm = f.take("speculative_algorithm", "speculative_algo")
     slots = f.count("max_loras_per_batch")
@@ -37,8 +38,8 @@ def _sglang(line: Line) -> tuple[str | None, Fields]:
         "dtype": f.take("dtype"),
         "max_model_len": f.count("context_length"),
         "gpu_memory_utilization": f.take("mem_fraction_static"),
-        "max_num_seqs": f.count("max_running_requests"),
-        "max_num_batched_tokens": None if chunk is None or chunk < 0 else chunk,
+        "max_num_seqs": requests and max(requests // sharing, 1),
+        "max_num_batched_tokens": None if chunk is None or chunk < 0 else max(chunk // sharing, 1),
         "enable_chunked_prefill": False if chunk is not None and chunk < 0 else None,
         "enable_prefix_caching": False if f.on("disable_radix_cache") else None,
         "enforce_eager": f.on("disable_cuda_graph") or None,
@@ -99,6 +100,11 @@ SGLANG = Reader(
             "enable_p2p_check",
             "enable_hierarchical_cache",
             "enable_multimodal",
+            "enable_dp_lm_head",
+            "enable_two_batch_overlap",
+            "disable_shared_experts_fusion",
+            "enable_eplb",
+            "enable_flashinfer_allreduce_fusion",
             "disable_chunked_prefix_cache",
         ]
     ),
@@ -157,6 +163,18 @@ SGLANG = Reader(
         "stream_interval": "tokens are streamed as the engine does by default",
         "enable_hierarchical_cache": "KV does not leave the GPU",
         "mem_fraction": "see --mem-fraction-static",
+        "cuda_graph_bs": "CUDA graphs of the default sizes are taken",
+        "moe_a2a_backend": "the fitted exchange of experts is taken",
+        "deepep_mode": "the fitted exchange of experts is taken",
+        "enable_two_batch_overlap": "batches do not overlap with their exchange",
+        "moe_dense_tp_size": "dense layers are laid out as attention is",
+        "enable_dp_lm_head": "the output layer is laid out as by default",
+        "disable_shared_experts_fusion": "the fitted expert kernels are taken",
+        "ep_num_redundant_experts": "experts are kept once",
+        "enable_eplb": "experts are taken as busy as chance makes them",
+        "init_expert_location": "experts are taken as busy as chance makes them",
+        "enable_flashinfer_allreduce_fusion": "the fitted all-reduce is taken",
+        "torchao_config": "weights are taken as the checkpoint or --quantization has them",
         "num_continuous_decode_steps": "a schedule is made for every step",
     },
 )
@@ -174,14 +192,16 @@ def _trtllm(line: Line) -> tuple[str | None, Fields]:
     )
     tensor, experts = f.count("tp_size", "tp") or 1, f.count("ep_size", "ep") or 1
     ranks = tensor if options.pop("enable_attention_dp", "") == "true" else 1
+    tokens, longest = f.count("max_num_tokens"), f.count("max_seq_len")
     fields: Fields = {
         "tensor_parallel_size": tensor // ranks,
         "data_parallel_size": ranks,
         "pipeline_parallel_size": f.count("pp_size", "pp"),
         "enable_expert_parallel": experts > 1 or None,
         "max_num_seqs": f.count("max_batch_size"),
-        "max_num_batched_tokens": f.count("max_num_tokens"),
-        "max_model_len": f.count("max_seq_len"),
+        "max_num_batched_tokens": tokens,
+        "max_model_len": longest,
+        "enable_chunked_prefill": _trtllm_chunks(line, options, tokens, longest),
         "gpu_memory_utilization": f.take("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
         "kv_cache_dtype": options.pop("kv_cache_config.dtype", None) or f.take("kv_cache_dtype"),
         "block_size": options.pop("kv_cache_config.tokens_per_block", None) or f.count("tokens_per_block"),
@@ -190,6 +210,22 @@ def _trtllm(line: Line) -> tuple[str | None, Fields]:
     if "cache_transceiver_config.backend" in options:
         fields["role"] = "prefill" if options.get("disable_overlap_scheduler") == "true" else "decode"
     return first_word(f) or f.take("model", "checkpoint_dir", "model_dir"), fields
+
+
+def _trtllm_chunks(
+    line: Line, options: dict[str, str], tokens: int | None, longest: int | None
+) -> bool | None:
+    """Whether prompts go in chunks: as the options say, else where a step may hold fewer tokens than a request has.
+
+    Then trtllm-serve takes prompts of a step at most, and no others: the same, unless longer ones come.
+    """
+    said = options.pop("enable_chunked_prefill", None)
+    if said is not None or line.flags.on("enable_chunked_prefill"):
+        return said != "false"
+    if tokens is None or (longest is not None and longest <= tokens):
+        return None
+    line.notes.append(f"--max_num_tokens {tokens} refuses longer prompts (here they would go in chunks)")
+    return True
 
 
 def _trtllm_drafts(options: dict[str, str]) -> Fields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,6 +14,8 @@ from capacity.deployment.building import build
 from capacity.deployment.pool import Pool
 
 OPTION = "--from-launch"
+MANY = ("cuda_graph_bs", "lora_paths", "lora_target_modules")  # flags of several words
+_OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 
 Fields = dict[str, object]
 
@@ -45,6 +48,12 @@ def words_of(text: str) -> list[str]:
         raise InvalidInput(f"{OPTION} cannot be split into words: {str(error).lower()}") from None
 
 
+def until_operator(words: list[str]) -> list[str]:
+    """The words up to where the shell redirects, pipes or goes on to another command."""
+    ends = (place for place, word in enumerate(words) if _OPERATOR.fullmatch(word))
+    return words[: next(ends, len(words))]
+
+
 def is_flag(word: str) -> bool:
     """Whether a word names a flag: -1 is a number."""
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
@@ -70,6 +79,8 @@ class Flags:
             name = flag.lstrip("-").replace("-", "_")
             if not equals and name not in switches and arguments and not is_flag(arguments[0]):
                 value, equals = arguments.popleft(), "="
+                while name in MANY and arguments and not is_flag(arguments[0]):
+                    value = f"{value} {arguments.popleft()}"
             self._values[name] = value if equals else None
             self._spelled[name] = f"{flag} {value}".strip()
 
@@ -106,6 +117,7 @@ class Line:
     flags: Flags
     environment: Mapping[str, str]
     folder: Path | None
+    notes: list[str] = field(default_factory=list)  # what is taken otherwise than the line says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +133,8 @@ class Reader:
     def read(self, words: list[str], environment: Mapping[str, str], folder: Path | None) -> LaunchCommand:
         """The line after its program. Raises InvalidInput where it names no model."""
         flags = Flags(words, self.switches)
-        model, fields = self.fields(Line(flags=flags, environment=environment, folder=folder))
+        line = Line(flags=flags, environment=environment, folder=folder)
+        model, fields = self.fields(line)
         if not model:
             raise InvalidInput(f"{OPTION} names no model: paste the whole line")
         left = list(flags.left())
@@ -129,8 +142,9 @@ class Reader:
             model=model,
             fields={"engine": self.engine, **said(fields)},
             ignored=tuple(text for name, text in left if name in self.harmless),
-            not_modelled=tuple(
-                f"{text} ({self.not_modelled[name]})" for name, text in left if name in self.not_modelled
+            not_modelled=(
+                *line.notes,
+                *(f"{text} ({self.not_modelled[name]})" for name, text in left if name in self.not_modelled),
             ),
             unknown=(
                 *flags.words,

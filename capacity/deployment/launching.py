@@ -186,6 +186,10 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
     tensor = pool.tensor_parallel_size * (
         pool.data_parallel_size if attention_ranks else 1
     )  # as SGLang counts
+    sharing = (
+        pool.data_parallel_size if attention_ranks else 1
+    )  # who divide the limits of a step between them
+    tokens = pool.max_num_batched_tokens and pool.max_num_batched_tokens * sharing
     flags = [
         ("--model-path", model_id),
         ("--tp-size", above(tensor, 1)),
@@ -200,11 +204,8 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
         ("--context-length", _longest_request(pool)),
         ("--mem-fraction-static", pool.gpu_memory_utilization),
         ("--cpu-offload-gb", pool.cpu_offload_gb or None),
-        ("--max-running-requests", pool.max_num_seqs),
-        (
-            "--chunked-prefill-size",
-            -1 if pool.enable_chunked_prefill is False else pool.max_num_batched_tokens,
-        ),
+        ("--max-running-requests", pool.max_num_seqs and pool.max_num_seqs * sharing),
+        ("--chunked-prefill-size", -1 if pool.enable_chunked_prefill is False else tokens),
         ("--disable-radix-cache", pool.enable_prefix_caching is False),
         ("--disable-cuda-graph", pool.enforce_eager),
         ("--cuda-graph-max-bs", pool.max_cudagraph_capture_size),

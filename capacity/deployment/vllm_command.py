@@ -12,7 +12,14 @@ from typing import get_args
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import vllm_flags
-from capacity.deployment.launched import OPTION, LaunchCommand, is_flag, options_beside, words_of
+from capacity.deployment.launched import (
+    OPTION,
+    LaunchCommand,
+    is_flag,
+    options_beside,
+    until_operator,
+    words_of,
+)
 from capacity.deployment.pool import Pool
 
 SPELLINGS = {
@@ -149,10 +156,10 @@ def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
     """The arguments, and the engine that an image's tag names."""
     for place in range(len(words)):
         if words[place].endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
-            return deque(words[place + 2 :]), None
+            return deque(until_operator(words[place + 2 :])), None
         image, _, tag = words[place].rpartition("/")[2].partition(":")
         if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
-            return deque(words[place + 1 :]), _engine_of(tag)
+            return deque(until_operator(words[place + 1 :])), _engine_of(tag)
     raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
 
 

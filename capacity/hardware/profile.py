@@ -37,6 +37,10 @@ _IDENTITY_FIELDS = (
 )
 _GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 _GROUP_LABELS = ("kind",)
+_COUNTED = (
+    re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
+    re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
+)
 
 
 class Provenance(Spec):
@@ -314,6 +318,22 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
     ]
 
 
+def _refuse_counts(name: str, known: set[str]) -> None:
+    """Raises InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
+    for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNTED):
+        if counted and _normalised(counted["gpu"]) in known:
+            raise InvalidInput(
+                f"{name!r}: one GPU is named here, and how many by --tensor-parallel-size: --gpu {counted['gpu']} "
+                f"-tp {counted['count']}"
+            )
+    several = [each.strip() for each in name.split(",")]
+    if len(several) > 1 and all(_normalised(each) in known for each in several):
+        raise InvalidInput(
+            f"{name!r}: one GPU is named here; to compare, `capacity estimate --gpu all`, or "
+            f"`capacity plan --gpus {','.join(several)}`"
+        )
+
+
 def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
     wanted = _normalised(name)
     if Path(wanted).name == wanted:
@@ -330,6 +350,7 @@ def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
     resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")
     if resolved in by_name:
         return by_name[resolved]
+    _refuse_counts(name, {*aliases, *by_name})
     raise UnknownName("hardware profile", name, by_name, aliases=aliases)
 
 

@@ -16,7 +16,8 @@ LOADS = {
 
 def gpu_comparison_tables(answer: GpuComparison) -> list[Part]:
     """What serves the load, the best first; then what does not, and why."""
-    load = LOADS[answer.load_field].format(answer.load)
+    alone = answer.load_field == "batch_size" and answer.load == 1
+    load = "1 request alone" if alone else LOADS[answer.load_field].format(answer.load)
     served = [point for point in answer.rows if point.fits]
     refused = [point for point in answer.rows if not point.fits]
     headline = (

@@ -25,7 +25,12 @@ def subject_of(answer: Any) -> str:
     loads = {name: said(name) for name, _ in LOADS}
     if said("load_field") is not None:
         loads = {said("load_field"): said("load")}
-    words += [form.format(loads[name]) for name, form in LOADS if loads.get(name) is not None]
+    alone = loads.get("batch_size") == 1
+    words += [
+        "1 request alone" if alone else form.format(loads[name])
+        for name, form in LOADS
+        if loads.get(name) is not None
+    ]
     workload = said("workload")
     words.append(workload and f"workload: {workload}")
     return ", ".join(str(word) for word in words if word)

@@ -193,3 +193,18 @@ def test_what_cannot_be_read_is_said_in_one_line(line: str, problem: str) -> Non
     if line:
         with pytest.raises(InvalidInput):
             capacity.from_launch(line, gpu="h100")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nohup vllm serve Qwen/Qwen3-32B -tp 2 > vllm.log 2>&1 &",
+        "cd /opt && CUDA_VISIBLE_DEVICES=0,1 vllm serve Qwen/Qwen3-32B -tp 2 | tee log.txt",
+        "docker run vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-32B -tp 2 >>log",
+        "python -m sglang.launch_server --model Qwen/Qwen3-32B --tp 2 && echo up",
+    ],
+)
+def test_the_shells_part_of_a_line_is_none_of_the_engines(line: str) -> None:
+    read = read_launch(line)
+    assert (read.model, read.unknown) == ("Qwen/Qwen3-32B", ())
+    assert read.pool("h100").tensor_parallel_size == 2

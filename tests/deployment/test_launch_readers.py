@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment.launch_command import read_launch
 
@@ -67,3 +68,40 @@ def test_adapters_of_sglang_are_eight_unless_said() -> None:
     assert read_launch(line).pool("h100").max_loras == 8
     assert read_launch(f"{line} --max-loras-per-batch 2").pool("h100").max_loras == 2
     assert read_launch(line.removesuffix(" --enable-lora")).pool("h100").max_loras is None
+
+
+def test_attention_ranks_of_sglang_divide_the_limits_of_a_step() -> None:
+    line = "python -m sglang.launch_server --model m --tp 16 --dp 16 --chunked-prefill-size 32768"
+    line = f"{line} --max-running-requests 2048"
+    apart = read_launch(f"{line} --enable-dp-attention").pool("h200")
+    assert (apart.tensor_parallel_size, apart.data_parallel_size) == (1, 16)
+    assert (apart.max_num_batched_tokens, apart.max_num_seqs) == (2048, 128)
+    plain = read_launch(line).pool("h200")
+    assert (plain.max_num_batched_tokens, plain.max_num_seqs) == (32768, 2048)
+
+
+def test_a_step_of_trtllm_may_hold_fewer_tokens_than_a_request(tmp_path: Any) -> None:
+    line = (
+        "trtllm-serve openai/gpt-oss-120b --max_batch_size 640 --max_num_tokens 8192 --tp_size 4 --ep_size 4"
+    )
+    read = read_launch(line)
+    assert read.fields["enable_chunked_prefill"] is True
+    assert "--max_num_tokens 8192 refuses longer prompts" in read.not_modelled[0]
+    with pytest.warns(UserWarning, match="max_num_tokens"):
+        assert capacity.fit(capacity.from_launch(line, gpu="h200")).fits
+    short = read_launch(f"{line} --max_seq_len 8192")
+    assert "enable_chunked_prefill" not in short.fields
+    assert not short.not_modelled
+    (tmp_path / "o.yaml").write_text("enable_chunked_prefill: true\n")
+    (tmp_path / "l.sh").write_text(f"{line} --extra_llm_api_options o.yaml\n")
+    said = read_launch(str(tmp_path / "l.sh"))
+    assert (said.fields["enable_chunked_prefill"], said.not_modelled) == (True, ())
+
+
+def test_flags_of_wide_expert_parallelism_are_known() -> None:
+    read = read_launch(
+        "python -m sglang.launch_server --model m --tp 16 --dp 16 --enable-dp-attention --moe-a2a-backend deepep "
+        "--enable-dp-lm-head --cuda-graph-bs 1 2 4 8 --moe-dense-tp-size 1"
+    )
+    assert read.unknown == ()
+    assert "--cuda-graph-bs 1 2 4 8" in [text.partition(" (")[0] for text in read.not_modelled]

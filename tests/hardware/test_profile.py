@@ -447,3 +447,26 @@ def test_an_a10_is_its_datasheet() -> None:
     assert (a10.dense_flops_per_s["bf16"], a10.dense_flops_per_s["fp32"]) == (125e12, 31.2e12)
     assert (a10.hbm_bytes_per_s, a10.tdp_watts, a10.memory_datasheet_bytes) == (600e9, 150, 24e9)
     assert a10g.dense_flops_per_s["bf16"] == 70e12
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("8xH100", "--gpu H100 -tp 8"),
+        ("8 x h100", "--gpu h100 -tp 8"),
+        ("h100:4", "--gpu h100 -tp 4"),
+        ("4x4090", "--gpu 4090 -tp 4"),
+        ("4090x2", "--gpu 4090 -tp 2"),
+        ("NVIDIA-A100-SXM4-80GB x2", "-tp 2"),
+        ("h100,a100", "`capacity plan --gpus h100,a100`"),
+    ],
+)
+def test_several_gpus_in_the_place_of_one_are_told_how(name: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(says)):
+        load_profile(name)
+
+
+@pytest.mark.parametrize("name", ["8xH999", "h100,h999", "4", "x"])
+def test_unknown_gpus_stay_unknown(name: str) -> None:
+    with pytest.raises(UnknownName):
+        load_profile(name)

@@ -105,6 +105,8 @@ class EngineSpec(Spec):
     architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
     expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
     kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
+    `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
+    it has for models with sinks than in the one that was fitted there.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -156,6 +158,7 @@ class EngineSpec(Spec):
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
+    sinks_prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
     splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)

@@ -25,16 +25,26 @@ def by_kernel(
     """Prefill and decode of some layers, by the fitted kernels or by the one that is asked for by name."""
     kernel = build.attention_kernel
     if kernel is None:
-        return prefill, decode
+        return _with_sinks(prefill, build) if mixer.sinks else prefill, decode
     if kernel.scores_in_hbm:
         return (
             _eager(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
             _eager(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
         )
-    slowdown = kernel.prefill_slowdown[build.setting.profile.architecture]
-    fraction = prefill.constants.compute_fraction / slowdown
-    slower = replace(prefill, constants=prefill.constants.model_copy(update={"compute_fraction": fraction}))
+    slower = _slower(prefill, kernel.prefill_slowdown[build.setting.profile.architecture])
     return slower, decode if kernel.split_decode else _unsplit(decode, heads)
+
+
+def _with_sinks(prefill: Attention, build: Builder) -> Attention:
+    """By the kernel that the engine has for sinks, where that is not the fitted one."""
+    engine = build.setting.engine
+    slowdowns = {} if engine is None else engine.sinks_prefill_slowdown
+    return _slower(prefill, slowdowns.get(build.setting.profile.architecture, 1.0))
+
+
+def _slower(prefill: Attention, slowdown: float) -> Attention:
+    fraction = prefill.constants.compute_fraction / slowdown
+    return replace(prefill, constants=prefill.constants.model_copy(update={"compute_fraction": fraction}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

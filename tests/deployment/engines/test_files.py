@@ -38,7 +38,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve"}
     optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
-    optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k"}
+    optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
     optional |= {"splits_fp32_router_on"}
     assert constants - optional <= set(engine.origins) <= constants
