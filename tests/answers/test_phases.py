@@ -49,7 +49,8 @@ def test_a_loop_waits_for_seats_and_a_batch_is_refused() -> None:
 
 
 def test_a_batch_beyond_the_cache_says_what_fits() -> None:
-    small = pool(num_gpu_blocks_override=101)  # vLLM keeps a null block: 1,600 tokens
+    fields = Pool(gpu="h100", max_model_len=1600, num_gpu_blocks_override=101)
+    small = resolve("llama-3.1-8b", fields)  # vLLM keeps a null block: 1,600 tokens
     with pytest.raises(DoesNotFit, match=r"3 x 550 tokens .* holds 2 such requests"):
         times(small, batch_size=3)
     traffic = Traffic(input_len=500, output_len=50, concurrency=3)
