@@ -1,14 +1,16 @@
 """What one, two or three measured rows of a deployment teach about its other rows: errors and coverage, by group.
 
-    python benchmarks/calibration.py [--class dense|moe] [--only TEXT] [--draws 2] [--most 12]
+    python benchmarks/calibration.py [--class dense|moe] [--only TEXT] [--draws 2] [--most 12] [--table TABLE.csv]
 
 For every group of at least six served rows (one GPU, engine, model and format) rows are drawn, or taken as `capacity
 calibrate --suggest` would: those after which the intervals of the others are narrowest, which needs no measurement. The
 constants are learnt from them as `capacity calibrate` does, and the others of the group are predicted: with its
-posterior, and with 90 % intervals made of that posterior's covariance and the scatter of single figures. Both the prior
-and the scatter were chosen on the groups that are marked so, half of them by a digest of their names; the others only
-judge. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), each
-measurement once.
+posterior, and with the 90 % intervals that every verb gives then. Prior, scatter and the intervals' ends are by default
+those that ship; with `--table`, those of all sources but the group's own (a source: campaign, engine with its client,
+GPU), from figures that `fit_spreads.py --table` saved or that are made and saved there. Which part of what deployments
+differ by comes anew (`capacity.hardware.priors.ANEW`) was chosen on the groups that are marked so, half of them by a
+digest of their names. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the
+checkout), each measurement once.
 """
 
 from __future__ import annotations
@@ -17,139 +19,60 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from zlib import crc32
 
+import fit_spreads
 import numpy as np
-from capacity_validate.posterior import (
-    DIFFERENCE,
-    Figure,
-    Matrix,
-    Vector,
-    infer,
-    learnt_covariance,
-    noise_covariance,
-)
-from capacity_validate.replay_figures import adjustment_at, deployed, prior_of
+from calibrated_rows import LEARNT_FROM, METRICS, Row, active, prepared, with_e2e
+from capacity_validate.posterior import Matrix, Vector, infer, learnt_covariance, noise_covariance
+from interval_evidence import source_of
 from served_data import ServedRow, distinct, read_rows, shared_folder
 from served_errors import scored
-from served_rows import Server, server_of, simulated
 
-from capacity.base.errors import CapacityError
-from capacity.hardware.adjustment import NAMES
-from capacity.hardware.priors import figure_deviation
+from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.spreads import Spreads, spreads
 
 LEAST_ROWS = 6
 LEARNT = (0, 1, 2, 3)
 SUGGESTED = 2  # rows taken as suggested
-METRICS = ("tpot", "ttft")
 WITHIN = 1.645
 Group = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A served row with its server, and the derivatives of the logarithms of TPOT and TTFT by theta at the prior."""
-
-    row: ServedRow
-    server: Server
-    slopes: Matrix
-    known: dict[bytes, Vector] = field(default_factory=dict)  # by theta: every draw begins at the same ones
-
-    @property
-    def measured(self) -> Vector:
-        return np.log([self.row.tpot_s, self.row.ttft_s])
-
-    def predicted(self, theta: Vector) -> Vector:
-        key = np.round(theta, 12).tobytes()
-        if key not in self.known:
-            self.known[key] = predicted(self.row, self.server, theta)
-        return self.known[key]
-
-    def deviation(self, metric: str) -> float:
-        """From one row of such a deployment to the next."""
-        return figure_deviation(metric, *deployed(self.server.resolved), is_moe=not self.row.dense)
-
-    @property
-    def figures(self) -> list[Figure]:
-        values = (self.row.tpot_s, self.row.ttft_s)
-        return [
-            Figure(name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}")
-            for metric, value in zip(METRICS, values, strict=True)
-        ]
-
-
-def predicted(row: ServedRow, server: Server, theta: Vector) -> Vector:
-    """Logarithms of TPOT and TTFT; not-a-number where the server does not get that far."""
-    adjustment = adjustment_at(theta)
-    beyond = np.array([adjustment.mean(metric) for metric in METRICS])
-    front = server.frontend
-    there_s, back_s = adjustment.latencies(front.request_latency_s, front.response_latency_s)
-    moved = replace(
-        server,
-        resolved=server.resolved.adjusted_by(adjustment),
-        frontend=replace(front, request_latency_s=there_s, response_latency_s=back_s),
-    )
-    found = simulated(row, moved)
-    if found.tpot_s is None or found.ttft_s is None:
-        return np.full(2, np.nan)
-    return np.log([found.tpot_s, found.ttft_s]) + beyond
-
-
-def active(row: ServedRow) -> list[int]:
-    """The parameters that can matter to served times."""
-    ranks = row.tensor_parallel * row.data_parallel
-    left_out = {
-        "kv_overhead",
-        *(("experts", "experts_tilt") if row.dense else ()),
-        *(("all_reduce",) if ranks == 1 else ()),
-    }
-    return [i for i, name in enumerate(NAMES) if name not in left_out]
-
-
-def prepared(row: ServedRow) -> Row | None:
-    """The row with its derivatives; None where it is not predicted."""
-    try:
-        server = server_of(row)
-    except CapacityError:
-        return None
-    steps = DIFFERENCE * np.sqrt(np.diag(prior_of(server.resolved).covariance_matrix))
-    origin = np.zeros(len(NAMES))
-    at = predicted(row, server, origin)
-    slopes = np.zeros((2, len(NAMES)))
-    for i in active(row):
-        moved = origin.copy()
-        moved[i] = steps[i]
-        slopes[:, i] = (predicted(row, server, moved) - at) / steps[i]
-    return Row(row=row, server=server, slopes=slopes) if np.isfinite(slopes).all() else None
-
-
-def learn(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Vector, Matrix]:
-    """Mean and covariance of theta from these rows; of none, the prior's of the others' deployment."""
-    known = prior_of(others[0].server.resolved).covariance_matrix
+def learn(rows: Sequence[Row]) -> tuple[Vector, Adjustment | None]:
+    """Mean of theta from these rows, and what intervals take of it; None of no rows."""
     if not rows:
-        return np.zeros(len(NAMES)), known
+        return np.zeros(len(NAMES)), None
     posterior = infer(
         lambda theta: np.concatenate([row.predicted(theta) for row in rows]),
         [figure for row in rows for figure in row.figures],
         np.zeros(len(NAMES)),
-        known,
+        rows[0].prior.covariance_matrix,
         active=active(rows[0].row),
     )
-    return posterior.mean, posterior.covariance
+    return posterior.mean, Adjustment(
+        covariance=tuple(map(tuple, posterior.covariance.tolist())),
+        source="rows of its own",
+        date=rows[0].spread.fit.date,
+        rows=len(rows),
+        models=(rows[0].asked.model,),
+        engines=tuple({row.server.resolved.engine.label for row in rows}),
+    )
 
 
-def half_widths(row: Row, covariance: Matrix) -> Vector:
-    """Of the 90 % intervals of TPOT's and TTFT's logarithms."""
+def deviations(row: Row, covariance: Matrix) -> Vector:
+    """Of TPOT's and TTFT's logarithms times `WITHIN`: what suggestions go by."""
     variances = np.diag(row.slopes @ covariance @ row.slopes.T)
-    scatter = [row.deviation(metric) for metric in METRICS]
+    scatter = [row.deviation(metric) for metric in LEARNT_FROM]
     return np.asarray(WITHIN * np.hypot(np.sqrt(variances), scatter))
 
 
 def suggested(rows: Sequence[Row], count: int) -> set[int]:
     """The rows to learn from: one after the other that after which the rest is known best, whatever it measures."""
-    covariance = prior_of(rows[0].server.resolved).covariance_matrix
+    covariance = rows[0].prior.covariance_matrix
     chosen: set[int] = set()
     for _ in range(count):
         after = {
@@ -158,7 +81,7 @@ def suggested(rows: Sequence[Row], count: int) -> set[int]:
             if i not in chosen
         }
         left = {
-            i: np.mean([half_widths(rows[j], found) for j in after if j != i]) for i, found in after.items()
+            i: np.mean([deviations(rows[j], found) for j in after if j != i]) for i, found in after.items()
         }
         best = min(left, key=left.__getitem__)
         chosen.add(best)
@@ -190,21 +113,28 @@ class Judged:
     error: float
     error_beyond: float
     held: bool
-    half_width: float
+    half_width: float  # relative: (high - low) / 2 over the prediction
 
 
 def judged(group: Group, rows: Sequence[Row], *, draws: int) -> Iterator[Judged]:
     """Every row of a group but those learnt from, by how many these were."""
     for learnt in LEARNT:
         for by_suggestion, chosen in taken(rows, learnt, draws=draws):
-            theta, covariance = learn([rows[i] for i in sorted(chosen)], rows)
+            theta, learned = learn([rows[i] for i in sorted(chosen)])
             for i, row in enumerate(rows):
                 if i in chosen:
                     continue
-                off = row.predicted(theta) - row.measured
-                constants = off - theta[[NAMES.index(metric) for metric in METRICS]]
-                halves = half_widths(row, covariance)
-                for metric, error, alone, half in zip(METRICS, off, constants, halves, strict=True):
+                found = row.predicted(theta)
+                beyond = theta[[NAMES.index(metric) for metric in LEARNT_FROM]]
+                off = with_e2e(found, row.row) - row.measured
+                constants = with_e2e(found - beyond, row.row) - row.measured
+                own = (
+                    None
+                    if learned is None
+                    else learned.model_copy(update={"engines": (row.asked.engine_label,)})
+                )
+                for metric, error, alone in zip(METRICS, off, constants, strict=True):
+                    low, high = row.ends(metric, own)
                     yield Judged(
                         group=group,
                         metric=metric,
@@ -212,13 +142,13 @@ def judged(group: Group, rows: Sequence[Row], *, draws: int) -> Iterator[Judged]
                         suggested=by_suggestion,
                         error=float(np.expm1(alone)),
                         error_beyond=float(np.expm1(error)),
-                        held=bool(abs(error) <= half),
-                        half_width=float(half),
+                        held=bool(low <= np.exp(-error) <= high),
+                        half_width=(high - low) / 2,
                     )
 
 
 def chosen_on(group: Group) -> bool:
-    """Whether prior and scatter were chosen on this group: half of all, by a digest of the name."""
+    """Whether `ANEW` was chosen on this group: half of all, by a digest of the name."""
     return crc32(repr(group).encode()) % 2 == 0
 
 
@@ -233,13 +163,14 @@ def cell(found: Sequence[Judged], metric: str) -> str:
     return (
         f"{np.median(errors) * 100:5.1f} /{np.percentile(errors, 90) * 100:4.0f}"
         f" ({np.median(beyond) * 100:4.1f} /{np.percentile(beyond, 90) * 100:4.0f})"
-        f" {held * 100:4.0f} %  +-{np.expm1(half) * 100:3.0f}"
+        f" {held * 100:4.0f} %  +-{half * 100:3.0f}"
     )
 
 
 def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
     """By class, half and number of rows learnt from; then by group."""
-    print(f"{'median / p90 %, intervals that held, half-width %':52} {'TPOT':>40} {'TTFT':>40}")
+    heads = " ".join(f"{metric.upper():>40}" for metric in METRICS)
+    print(f"{'median / p90 %, intervals that held, half-width %':52} {heads}")
     for is_dense in (True, False):
         for half in ("judged only", "chosen on", "all"):
             for learnt, by_suggestion in (*((n, False) for n in LEARNT), (SUGGESTED, True)):
@@ -253,8 +184,8 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
                 groups = len({each.group for each in own})
                 name = f"{'dense' if is_dense else 'moe'}, {half} ({groups} groups), {learnt}"
                 name += " suggested" if by_suggestion else ""
-                print(f"{name:52} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
-    print(f"\n{'group':62} {'rows':>4} {'TPOT':>40} {'TTFT':>40}")
+                print(f"{name:52} {cells(own)}")
+    print(f"\n{'group':62} {'rows':>4} {heads}")
     for group in dense:
         for learnt, by_suggestion in ((0, False), (2, False), (2, True)):
             own = [
@@ -264,13 +195,20 @@ def print_tables(found: Sequence[Judged], dense: dict[Group, bool]) -> None:
             ]
             name = " ".join(group) if not learnt else "  suggested" if by_suggestion else "  drawn"
             name += ", chosen on" if learnt and chosen_on(group) else ""
-            print(f"{name:62} {learnt:4d} {cell(own, 'tpot'):>40} {cell(own, 'ttft'):>40}")
+            print(f"{name:62} {learnt:4d} {cells(own)}")
+
+
+def cells(found: Sequence[Judged]) -> str:
+    return " ".join(f"{cell(found, metric):>40}" for metric in METRICS)
 
 
 def judged_groups(
-    rows: Iterable[ServedRow], *, draws: int, most: int
+    rows: Iterable[ServedRow], *, draws: int, most: int, known: Mapping[str, Spreads] | None = None
 ) -> tuple[list[Judged], dict[Group, bool]]:
-    """Groups of at least six rows that are predicted, each by `most` of its rows; and which of them are dense."""
+    """Groups of at least six rows that are predicted, each by `most` of its rows; and which of them are dense.
+
+    `known`: by source the spreads of the others; without them those that ship.
+    """
     groups: dict[Group, list[ServedRow]] = defaultdict(list)
     for row in distinct(row for row in rows if scored(row) and row.ttft_s > 0 and row.tpot_s > 0):
         groups[row.group].append(row)
@@ -279,7 +217,8 @@ def judged_groups(
     for group, members in sorted(groups.items()):
         every = max(len(members) / most, 1.0)
         taken = [members[int(i * every)] for i in range(min(most, len(members)))]
-        ready = [row for row in map(prepared, taken) if row is not None]
+        own = spreads() if known is None else known[source_of(members[0])]
+        ready = [found_row for row in taken if (found_row := prepared(row, own)) is not None]
         if len(ready) >= LEAST_ROWS:
             dense[group] = members[0].dense
             found += judged(group, ready, draws=draws)
@@ -293,6 +232,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="only groups whose name contains this text")
     parser.add_argument("--draws", type=int, default=2, help="how often rows are drawn anew")
     parser.add_argument("--most", type=int, default=12, help="rows of a group, evenly over it")
+    parser.add_argument(
+        "--table", type=Path, help="judge each group by the spreads of these figures without its source"
+    )
     options = parser.parse_args(arguments)
     folder = shared_folder()
     if folder is None:
@@ -301,7 +243,12 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.process_time()
     rows = read_rows(folder, dense=options.model_class != "moe", moe=options.model_class != "dense")
     rows = [row for row in rows if options.only in " ".join(row.group)]
-    found, dense = judged_groups(rows, draws=options.draws, most=options.most)
+    known = (
+        None
+        if options.table is None
+        else fit_spreads.of_others(fit_spreads.figures_of(folder, options.table))
+    )
+    found, dense = judged_groups(rows, draws=options.draws, most=options.most, known=known)
     print_tables(found, dense)
     print(f"\n{len(dense)} groups, {len(found)} figures in {time.process_time() - begin:.0f} CPU s")
     return 0

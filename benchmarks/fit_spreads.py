@@ -20,23 +20,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from interval_evidence import ALL, NO_CLIENT, NOTHING, SETTINGS, Figure, all_figures, load, save
+from interval_evidence import ALL, NO_CLIENT, NOTHING, Figure, all_figures, load, save
+from left_out import LEARNT_RUNS, Judged, learnt_left_out, left_out, without_each
 from scipy.stats import t
 from served_data import shared_folder
-from spread_model import COUNTED, E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made, usable
+from spread_model import COUNTED, E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made
+from spreads_file import write
 
-from capacity.answers.interval_parts import Asked, Part, deviation_of, interval_parts
 from capacity.answers.interval_parts import ends_of as interval_ends
 from capacity.answers.intervals import beside_client_range
-from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.spreads import Held, Kind, Spreads
 
 NOMINAL = 0.9
 LEAST = 0.85
-LEVELS = tuple(step / 400 for step in range(60, 5, -1))  # beyond an end, the first that holds
+LEVELS = tuple(step / 400 for step in range(120, 5, -1))  # beyond an end, the first that holds
 MOST_END = 4.0
 BEFORE = 4.0  # sources that the ends held before count for
 WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
@@ -44,46 +43,6 @@ SPREADS = Path(__file__).parents[1] / "capacity/hardware/spreads.toml"
 
 
 # judged by sources left out
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A figure, the parts that fits without its source give it, and its error in standard deviations of them all."""
-
-    figure: Figure
-    left_out: str
-    parts: tuple[Part, ...]
-    standard: float
-
-
-def asked_of(figure: Figure) -> Asked:
-    return Asked(
-        engine=figure.engine,
-        gpu=figure.gpu,
-        model=figure.model,
-        is_moe=figure.is_moe,
-        statistic=figure.statistic,
-        saturated=figure.statistic == "throughput",
-        ttft_share=figure.ttft_share,
-        transferred=figure.gpu in TRANSFERRED_GPUS,
-        unsaid=SETTINGS[:-1] if figure.said == NOTHING else (),
-    )
-
-
-TRANSFERRED_GPUS = ("h100-pcie-80gb", "a100-pcie-80gb")
-
-
-def left_out(figures: Sequence[Figure], key: Callable[[Figure], str]) -> list[Judged]:
-    """Every figure with the deviation by the others' sources."""
-    found = []
-    for source in sorted({key(f) for f in figures}):
-        known = made([f for f in figures if key(f) != source], NO_ENDS)
-        for figure in figures:
-            if key(figure) == source and usable(figure):
-                asked = asked_of(figure)
-                parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
-                found.append(Judged(figure, source, parts, figure.log_error / deviation_of(parts)))
-    return found
 
 
 def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -182,6 +141,17 @@ class Coverage:
     held_by_source: float
     half_width: float  # median of (high - low) / 2 over the prediction
 
+    @property
+    def kept(self) -> Held:
+        """For the file."""
+        return Held(
+            figures=self.figures,
+            sources=self.sources,
+            held=round(self.held, 3),
+            held_by_source=round(self.held_by_source, 3),
+            half_width=round(self.half_width, 3),
+        )
+
     def __str__(self) -> str:
         return (
             f"{self.label:58s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
@@ -244,34 +214,47 @@ def by_metric(figure: Figure) -> str | None:
     return f"{metric}, {'experts' if figure.is_moe else 'dense'}{said}"
 
 
-def report(figures: Sequence[Figure]) -> tuple[dict[str, tuple[float, float]], dict[str, Held]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The ends of intervals by kind of figure, before any run of a deployment and after a few; what they held."""
+
+    before: dict[str, tuple[float, float]]
+    learnt: dict[str, tuple[float, float]]
+    held: dict[str, Held]
+
+
+def report(figures: Sequence[Figure]) -> Ends:
     """Print coverage by metric and by source; the ends of all sources, and what they held of those left out."""
     found = None
     for title, key in (
         ("source (campaign, engine with its client, GPU)", lambda f: f.source),
         ("campaign", lambda f: f.source.split()[0]),
     ):
-        judged = left_out(figures, key)
-        beyond = fit_beyond(judged)
+        known = without_each(figures, key)
+        judged, learnt = left_out(figures, key, known), learnt_left_out(figures, key, known)
+        beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
         held = holds(judged, beyond)
         metrics = coverage(held, by_metric)
-        print(f"\n90 % intervals, each {title} judged by the others'", HEADER, *metrics, sep="\n")
+        after = after_runs(learnt, beyond_learnt)
+        print(f"\n90 % intervals, each {title} judged by the others'", HEADER, *metrics, *after, sep="\n")
         if found is None:
             print("\nBy source, everything known being said", HEADER, *coverage(held, _by_source), sep="\n")
-            found = (
-                ends_of(judged, beyond),
-                {
-                    each.label: Held(
-                        figures=each.figures,
-                        sources=each.sources,
-                        held=round(each.held, 3),
-                        held_by_source=round(each.held_by_source, 3),
-                        half_width=round(each.half_width, 3),
-                    )
-                    for each in metrics
-                },
+            found = Ends(
+                before=ends_of(judged, beyond),
+                learnt=ends_of(learnt, beyond_learnt),
+                held={each.label: each.kept for each in (*metrics, *after)},
             )
     assert found is not None
+    return found
+
+
+def after_runs(learnt: Sequence[Judged], beyond: Mapping[str, float]) -> list[Coverage]:
+    """By metric, and by how many runs of its deployment were learnt from before a figure was predicted."""
+    held = holds(learnt, beyond)
+    found = []
+    for count in LEARNT_RUNS:
+        own = [row for row in held if row[0].learnt == count]
+        found += coverage(own, lambda f, count=count: f"{by_metric(f)}, {count} runs learnt")  # type: ignore[misc]
     return found
 
 
@@ -285,35 +268,33 @@ def _by_source(figure: Figure) -> str | None:
     return f"{figure.source} {figure.metric}"
 
 
-# the file
+def of_others(figures: Sequence[Figure]) -> dict[str, Spreads]:
+    """By source the spreads of all other sources, ends included."""
+
+    def key(figure: Figure) -> str:
+        return figure.source
+
+    known = without_each(figures, key)
+    judged, learnt = left_out(figures, key, known), learnt_left_out(figures, key, known)
+    beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
+    found = {}
+    for source in known:
+        before, after = (
+            ends_of((each for each in rows if each.left_out != source), levels)
+            for rows, levels in ((judged, beyond), (learnt, beyond_learnt))
+        )
+        found[source] = made([f for f in figures if f.source != source], before, after)
+    return found
 
 
-def write(known: Spreads, path: Path) -> None:
-    """As TOML, a table a kind."""
-    lines = [
-        "# Written by benchmarks/fit_spreads.py: deviations of the logarithm of measured over predicted."
-    ]
-    document = known.model_dump(mode="json", exclude_none=True)
-    scalars = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
-    lines += [f"{name} = {toml_value(value)}" for name, value in scalars.items()]
-    for name, value in document.items():
-        if isinstance(value, dict):
-            lines += _table(name, value)
-        elif isinstance(value, list):
-            for entry in value:
-                lines += ["", f"[[{name}]]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in entry.items())]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _table(name: str, value: Mapping[str, Any]) -> list[str]:
-    plain = {k: v for k, v in value.items() if not isinstance(v, dict)}
-    lines = (
-        ["", f"[{name}]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in plain.items())] if plain else []
-    )
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            lines += _table(f"{name}.{toml_key(key)}", inner)
-    return lines
+def figures_of(folder: Path, table: Path | None) -> list[Figure]:
+    """As they were saved in `table`; else they are made, and saved there where it is named."""
+    if table is not None and table.exists():
+        return load(table)
+    figures = all_figures(folder)
+    if table is not None:
+        save(figures, table)
+    return figures
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -323,19 +304,16 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="rewrite capacity/hardware/spreads.toml")
     options = parser.parse_args(arguments)
-    if options.table and options.table.exists():
-        figures = load(options.table)
-    else:
-        folder = shared_folder()
-        if folder is None:
-            print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
-            return 2
-        figures = all_figures(folder)
-        if options.table:
-            save(figures, options.table)
-    ends, held = report(figures)
-    known = made(figures, ends, held)
-    print("\nclasses", known.classes, "\nends", {k: tuple(round(e, 2) for e in v) for k, v in ends.items()})
+    folder = shared_folder()
+    if folder is None:
+        print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
+        return 2
+    figures = figures_of(folder, options.table)
+    found = report(figures)
+    known = made(figures, found.before, found.learnt, found.held)
+    print("\nclasses", known.classes)
+    for title, ends in (("ends", found.before), ("ends after runs of its own", found.learnt)):
+        print(title, {name: tuple(round(end, 2) for end in pair) for name, pair in ends.items()})
     if options.write:
         write(known, SPREADS)
     return 0

@@ -55,12 +55,14 @@ ROWS_OF_A_GROUP = 24  # of those with hundreds of rows, evenly picked: a group c
 class Figure:
     """One measured figure. Times in seconds; `sensitivity` by class of seconds, and `queue_share` of a TTFT.
 
-    `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it.
+    `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it, `run`
+    one run of it.
     `said`: what the prediction knows of client and launch. `load_fraction` of open loops, `ttft_share` of an E2E.
     """
 
     source: str
     group: str
+    run: str
     gpu: str
     engine: str
     version: str
@@ -175,8 +177,10 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
     yield from _figures(
         sensitivities(server.resolved, load),
         pairs,
-        source=f"{row.campaign} {row.backend} {row.gpu}",
+        source=source_of(row),
         group=" ".join(row.group),
+        run=f"{row.tensor_parallel}x{row.data_parallel} {row.input_len}/{row.output_len} at {row.concurrency}, "
+        f"{row.ttft_s:.6g} s",
         gpu=row.gpu,
         engine=ENGINES[row.backend],
         version=row.version,
@@ -186,6 +190,11 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
         load_fraction=None,
         ttft_share=min(means.ttft_s / e2e_s, 1.0),
     )
+
+
+def source_of(row: ServedRow) -> str:
+    """Whose a row is: campaign, engine with its client, GPU."""
+    return f"{row.campaign} {row.backend} {row.gpu}"
 
 
 def _server_s(resolved: ResolvedPool) -> float:
@@ -239,6 +248,7 @@ def _open_loop(run: OpenRun, client_s: float) -> Iterator[Figure]:
         pairs,
         source=f"{run.source} {resolved.engine.name} {resolved.profile.name}",
         group=f"{run.source} {run.model} tp{resolved.pool.tensor_parallel_size}",
+        run=f"{run.label}, {run.ttft_s:.6g} s",
         gpu=resolved.profile.name,
         engine=resolved.engine.name,
         version=resolved.engine.label,
@@ -305,6 +315,7 @@ def performance_page(folder: Path) -> Iterator[Figure]:
             record,
             source=f"TensorRT-LLM page tensorrt-llm {gpu}",
             group=f"TensorRT-LLM page {gpu} {model} {record['weight_precision']}",
+            run=f"{record['tp']} {record['input_len']}/{record['output_len']}",
             engine="tensorrt-llm",
             model=model,
         )

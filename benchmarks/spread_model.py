@@ -276,9 +276,15 @@ HELD_OUT_BY = "source: campaign, engine with its client, GPU"
 
 
 def made(
-    figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]], held: Mapping[str, Held] | None = None
+    figures: Sequence[Figure],
+    ends: Mapping[str, tuple[float, float]],
+    learnt: Mapping[str, tuple[float, float]] | None = None,
+    held: Mapping[str, Held] | None = None,
 ) -> Spreads:
-    """The spreads of these figures, with the ends that others gave, and what was held."""
+    """The spreads of these figures, with the ends that others gave, those after runs of one's own, and what was held.
+
+    No full engine was learnt from: its ends are the same before and after.
+    """
     groups = deployments(figures)
     deviations = fit_deviations(groups)
     counts = Counter(ends_name(figure) for figure in figures if ends_on(figure))
@@ -290,6 +296,7 @@ def made(
             run=round(float(deviations[CLASSES + len(KINDS) + i]), 4),
             low=round(ends[name][0], 3),
             high=round(ends[name][1], 3),
+            **_learnt_ends(name, learnt),
             rows=counts[name],
         )
     tails = sum(f.statistic.startswith("p") and usable(f) for f in figures)
@@ -314,6 +321,13 @@ def made(
         held=dict(held or {}),
         **kinds,
     )
+
+
+def _learnt_ends(name: str, learnt: Mapping[str, tuple[float, float]] | None) -> dict[str, float]:
+    if learnt is None or name.endswith("saturated"):
+        return {}
+    low, high = learnt[name]
+    return {"learnt_low": round(low, 3), "learnt_high": round(high, 3)}
 
 
 UNFAMILIAR = 1.25

@@ -46,6 +46,7 @@ def figures_of(sources: int, seed: int, *, own: dict[str, float] = OWN) -> list[
                         evidence.Figure(
                             source=f"s{source} vllm gpu",
                             group=f"s{source} d{deployment}",
+                            run=str(run),
                             gpu=f"gpu{source % 3}",
                             engine="vllm",
                             version="0.15",
@@ -90,6 +91,22 @@ def test_intervals_hold_for_nine_in_ten_sources_left_out(fit: ModuleType) -> Non
         assert 0.85 <= each.held_by_source <= 0.97
     widths = {each.label: each.half_width for each in held}
     assert widths["TPOT, dense"] < widths["TTFT, dense"]
+
+
+def test_intervals_hold_once_runs_of_the_deployment_are_learnt(fit: ModuleType) -> None:
+    """Nine in ten over one, two and three runs, and ever narrower; with ends of their own."""
+    figures = figures_of(6, seed=2, own={"ttft": 0.2, "tpot": 0.08})
+    before, after = (
+        way(figures, lambda figure: figure.source) for way in (fit.left_out, fit.learnt_left_out)
+    )
+    assert {each.learnt for each in after} == set(fit.LEARNT_RUNS)
+    level = dict.fromkeys((*fit.KINDS, *fit.E2E_KINDS), 0.05)
+    widths = {each.label: each.half_width for each in fit.coverage(fit.holds(before, level), fit.by_metric)}
+    found = {each.label: each for each in fit.after_runs(after, level)}
+    for metric, none in widths.items():
+        own = [found[f"{metric}, {runs} runs learnt"] for runs in fit.LEARNT_RUNS]
+        assert 0.85 <= np.mean([each.held_by_source for each in own]) <= 0.97
+        assert none > own[0].half_width > own[1].half_width > own[2].half_width
 
 
 def test_a_source_unlike_all_others_is_not_held(fit: ModuleType) -> None:

@@ -134,8 +134,9 @@ def ends_of(parts: Iterable[Part], kind: Kind) -> tuple[float, float]:
 
 
 def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
-    """Whose ends the interval takes."""
-    return known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
+    """Whose ends the interval takes: of a deployment whose own runs were learnt from, those after learning."""
+    kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
+    return kind.learnt if beyond_constants(metric, asked) else kind
 
 
 def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
@@ -150,11 +151,16 @@ def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
 
 
 def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
-    """Step times, by what they are made of; after a calibration as sure as that is, with the deployment's own."""
+    """Step times, by what they are made of; after a calibration as sure as that is, with the deployment's own.
+
+    The factor of a class is one number for kernels of all sizes: what runs of one load show of it holds for others by
+    1 - `ANEW`, the rest stays as it was.
+    """
     if asked.adjustment is not None and asked.adjustment.covariance:
-        shares: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
-        shares |= beyond_constants(metric, asked)
-        variance = asked.adjustment.variance(shares)
+        of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
+        variance = asked.adjustment.variance(of_classes | beyond_constants(metric, asked))
+        before = sum((share * known.classes[name]) ** 2 for name, share in of_classes.items())
+        variance += ANEW * max(before - asked.adjustment.variance(of_classes), 0.0)
         what = f"step times, after {asked.adjustment.rows} figures of own runs"
         return [
             Part(
@@ -173,17 +179,23 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
 
 
 def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """What deployments, and runs of one, differ by beyond their step times."""
+    """What deployments, and runs of one, differ by beyond their step times.
+
+    Of a deployment that was learnt from, no matter how familiar such are: how far off they are is learnt, and how runs
+    of one differ is alike.
+    """
     seen = known.familiarity(asked.engine, asked.gpu, is_moe=asked.is_moe)
+    of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
+    learnt = bool(beyond_constants(metric, asked))
+    if learnt:
+        of_ttft = of_tpot = 1.0
     kinds: list[tuple[float, Kind, float]]
     if metric == "e2e" and not asked.saturated:
         share = asked.ttft_share
-        kinds = [(share, known.kind("ttft", is_moe=asked.is_moe), known.unfamiliar)]
-        kinds.append((1 - share, known.kind("tpot", is_moe=asked.is_moe), known.unfamiliar))
-        if seen is not None:
-            kinds = [(kinds[0][0], kinds[0][1], seen.ttft), (kinds[1][0], kinds[1][1], seen.tpot)]
+        kinds = [(share, known.kind("ttft", is_moe=asked.is_moe), of_ttft)]
+        kinds.append((1 - share, known.kind("tpot", is_moe=asked.is_moe), of_tpot))
     else:
-        factor = known.unfamiliar if seen is None else (seen.ttft if metric == "ttft" else seen.tpot)
+        factor = of_ttft if metric == "ttft" else of_tpot
         kinds = [(1.0, kind_of(metric, asked, known), 1.0 if asked.saturated and metric == "e2e" else factor)]
     deployment = math.sqrt(sum((w * k.deployment * f) ** 2 for w, k, f in kinds))
     run = math.sqrt(sum((w * k.run * f) ** 2 for w, k, f in kinds))
@@ -192,7 +204,7 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         Part(
             name="deployment",
             what=f"what deployments of {of} are off by beyond their step times",
-            deviation=deployment * (math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0),
+            deviation=deployment * (math.sqrt(ANEW) if learnt else 1.0),
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="from one run or load to the next", deviation=run),

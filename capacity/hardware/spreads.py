@@ -28,14 +28,25 @@ class Kind(Spec):
     What remains of E2E is TTFT's and TPOT's; its ends are its own.
 
     `deployment`: deviation that all figures of a deployment share; `run`: from one to the next. `low` and `high`: the
-    5 % and 95 % points in units of the whole deviation, from sources that were left out.
+    5 % and 95 % points in units of the whole deviation, from sources that were left out. `learnt_low` and
+    `learnt_high`: the same once runs of the deployment were learnt from; less is left of what learning takes away, and
+    none of what it does not. Without them those before hold.
     """
 
     deployment: Deviation
     run: Deviation
     low: Annotated[float, Field(lt=0)]
     high: Annotated[float, Field(gt=0)]
+    learnt_low: Annotated[float, Field(lt=0)] | None = None
+    learnt_high: Annotated[float, Field(gt=0)] | None = None
     rows: int
+
+    @property
+    def learnt(self) -> Kind:
+        """The same figures of a deployment whose own runs were learnt from."""
+        if self.learnt_low is None or self.learnt_high is None:
+            return self
+        return self.model_copy(update={"low": self.learnt_low, "high": self.learnt_high})
 
 
 class Familiar(Spec):

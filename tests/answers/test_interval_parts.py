@@ -14,6 +14,7 @@ from capacity.answers.interval_parts import (
     deviation_of,
     ends_of,
     interval_parts,
+    kind_of,
 )
 from capacity.hardware.adjustment import NAMES, Adjustment, prior_covariance
 from capacity.hardware.priors import ANEW
@@ -90,14 +91,38 @@ def test_own_runs_replace_classes_and_what_they_left_open_of_the_deployment() ->
         engines=(DENSE.engine_label,),
     )
     own = replace(DENSE, adjustment=adjustment)
-    parts = named(interval_parts("tpot", ALL_MEMORY, own, spreads()))
-    before = named(interval_parts("tpot", ALL_MEMORY, DENSE, spreads()))
+    known = spreads()
+    parts = named(interval_parts("tpot", ALL_MEMORY, own, known))
+    before = named(interval_parts("tpot", ALL_MEMORY, DENSE, known))
     memory, beyond = (math.sqrt(covariance[place, place]) for place in map(NAMES.index, ("memory", "tpot")))
-    assert parts["calibrated steps"] == pytest.approx(math.hypot(memory, beyond))
-    assert parts["deployment"] == pytest.approx(before["deployment"] * math.sqrt(ANEW))
-    stranger = named(interval_parts("tpot", ALL_MEMORY, replace(own, model="qwen3-32b"), spreads()))
-    assert stranger["calibrated steps"] == pytest.approx(memory)
+    anew = max(known.classes["memory"] ** 2 - memory**2, 0.0) * ANEW
+    kernels = math.sqrt(memory**2 + anew)
+    assert memory < kernels < known.classes["memory"]
+    assert parts["calibrated steps"] == pytest.approx(math.hypot(kernels, beyond))
+    assert parts["deployment"] == pytest.approx(known.dense_tpot.deployment * math.sqrt(ANEW))
+    assert parts["run"] == pytest.approx(known.dense_tpot.run)
+    stranger = named(interval_parts("tpot", ALL_MEMORY, replace(own, model="qwen3-32b"), known))
+    assert stranger["calibrated steps"] == pytest.approx(kernels)
     assert stranger["deployment"] == before["deployment"]
+    assert stranger["run"] == before["run"]
+
+
+def test_the_ends_after_learning_are_those_of_learnt_deployments_alone() -> None:
+    """Of another model's runs those before hold, and of a full engine, which nobody learnt from."""
+    known = spreads()
+    adjustment = Adjustment(
+        covariance=tuple(map(tuple, (prior_covariance() / 4).tolist())),
+        source="two runs",
+        date="2026-11-23",
+        models=(DENSE.model,),
+        engines=(DENSE.engine_label,),
+    )
+    own = replace(DENSE, adjustment=adjustment)
+    kind = kind_of("tpot", own, known)
+    assert (kind.low, kind.high) == (known.dense_tpot.learnt_low, known.dense_tpot.learnt_high)
+    assert kind_of("tpot", DENSE, known) == kind_of("tpot", replace(own, model="qwen3-32b"), known)
+    assert kind_of("tpot", DENSE, known) == known.dense_tpot
+    assert kind_of("e2e", replace(own, saturated=True), known) == known.dense_saturated
 
 
 def test_end_to_end_weighs_both_phases() -> None:

@@ -28,16 +28,22 @@ def test_figures_scatter_as_runs_of_a_deployment_do() -> None:
     known = spreads()
     seen = known.familiarity("vllm", "h100-sxm-80gb", is_moe=False)
     assert seen is not None
-    found = figure_deviation("ttft", "vllm", "h100-sxm-80gb", is_moe=False)
     kind = known.dense_ttft
-    assert found == pytest.approx(math.hypot(kind.run, kind.deployment * math.sqrt(ANEW)) * seen.ttft)
-    whole = math.hypot(kind.run, kind.deployment) * seen.ttft
+    assert figure_deviation("ttft", is_moe=False) == pytest.approx(
+        math.hypot(kind.run, kind.deployment * math.sqrt(ANEW))
+    )
     place = NAMES.index("ttft")
     shared = math.sqrt(prior("vllm", "h100-sxm-80gb", is_moe=False).covariance_matrix[place, place])
-    assert math.hypot(found, shared) == pytest.approx(whole)  # as uncertain as before, only told apart
-    tpot = figure_deviation("tpot", "vllm", "h100-sxm-80gb", is_moe=False)
-    assert figure_deviation("step", "vllm", "h100-sxm-80gb", is_moe=False) == tpot
-    assert figure_deviation("e2el", "vllm", "h100-sxm-80gb", is_moe=False) > tpot
-    unseen = figure_deviation("tpot", "never-seen", "h100-sxm-80gb", is_moe=False)
-    assert unseen > known.dense_tpot.run * known.unfamiliar
-    assert figure_deviation("kv_tokens", "vllm", "h100-sxm-80gb", is_moe=False) < 0.01
+    assert shared == pytest.approx(kind.deployment * seen.ttft * math.sqrt(1 - ANEW))  # how far off such are
+    tpot = figure_deviation("tpot", is_moe=False)
+    assert figure_deviation("step", is_moe=False) == tpot
+    assert figure_deviation("e2el", is_moe=False) > tpot
+    assert figure_deviation("kv_tokens", is_moe=False) < 0.01
+
+
+def test_other_spreads_than_those_that_ship_can_be_asked() -> None:
+    """As those of all sources but the one that is judged."""
+    wide = spreads().model_copy(update={"classes": {**spreads().classes, "memory": 0.5}})
+    place = NAMES.index("memory")
+    found = prior("vllm", "h100-sxm-80gb", is_moe=False, known=wide).covariance_matrix
+    assert found[place, place] == pytest.approx(0.25)

@@ -38,6 +38,20 @@ def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> 
         assert known.held[tail].held >= 0.85
 
 
+@pytest.mark.parametrize("runs", [1, 2, 3])
+@pytest.mark.parametrize("metric", ["TTFT", "TPOT", "E2E and throughput"])
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_intervals_hold_after_runs_of_ones_own_too(known: Spreads, kind: str, metric: str, runs: int) -> None:
+    """Of sources that had no part in them: 85 to 95 % of figures, and no wider than before but by a little."""
+    held = known.held[f"{metric}, {kind}, {runs} runs learnt"]
+    assert held.sources >= 5
+    assert 0.85 <= held.held <= 0.95
+    assert 0.85 <= held.held_by_source <= 0.95
+    assert held.half_width < 1.1 * known.held[f"{metric}, {kind}"].half_width
+    more = known.held[f"{metric}, {kind}, 3 runs learnt"]
+    assert more.half_width <= held.half_width
+
+
 def test_nothing_said_is_wider_and_still_held(known: Spreads) -> None:
     for metric in ("TTFT", "TPOT"):
         said, unsaid = (known.held[f"{metric}, dense{more}"] for more in ("", ", client and launch not said"))

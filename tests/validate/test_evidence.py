@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from benchmark_files import vllm_result, write
 from capacity_validate import evidence
-from capacity_validate.evidence import read_evidence
+from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.evidence import Evidence, read_evidence
 
 from capacity.base.errors import InvalidInput, MalformedFile
 
@@ -112,3 +113,24 @@ def test_logs_of_two_servers_are_not_one(tmp_path: Path) -> None:
     assert read_evidence([one, one]).log is not None
     with pytest.raises(InvalidInput, match="different servers"):
         read_evidence([one, two])
+
+
+def run_of(tool: str) -> MeasuredRun:
+    return MeasuredRun(tool=tool, path="run.json", completed=1, failed=0, latencies_ms={}, num_requests=1)
+
+
+def test_a_tool_of_one_engine_says_which_it_is() -> None:
+    """And contradicts another that is named; a benchmark that speaks HTTP measures any."""
+    native, over_http = (
+        Evidence(sources=("run.json",), runs=(run_of("llama-bench"),)),
+        Evidence(sources=("run.json",), runs=(run_of("vllm bench serve"),)),
+    )
+    assert native.engine(None) == native.engine("llama.cpp") == "llama.cpp"
+    assert native.engine("llama.cpp@b7000") == "llama.cpp@b7000"
+    assert over_http.engine(None) is None
+    assert over_http.engine("sglang") == "sglang"
+    with pytest.raises(InvalidInput, match=r"of llama\.cpp, not of vllm@0\.15: say --engine llama\.cpp"):
+        native.engine("vllm@0.15")
+    both = Evidence(sources=("run.json",), runs=(run_of("vLLM metrics"), run_of("trtllm-bench")))
+    with pytest.raises(InvalidInput, match="of tensorrt-llm, not of vllm"):
+        both.engine(None)

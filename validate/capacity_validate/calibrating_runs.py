@@ -24,6 +24,7 @@ from capacity_validate.replay_figures import Replay, replayed_run
 from capacity_validate.replaying import TRAFFIC_FIELDS, server_as_run, workload_of
 
 WITHIN = 1.645  # standard deviations: nine of ten
+UNMOVED = 1e-6  # of a deviation
 EIGHTFOLD = 8.0  # a power of tokens is shown as what so many times the tokens take longer
 
 
@@ -41,6 +42,12 @@ class LearntParameter:
     deviation_before: float
     mean: float
     deviation: float
+
+    @property
+    def seen(self) -> bool:
+        """Whether the runs say anything of it."""
+        moved = abs(self.mean - self.mean_before)
+        return max(moved, abs(self.deviation_before - self.deviation)) > UNMOVED * self.deviation_before
 
     @property
     def line(self) -> str:
@@ -99,7 +106,8 @@ class RunCalibration:
             f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
             f"{self.engine}, on top of {self.base}",
             "what a part takes, by its time before (nine of ten lie within):",
-            *(parameter.line for parameter in self.parameters),
+            *(parameter.line for parameter in self.parameters if parameter.seen),
+            *self._unseen,
             f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
         ]
         for figure in self.figures:
@@ -108,6 +116,12 @@ class RunCalibration:
         shown += [f"contradiction: {text}" for text in self.contradictions]
         shown += [f"note: {notice}" for notice in self.notices]
         return [*shown, f"written: {self.path}; use it with --gpu {self.profile}"]
+
+    @property
+    def _unseen(self) -> list[str]:
+        """What the runs say nothing of, in one line."""
+        titles = [parameter.title for parameter in self.parameters if not parameter.seen]
+        return [f"    nothing is learnt of: {'; '.join(titles)}"] if titles else []
 
     @property
     def contradictions(self) -> tuple[str, ...]:
@@ -200,6 +214,10 @@ def replay_of(
     unknown = [field for field in traffic_fields if field not in TRAFFIC_FIELDS]
     if unknown:
         raise InvalidInput(f"calibrate takes no {unknown[0]!r}: it replays what the files say was sent")
+    named = pool_fields.get("engine")
+    engine = evidence.engine(None if named is None else str(named))
+    if engine is not None:
+        pool_fields["engine"] = engine
     asked = model or evidence.model
     if asked is None:
         raise InvalidInput("no result file names its model: give --model")

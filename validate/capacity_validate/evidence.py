@@ -38,6 +38,18 @@ class Evidence:
         """The name in the first result that has one."""
         return next((run.model for run in self.runs if run.model), None)
 
+    def engine(self, asked: str | None) -> str | None:
+        """The engine as asked for, else the one whose own tool measured. Raises InvalidInput where they differ."""
+        found = asked
+        for run in self.runs:
+            found = found or run.engine
+            if run.engine is not None and found is not None and found.partition("@")[0] != run.engine:
+                raise InvalidInput(
+                    f"{run.path} is a result of {run.tool}, of {run.engine}, not of {found}: say --engine "
+                    f"{run.engine}, or leave that file out"
+                )
+        return found
+
     @property
     def server(self) -> ServerLog | None:
         """What is known of how the server was started: its log, or else what a result file says."""

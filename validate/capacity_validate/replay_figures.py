@@ -115,15 +115,23 @@ class Replay:
             metric, statistic = _parts(name)
             deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
             yield Figure(
-                name=f"{name} of {_short(found.run.path)}",
+                name=f"{name} of {self._called(found)}",
                 value=measured(found.run, name),
                 deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),
                 shared=f"{id(found)} {metric}",
             )
 
+    def _called(self, found: ReplayedRun) -> str:
+        """A run by its file; of a file with several, by its lengths too."""
+        name = _short(found.run.path)
+        if sum(other.run.path == found.run.path for other in self.runs) == 1:
+            return name
+        prompt, output = found.workload.prompt_tokens.mean(), found.workload.output_tokens.mean()
+        return f"{name}, {prompt:.0f} in, {output:.0f} out"
+
     def _scatter(self, metric: str) -> float:
         """From one run of such a deployment to the next."""
-        return figure_deviation(metric, *deployed(self.resolved), is_moe=self.resolved.model.is_moe)
+        return figure_deviation(metric, is_moe=self.resolved.model.is_moe)
 
     @property
     def prior(self) -> Adjustment:

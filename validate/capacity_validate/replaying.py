@@ -84,7 +84,8 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         )
         raise InvalidInput(
             f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the "
-            "benchmark was run (with --random-range-ratio where it had one), or run it with --save-detailed"
+            "benchmark was run (with --random-range-ratio where it had one)"
+            + (", or run it with --save-detailed" if run.tool == "vllm bench serve" else "")
         )
     if rate is None and concurrency is None:
         raise InvalidInput(

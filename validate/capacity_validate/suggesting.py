@@ -23,8 +23,12 @@ from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.deployment.launch import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
+from capacity.hardware.adjustment import NAMES
+from capacity.hardware.priors import ANEW
+from capacity.hardware.spreads import Metric, spreads
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals, bench_command
+from capacity.step.time_classes import EFFECTS
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.posterior import DIFFERENCE, Matrix, Vector, learnt_covariance, noise_covariance
 from capacity_validate.replay_figures import Replay, prior_of, replayed_run
@@ -38,10 +42,12 @@ LENGTHS = (
     (4.0, 0.125),
     (0.125, 1.0),
 )  # of the asked prompts and outputs: as asked, prefill, decode
+NARROWER = 0.1  # of the mean half-width: less is said to be hardly anything
 ROUNDS = 5  # prompts of a run for each place of its closed loop
 MOST_TOKENS = 400_000  # of a suggested run: a minute or so of most servers
 ASKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
-WITHIN = 1.645
+METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
+TIME_EFFECTS = frozenset(map(str, EFFECTS))
 RESULTS = "RESULTS"
 
 
@@ -149,13 +155,14 @@ def suggest_runs(
         _suggested(resolved, candidate, number, widths)
         for number, (candidate, widths) in enumerate(chosen, start=1)
     )
+    today = design.half_widths(asked, design.covariance, learnt=design.learnt)
     launch = launch_command(pool.engine, _model_id(resolved), pool)
     written = {field: value for field, value in pool_fields.items() if field != "gpu"}
     return Suggestion(
         model=resolved.model.name,
         gpu=resolved.profile.name,
         engine=resolved.engine.label,
-        half_widths=design.half_widths(asked, design.covariance),
+        half_widths=today,
         serve=launch.text,
         runs=runs,
         calibrate=command_line(
@@ -163,7 +170,7 @@ def suggest_runs(
             RESULTS,
             {"model": model, "gpu": pool.gpu, **written, **({"name": name} if name != "mine" else {})},
         ).replace(RESULTS, " ".join(run.result for run in runs)),
-        notes=launch.notes,
+        notes=(*launch.notes, *_hardly_narrower(today, runs)),
     )
 
 
@@ -185,6 +192,12 @@ class _Design:
     resolved: ResolvedPool
     mean: Vector
     covariance: Matrix
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the profile has learnt from runs of this deployment already."""
+        known = self.resolved.profile.adjustment
+        return known is not None and known.is_of(self.resolved.model.name, self.resolved.engine.label)
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
         """A load as a run of a benchmark; None where the deployment does not serve it."""
@@ -235,14 +248,28 @@ class _Design:
         """The covariance of theta once this run has been learnt from: its values do not matter to it."""
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
-    def half_widths(self, asked: _Candidate, covariance: Matrix) -> dict[str, float]:
-        """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away."""
-        variances = np.diag(asked.slopes @ covariance @ asked.slopes.T)
-        scatter = [figure.deviation for figure in asked.replay.figures]
-        return {
-            name: math.expm1(WITHIN * math.hypot(math.sqrt(max(variance, 0.0)), deviation))
-            for name, variance, deviation in zip(ASKED, variances, scatter, strict=True)
-        }
+    def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
+        """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away.
+
+        With the ends of deployments whose runs were `learnt` from, or of those before any.
+        """
+        of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
+        known, left, before = (
+            np.diag(slopes @ matrix @ slopes.T)
+            for slopes, matrix in (
+                (asked.slopes, covariance),
+                (of_classes, covariance),
+                (of_classes, self.covariance),
+            )
+        )
+        scatter = np.array([figure.deviation for figure in asked.replay.figures])
+        deviations = np.sqrt(known + ANEW * np.maximum(before - left, 0.0) + scatter**2)
+        found = {}
+        for name, deviation in zip(ASKED, deviations, strict=True):
+            kind = spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
+            ends = kind.learnt if learnt else kind
+            found[name] = float(np.exp(ends.high * deviation) - np.exp(ends.low * deviation)) / 2
+        return found
 
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
@@ -259,6 +286,16 @@ class _Design:
             covariance, now = found, _mean(widths)
             left.remove(best)
             yield best, widths
+
+
+def _hardly_narrower(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
+    """What to say where runs of one's own leave intervals about as wide as such deployments' are anyway."""
+    if not runs or _mean(runs[-1].half_widths) < (1 - NARROWER) * _mean(today):
+        return ()
+    return (
+        "such deployments are known about as well as runs of one's own tell: make them to see whether yours is "
+        "like those",
+    )
 
 
 def _mean(widths: dict[str, float]) -> float:

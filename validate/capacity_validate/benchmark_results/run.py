@@ -27,6 +27,17 @@ class RequestColumns:
     scheduled_s: Sequence[float] | None = None  # when it would have, without a cap on those in flight
 
 
+ENGINES = {
+    "llama-bench": "llama.cpp",
+    "trtllm-bench": "tensorrt-llm",
+    "vllm bench throughput": "vllm",
+    "vllm bench latency": "vllm",
+    "vLLM metrics": "vllm",
+    "SGLang metrics": "sglang",
+}
+"""By tool, the one engine that it measures; those that speak HTTP measure any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """One benchmark run. `latencies_ms[metric][statistic]`; a metric that was not measured is not there."""
@@ -52,6 +63,11 @@ class MeasuredRun:
     client_latency_s: float | None = None  # where the tool knows it
     server: ServerLog | None = None  # what the file says of how the server was started
     notices: tuple[str, ...] = ()
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that was measured, where its tool measures no other."""
+        return ENGINES.get(self.tool)
 
     def workload(self) -> Workload | None:
         """The requests as they were sent; None where lengths are not known for each."""

@@ -1,0 +1,168 @@
+"""Figures beside the spreads of all sources but their own: before any run of their deployment, and after a few.
+
+After one, two or three runs the parameters are learnt as `capacity calibrate` learns them, with the prior and the
+scatter of the other sources. What a figure hangs on is known (`interval_evidence.py`), so predictions are moved to
+first order, without a simulation: `benchmarks/calibration.py` does the same with simulations, and agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+import numpy as np
+from capacity_validate import posterior
+from interval_evidence import ALL, NOTHING, SETTINGS, Figure
+from spread_model import NO_ENDS, Floats, made, usable
+
+from capacity.answers.interval_parts import Asked, Part, beyond_constants, deviation_of, interval_parts
+from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.priors import figure_deviation, prior
+from capacity.hardware.spreads import Spreads
+
+Key = Callable[[Figure], str]
+TRANSFERRED_GPUS = ("h100-pcie-80gb", "a100-pcie-80gb")
+LEARNT_RUNS = (1, 2, 3)
+DRAWS = 4  # of each number of runs
+LEAST_RUNS = 5  # of a deployment: those learnt from, and two to judge by
+LEARNT_FROM = ("ttft", "tpot")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A figure, the parts that fits without its source give it, and its error in standard deviations of them all.
+
+    `learnt`: how many other runs of its deployment were learnt from.
+    """
+
+    figure: Figure
+    left_out: str
+    parts: tuple[Part, ...]
+    standard: float
+    learnt: int = 0
+
+
+def asked_of(figure: Figure) -> Asked:
+    """What the interval of a figure is of."""
+    return Asked(
+        engine=figure.engine,
+        engine_label=figure.engine,
+        gpu=figure.gpu,
+        model=figure.model,
+        is_moe=figure.is_moe,
+        statistic=figure.statistic,
+        saturated=figure.statistic == "throughput",
+        ttft_share=figure.ttft_share,
+        transferred=figure.gpu in TRANSFERRED_GPUS,
+        unsaid=SETTINGS[:-1] if figure.said == NOTHING else (),
+    )
+
+
+def without_each(figures: Sequence[Figure], key: Key) -> dict[str, Spreads]:
+    """By source the spreads of all others, their ends those of a normal."""
+    return {
+        source: made([f for f in figures if key(f) != source], NO_ENDS)
+        for source in sorted({key(f) for f in figures})
+    }
+
+
+def left_out(figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] | None = None) -> list[Judged]:
+    """Every figure with the deviation by the others' sources."""
+    known = known or without_each(figures, key)
+    found = []
+    for figure in filter(usable, figures):
+        source = key(figure)
+        parts = interval_parts(figure.metric, dict(figure.sensitivity), asked_of(figure), known[source])
+        found.append(Judged(figure, source, parts, figure.log_error / deviation_of(parts)))
+    return found
+
+
+# after runs of its own
+
+
+def learnt_left_out(
+    figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] | None = None
+) -> list[Judged]:
+    """Means of every deployment of enough runs, predicted after others of its runs, drawn at random, were learnt."""
+    known = known or without_each(figures, key)
+    found: list[Judged] = []
+    for runs in _runs(figures).values():
+        source, rng = key(runs[0][0]), np.random.default_rng(crc32(runs[0][0].group.encode()))
+        for count in LEARNT_RUNS:
+            for _ in range(DRAWS):
+                chosen = set(rng.choice(len(runs), count, replace=False).tolist())
+                own = [figure for i in chosen for figure in runs[i] if figure.metric in LEARNT_FROM]
+                adjustment = learn(own, known[source])
+                found += (
+                    _judged(figure, source, adjustment, known[source], count)
+                    for i, run in enumerate(runs)
+                    if i not in chosen
+                    for figure in run
+                )
+    return found
+
+
+def _runs(figures: Sequence[Figure]) -> dict[str, list[list[Figure]]]:
+    """Mean latencies by deployment and run, of runs that have both."""
+    by_run: dict[tuple[str, str], list[Figure]] = {}
+    for f in figures:
+        if f.said == ALL and usable(f) and f.statistic in ("mean", "median"):
+            by_run.setdefault((f.group, f.run), []).append(f)
+    deployments: dict[str, list[list[Figure]]] = {}
+    for (group, _), run in by_run.items():
+        if {figure.metric for figure in run} >= set(LEARNT_FROM):
+            deployments.setdefault(group, []).append(run)
+    return {group: runs for group, runs in deployments.items() if len(runs) >= LEAST_RUNS}
+
+
+def learn(figures: Sequence[Figure], known: Spreads) -> Adjustment:
+    """What a deployment's figures say of theta, from the prior of these spreads."""
+    first = figures[0]
+    before = prior(first.engine, first.gpu, is_moe=first.is_moe, known=known)
+    at = np.log([figure.predicted_s for figure in figures])
+    slopes = np.array([slopes_of(figure) for figure in figures])
+    found = posterior.infer(
+        lambda theta: at + slopes @ theta,
+        [
+            posterior.Figure(
+                name=figure.metric,
+                value=figure.measured_s,
+                deviation=figure_deviation(figure.metric, is_moe=figure.is_moe, known=known),
+                shared=f"{place}",
+            )
+            for place, figure in enumerate(figures)
+        ],
+        np.zeros(len(NAMES)),
+        before.covariance_matrix,
+        active=np.flatnonzero(np.abs(slopes).max(axis=0)).tolist(),
+    )
+    return Adjustment(
+        means=dict(zip(NAMES, found.mean.tolist(), strict=True)),
+        covariance=tuple(map(tuple, found.covariance.tolist())),
+        source="runs of its own",
+        date=known.fit.date,
+        rows=len(figures),
+        models=(first.model,),
+        engines=(first.engine,),
+    )
+
+
+def slopes_of(figure: Figure) -> Floats:
+    """Derivatives of the logarithm of a figure of a deployment that was learnt from, by theta."""
+    weights: dict[str, float] = {str(name): share for name, share in figure.sensitivity.items()}
+    if figure.metric != "tpot":
+        weights["front_end"] = 1 / figure.predicted_s
+    if figure.metric == "e2e":
+        weights |= {"ttft": figure.ttft_share, "tpot": 1 - figure.ttft_share}
+    else:
+        weights[figure.metric] = 1.0
+    return np.array([weights.get(name, 0.0) for name in NAMES])
+
+
+def _judged(figure: Figure, source: str, adjustment: Adjustment, known: Spreads, learnt: int) -> Judged:
+    asked = replace(asked_of(figure), adjustment=adjustment)
+    assert beyond_constants(figure.metric, asked)
+    parts = interval_parts(figure.metric, dict(figure.sensitivity), asked, known)
+    moved = float(slopes_of(figure) @ adjustment.mean_vector)
+    return Judged(figure, source, parts, (figure.log_error - moved) / deviation_of(parts), learnt)
