@@ -13,6 +13,7 @@ The tables are those of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), sampled
   Ampere (docs.sglang.io, attention backend). 0.505 of the bandwidth in decode, where FlashInfer on an L40S reaches
   0.80 to 0.86; FlashAttention 2 as measured in vLLM stands for it;
 - absorbed MLA of TensorRT-LLM 1.0 on A100: does not fit any physical form (44 / 110 %);
+- NCCL among four and eight L40S: that machine's messages go through host memory (`collectives.PEERS_OF_MACHINE`);
 - eager all-reduce: it measures the launch.
 """
 

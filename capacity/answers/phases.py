@@ -12,6 +12,7 @@ from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
 from capacity.deployment.use_cases import filled_notes
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
+from capacity.step import decode_shape
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ OF_A_REQUEST = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
+CLEARLY_LONGER = 1.1  # a decode step beyond the CUDA graphs, in times one within: then it is said
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
 
@@ -144,6 +146,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     if traffic.batch_size is not None:
         times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
         notes = (*filled_notes(traffic), *seen, *resolved.split_notes(lengths.input_len, traffic.batch_size))
+        notes += _eager_notes(resolved, traffic.batch_size, lengths)
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=notes)
     from capacity.answers.served import served  # loads the simulator
 
@@ -157,8 +160,25 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
             *filled_notes(traffic),
             *seen,
             *_load_notes(resolved, traffic, slots, load),
+            *_eager_notes(resolved, requests, lengths),
             *resolved.split_notes(lengths.input_len),
         ),
+    )
+
+
+def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths) -> tuple[str, ...]:
+    """That so many requests are more than a CUDA graph has rows, where that makes their decode steps clearly longer."""
+    steps, rows = resolved.step_model, math.ceil(requests / resolved.pool.data_parallel_size)
+    most = steps.largest_graph
+    if most is None or rows <= most or resolved.pool.speculator is not None or lengths.output_len < 2:
+        return ()
+    within, beyond = (steps.step_seconds(decode_shape(n, lengths.input_len)) for n in (most, most + 1))
+    if beyond < CLEARLY_LONGER * within:
+        return ()
+    return (
+        f"{rows} requests in a step are more than the {most} of the largest CUDA graph: decode steps are launched "
+        f"kernel by kernel, {beyond * 1e3:.3g} ms for {most + 1} where {most} take {within * 1e3:.3g}; --max-num-seqs "
+        f"{most} keeps within it, --max-cudagraph-capture-size raises it where the engine can",
     )
 
 
@@ -244,7 +264,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
-            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: raise --max-num-seqs"
+            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: {resolved.more_seats}"
         )
     needed = traffic.batch_size or 1
     if held < needed:

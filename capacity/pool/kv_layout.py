@@ -88,8 +88,9 @@ def kv_layout(
 
     Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
     equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
-    what does not divide is padded. With linear layers the block grows until an attention page holds one state. Where
-    `context_ranks` share a context (decode context parallelism), a block of each stands for so many times its tokens.
+    what does not divide is padded. With linear layers the block grows until an attention page holds one state, unless
+    the engine keeps states apart (`capacity.pool.state_pool`). Where `context_ranks` share a context (decode context
+    parallelism), a block of each stands for so many times its tokens.
     """
     held = set(range(model.num_layers)) if layers is None else set(layers)
     groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
@@ -109,7 +110,9 @@ def kv_layout(
     length = model.max_position_embeddings if max_model_len is None else max_model_len
     states = [kind for kind in kinds if kind.kind == "linear"]
     growing = [kind for kind in kinds if kind.kind != "linear"]
-    if states and growing:
+    if states and growing and engine.state_memory_ratio is not None:
+        kinds = growing
+    elif states and growing:
         block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
     if len({kind.kind_key for kind in kinds}) <= 1:
         layout = _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
@@ -23,6 +23,7 @@ from capacity.pool.kv_layout import KvLayout, kv_layout
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host, stage_weights
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
+from capacity.pool.state_pool import StatePool, has_state_pool, state_pool
 from capacity.pool.weights import pipeline_layers
 
 GIB = 2**30
@@ -57,6 +58,9 @@ class MemoryPlan:
     max_context_tokens: int
     max_concurrency: float
     layout: KvLayout  # of the GPU with the fewest blocks
+    states: (
+        StatePool | None
+    )  # of the GPU with the fewest; None: states draw on the same blocks, or there are none
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
@@ -113,16 +117,18 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """One GPU of a pipeline stage: what it holds, what it may use, and the KV blocks that are left."""
+    """One GPU of a pipeline stage: what it holds, what it may use, and the states and KV blocks that are left."""
 
     held: HeldMemory
     usable_bytes: int
-    kv_cache_bytes: int
+    kv_cache_bytes: int  # with the states, where they have memory of their own
     layout: KvLayout
+    states: StatePool | None
 
     @property
     def blocks(self) -> int:
-        return max(self.kv_cache_bytes, 0) // self.layout.block_bytes
+        states = 0 if self.states is None else self.states.used_bytes
+        return max(self.kv_cache_bytes - states, 0) // self.layout.block_bytes
 
 
 def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None) -> MemoryPlan:
@@ -148,6 +154,13 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     if override is None and model.keeps_nothing:  # then places bound it, not memory
         blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
     free = max(blocks - NULL_BLOCKS, 0)
+    states = fewest_states(stages)
+    seats = math.inf if states is None else states.requests
+    held_at_once = (
+        scarcest.layout.requests_held(blocks, settings.max_model_len)
+        if scarcest.layout.shrinks
+        else blocks / needed
+    )
     return MemoryPlan(
         total_bytes=settings.profile.memory_engine_bytes,
         usable_bytes=fullest.usable_bytes,
@@ -162,14 +175,13 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         linear_state_bytes_per_request=round(model.state_bytes_per_sequence()),
         kv_capacity_blocks=blocks,
         blocks_of_longest_request=needed,
-        max_context_tokens=min(
-            stage.layout.longest_request(free, settings.max_model_len) for stage in stages
-        ),
-        max_concurrency=scarcest.layout.requests_held(blocks, settings.max_model_len)
-        if scarcest.layout.shrinks
-        else blocks / needed,
+        max_context_tokens=min(stage.layout.longest_request(free, settings.max_model_len) for stage in stages)
+        if seats >= 1
+        else 0,
+        max_concurrency=min(held_at_once, seats),
         layout=scarcest.layout,
-        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free,
+        states=states,
+        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and seats >= 1,
         reason=None,
         warnings=_warnings(settings.profile, settings.pool.tensor_parallel_size),
     )
@@ -206,6 +218,20 @@ def stage_memories(
         _stage_memory(settings, held_memory(settings, stage) if held is None else held[stage], layers)
         for stage, layers in enumerate(stages)
     )
+
+
+def fewest_states(stages: Iterable[StageMemory]) -> StatePool | None:
+    """The pool of states that bounds the requests at once; None where no stage has one."""
+    pools = [stage.states for stage in stages if stage.states is not None]
+    return min(pools, key=lambda each: each.requests, default=None)
+
+
+def states_of(settings: PoolSettings) -> StatePool | None:
+    """The pool of states that bounds the requests at once; None where there is none. Raises InvalidInput."""
+    if not has_state_pool(settings):
+        return None
+    check_parallelism(settings)
+    return fewest_states(stage_memories(settings))
 
 
 def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
@@ -288,7 +314,8 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
         max_num_batched_tokens=settings.max_num_batched_tokens,
         context_ranks=pool.decode_context_parallel_size,
     )
-    return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout)
+    states = state_pool(settings, gpu_layers(settings, layers), kv_cache)
+    return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout, states=states)
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:

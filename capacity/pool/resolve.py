@@ -24,7 +24,7 @@ from capacity.model.quantization import (
     scheme_for,
 )
 from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
-from capacity.pool.memory import MemoryPlan, memory_plan
+from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import (
     largest_tensor_parallel_size,
@@ -124,6 +124,14 @@ class ResolvedPool(PoolSettings):
         if bits_per_weight(self.model, self.scheme) > NARROW_WEIGHT_BITS:
             ways.append("smaller weights (--quantization)")
         return f"use {' or '.join(ways)}"
+
+    @property
+    def more_seats(self) -> str:
+        """The ways out of too few requests at once."""
+        states = self.memory_in_short.states
+        if states is None or states.requests > self.max_num_seqs:
+            return "raise --max-num-seqs"
+        return "recurrent states have no place for more: use more GPUs (--tensor-parallel-size)"
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -340,9 +348,26 @@ def with_defaults(
         ),
         host_cpu=host_cpu,
     )
+    resolved = _within_states(resolved)
     learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
     remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
     return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
+
+
+def _within_states(resolved: ResolvedPool) -> ResolvedPool:
+    """The same with no more requests at once than its pool of recurrent states has places for."""
+    try:
+        states = states_of(resolved)
+    except InvalidInput:  # which its memory says
+        return resolved
+    if states is None or states.requests >= resolved.max_num_seqs:
+        return resolved
+    most = max(states.requests, 1)
+    note = (
+        f"at most {most:,} requests run at once: {resolved.engine.name} keeps recurrent states apart from KV, here "
+        f"{states.slots:,} in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes {states.states_per_request}"
+    )
+    return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
 
 
 def _chunked(model: ModelSpec, pool: Pool, engine: EngineSpec) -> bool:

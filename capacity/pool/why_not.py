@@ -37,6 +37,12 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
     """What is missing, without a way out."""
     stored = f"{settings.model.name} ({settings.scheme.name})"
+    if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
+        return (
+            f"{stored} leaves {_gib(plan.kv_cache_bytes)} per GPU for KV and recurrent states on "
+            f"{settings.profile.name}, {_gib(plan.states.used_bytes)} of it for states; "
+            f"one request takes {_gib(plan.states.states_per_request * plan.states.slot_bytes)} of them."
+        )
     if plan.kv_cache_bytes >= 0:
         request_bytes = plan.blocks_of_longest_request * plan.kv_block_bytes
         return (

@@ -166,6 +166,11 @@ class StepModel:
             return None
         return sizes[bisect.bisect_left(sizes, rows)]
 
+    @property
+    def largest_graph(self) -> int | None:
+        """The most rows that a CUDA graph has; None where no step replays one."""
+        return self._graph_sizes[-1] if self._graph_sizes else None
+
     def step_cost(self, shape: StepShape) -> StepCost:
         """The table whose seconds add up to `step_seconds(shape)`."""
         shape = self._computed(shape)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import capacity
 from capacity.answers.estimate import estimate
 from capacity.answers.phases import check_length, phases_of, request_lengths
 from capacity.answers.simulate import simulate
@@ -48,7 +49,8 @@ def test_a_loop_waits_for_seats_and_a_batch_is_refused() -> None:
 
 
 def test_a_batch_beyond_the_cache_says_what_fits() -> None:
-    small = pool(num_gpu_blocks_override=101)  # vLLM keeps a null block: 1,600 tokens
+    fields = Pool(gpu="h100", max_model_len=1600, num_gpu_blocks_override=101)
+    small = resolve("llama-3.1-8b", fields)  # vLLM keeps a null block: 1,600 tokens
     with pytest.raises(DoesNotFit, match=r"3 x 550 tokens .* holds 2 such requests"):
         times(small, batch_size=3)
     traffic = Traffic(input_len=500, output_len=50, concurrency=3)
@@ -139,3 +141,16 @@ def test_an_assumed_tower_is_said_wherever_images_go_through_it() -> None:
         assert alone.basis == basis
         for answer in (alone, loaded):
             assert any(said in warning for warning in answer.warnings) == bool(images)
+
+
+def test_a_batch_beyond_the_cuda_graphs_says_what_it_costs() -> None:
+    """A hybrid model's many kernels, launched one by one, take as long as its work: 513 requests take twice 512's."""
+    options = {"gpu": "gh200-144gb", "input_len": 16, "output_len": 256}
+    within, beyond = (capacity.estimate("nemotron-3-nano", batch_size=n, **options) for n in (512, 513))
+    said = [note for note in beyond.warnings if "the largest CUDA graph" in note]
+    assert len(said) == 1
+    assert "--max-num-seqs 512 keeps within it" in said[0]
+    assert not any("the largest CUDA graph" in note for note in within.warnings)
+    assert beyond.tpot_s.value > 1.1 * within.tpot_s.value
+    eager = capacity.estimate("nemotron-3-nano", batch_size=513, enforce_eager=True, **options)
+    assert not any("the largest CUDA graph" in note for note in eager.warnings)

@@ -98,7 +98,7 @@ def test_the_simulators_cpu_tier_takes_the_formulas_time() -> None:
     than that of a prompt still on the GPU by the KV's bytes over PCIe, and far sooner than computing it again.
     """
     tokens = 8192
-    fields = {"gpu": "h100", "max_model_len": 9000}
+    fields = {"gpu": "h100", "max_model_len": 8224}
     content = PromptContent.from_segments([[(n, tokens + 1)] for n in (1, 2, 1)])
     workload = Workload(
         arrival_s=np.asarray([0.0, 10.0, 20.0]),

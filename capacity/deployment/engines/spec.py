@@ -109,6 +109,8 @@ class EngineSpec(Spec):
     it has for models with sinks than in the one that was fitted there.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
+    `state_memory_ratio`: recurrent states have memory of their own, so many times what KV has (None: both draw on one
+    pool of blocks); a request takes `states_per_request` of them where prefixes are cached, else one.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
     after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
     after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
@@ -141,6 +143,8 @@ class EngineSpec(Spec):
     mla_block_size: Count
     paged: bool
     window_aware_kv: bool
+    state_memory_ratio: Annotated[float, Field(gt=0)] | None = None
+    states_per_request: Count = 1
     chunked_prefill: bool
     prefix_caching: bool
     async_scheduling: bool
