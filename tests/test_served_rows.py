@@ -58,7 +58,7 @@ def test_launch_settings_are_the_campaigns(served: Any) -> None:
     assert (short["batch_wait_steps"], short["max_num_batched_tokens"]) == (20, 8192)
     assert "batch_wait_steps" not in served.launch_settings(row(served, tensor_parallel=8))
     long = served.launch_settings(row(served, input_len=8192))
-    assert long["max_num_batched_tokens"] == "model length"
+    assert long["max_num_batched_tokens"] == 16384
     assert long["kv_cache_dtype"] == "fp8"
     small = row(
         served, campaign="gap-analysis", version="1.0.0rc3", model="llama-3.1-8b", quantization="bf16"

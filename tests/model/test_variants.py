@@ -74,7 +74,7 @@ def test_vllms_names_of_a_copys_own_format_are_the_copy_itself() -> None:
 def test_what_is_no_copy_of_a_preset_is_refused() -> None:
     with pytest.raises(InvalidInput, match="--download"):
         load_model("nvidia/Some-Model-FP8")
-    for name in ("llama-3.1-8b-foo", "-fp8", "fp8", "../llama-3.1-8b-fp8", "a/b/llama-3.1-8b"):
+    for name in ("llama-3.1-8b-foo", "-fp8", "fp8", "../no-model-fp8", "a/b/no-model"):
         with pytest.raises(UnknownName):
             load_model(name)
 
