@@ -92,7 +92,7 @@ def test_brute_force_over_thresholds_engines_and_replicas_agrees() -> None:
 def test_three_pools_are_found_where_they_are_the_cheapest() -> None:
     asked: dict[str, Any] = {
         "request_rate": 80.0, "num_prompts": 300, "input_len_cv": 2.0, "slo": "ttft:p95:600ms", "time_limit_s": 0,
-        "max_model_len": 32768, "price": "l4=0.4,l40s=1,h100=4", "short_gpus": "l4", "gpus": "l40s",
+        "max_model_len": 30000, "price": "l4=0.4,l40s=1,h100=4", "short_gpus": "l4", "gpus": "l40s",
         "long_gpus": "h100",
     }  # fmt: skip
     thresholds = (300, 2500)
