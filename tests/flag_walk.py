@@ -60,7 +60,7 @@ VALUES = {
     "draft-layers": "16", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
     "enforce-eager": "on", "language-model-only": "on",
-    "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
+    "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3", "front-end-request-s": "0.02",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
     "kv-eviction": "snapkv --kv-budget 128", "kv-budget": "256",
     "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",
@@ -153,6 +153,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "cache-salts": "--random-prefix-len 512",
     "priority-shares": "--scheduling-policy priority --max-num-seqs 1 --priority-shares 0:1",
     "attn-implementation": "--max-model-len 4096",
+    "block-size": "--input-len 1000 --output-len 100",  # else whole blocks of both sizes
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "kv-budget": "--kv-eviction snapkv --kv-budget 64", "draft-layers": "--speculator layer-skip",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",

@@ -130,7 +130,7 @@ def prefill_with_and_without_graphs(of: StepSetting, prompt_tokens: int) -> tupl
 
 def test_a_long_prefill_of_experts_under_sglang_waits_for_their_launches() -> None:
     """Qwen3-30B-A3B on H20, 7 thousand tokens: 310 ms without CUDA graphs, 289 with (SGLang pull request 11845)."""
-    of = setting("qwen3-30b-a3b", gpu="h20-96gb", engine=find_engine("sglang"))
+    of = setting("qwen3-30b-a3b", gpu="h20-96gb", engine=find_engine("sglang@0.5.9"))
     launched, replayed = prefill_with_and_without_graphs(of, 7000)
     assert launched - replayed == pytest.approx(0.021, rel=0.15)
     assert replayed > 2 * launch_seconds(of, 4.5e-5)  # the GPU is busy all the time
@@ -138,7 +138,7 @@ def test_a_long_prefill_of_experts_under_sglang_waits_for_their_launches() -> No
 
 def test_launches_of_dense_layers_hide_behind_a_busy_gpu() -> None:
     launched, replayed = prefill_with_and_without_graphs(
-        setting("qwen3-32b", engine=find_engine("sglang")), 7000
+        setting("qwen3-32b", engine=find_engine("sglang@0.5.9")), 7000
     )
     assert launched == pytest.approx(replayed, rel=0.002)
 
@@ -154,10 +154,12 @@ def test_launches_of_dense_layers_hide_behind_a_busy_gpu() -> None:
     ],
 )
 def test_which_launches_wait(model: str, launches: int) -> None:
-    engine = find_engine("sglang")
+    engine = find_engine("sglang@0.5.9")
     assert waiting_seconds(setting(model, engine=engine), 1.0) == launches
     assert waiting_seconds(setting(model, engine=find_engine("vllm")), 1.0) == 0.0
     assert waiting_seconds(setting(model), 1.0) == 0.0
+    replayed = find_engine("sglang@0.5.10")  # a CUDA graph a layer of prefill
+    assert waiting_seconds(setting(model, engine=replayed), 1.0) == 0.0
 
 
 def test_nvidias_forward_of_gpt_oss_is_within_a_third() -> None:
@@ -178,7 +180,7 @@ def test_results_wait_for_what_the_launch_queue_does_not_hold() -> None:
 
 def test_a_cpu_that_waits_in_every_layer_ends_with_the_gpu() -> None:
     """SGLang's launches of experts: of 94 layers, the last is launched when 93 have run."""
-    assert launch_lag(setting("qwen3-235b-a22b", engine=find_engine("sglang"))) == pytest.approx(93 / 94)
+    assert launch_lag(setting("qwen3-235b-a22b", engine=find_engine("sglang@0.5.9"))) == pytest.approx(93 / 94)
     in_queue = launch_lag(setting("qwen3-235b-a22b", engine=find_engine("tensorrt-llm")))
     assert 0.0 < in_queue < 93 / 94
 

@@ -12,6 +12,7 @@ from capacity_validate import calibrate
 from capacity_validate.calibrating import write_profile
 from capacity_validate.calibrating_runs import RunCalibration, variant_of
 from replayed_servers import GPU, MODEL, RANKS, result_file, server
+from scipy.stats import chi2
 
 from capacity.answers.estimate import estimate
 from capacity.base.errors import InvalidInput
@@ -51,7 +52,7 @@ def test_planted_constants_are_found_within_their_stated_error(tmp_path: Path) -
     found = adjustment(tmp_path)
     off = np.array([PLANTED.get(name, 0.0) for name in NAMES]) - found.mean_vector
     squares = off @ np.linalg.solve(found.covariance_matrix, off)
-    assert squares < 18.3  # 95 % of a chi-square of ten degrees
+    assert squares < chi2.ppf(0.95, len(NAMES))
     assert not answer.contradictions
     for figure in answer.figures:
         assert abs(figure.after / figure.measured - 1) < 0.5 * abs(figure.before / figure.measured - 1)
