@@ -13,6 +13,7 @@ from capacity.deployment.file import DeploymentFile
 from capacity.deployment.launch_readers import SGLANG, TENSORRT_LLM
 from capacity.deployment.launch_readers_local import LLAMA_CPP, OLLAMA, TGI
 from capacity.deployment.launched import OPTION, LaunchCommand, Reader, until_operator, words_of
+from capacity.deployment.manifest import Container, containers_of, only_one
 from capacity.deployment.vllm_command import read_vllm_command
 
 PROGRAMS = {  # by the end of a word
@@ -23,10 +24,11 @@ PROGRAMS = {  # by the end of a word
     "llama-server": LLAMA_CPP,
     "llama-server.exe": LLAMA_CPP,
 }
-IMAGES = {  # of containers whose entry point is the server
-    "text-generation-inference": TGI,
-    "sglang": SGLANG,
-    "llama.cpp": LLAMA_CPP,
+IMAGES = {  # by the end of a container's path; the entry point is the server
+    "/text-generation-inference": TGI,
+    "/sglang": SGLANG,
+    "/llama.cpp": LLAMA_CPP,
+    "/tensorrt-llm/release": TENSORRT_LLM,
 }
 EXAMPLES = (
     "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, "
@@ -61,27 +63,57 @@ from_vllm = from_launch  # by its older name
 def read_launch(text: str) -> LaunchCommand:
     """A launch line, or the file that it stands in, as a model (empty: not named) and fields of a pool.
 
-    Continued lines, comments, environment settings before the program, containers and both spellings of flags are
-    understood. Raises InvalidInput.
+    Of a Kubernetes manifest or a compose file, the one server that it starts, with its replicas. Continued lines,
+    comments, environment settings before the program, containers and both spellings of flags are understood. Raises
+    InvalidInput.
     """
     folder = None
     if _is_file(text.strip()):
         path = Path(text.strip())
         folder, text = path.parent, _contents(path)
+    if servers := _servers(text, folder):
+        server = only_one(servers)
+        command = _read_line(server.line, folder)
+        if server.replicas == 1:
+            return command
+        return replace(command, fields={**command.fields, "replicas": server.replicas})
+    return _read_line(text, folder)
+
+
+def _servers(text: str, folder: Path | None) -> list[Container]:
+    """The containers of a manifest that launch a server, beside proxies and downloads."""
+    servers = []
+    for container in containers_of(text):
+        try:
+            _read_line(container.line, folder)
+        except InvalidInput as error:
+            if "must hold" in str(error):
+                continue
+        servers.append(container)
+    return servers
+
+
+def _read_line(text: str, folder: Path | None) -> LaunchCommand:
+    """A line as it stands."""
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
+    image: tuple[Reader, int] | None = None
     for place, word in enumerate(words):
+        path, _, tag = word.partition(":")
+        if ends := [reader for end, reader in IMAGES.items() if path.endswith(end)]:
+            image = image or (_released(ends[0], tag), place)
         program = word.rpartition("/")[2]
-        if reader := PROGRAMS.get(program):
-            return reader.read(until_operator(words[place + 1 :]), environment, folder)
-        if program == "sglang" and words[place + 1 : place + 2] == ["serve"]:
-            return SGLANG.read(until_operator(words[place + 2 :]), environment, folder)
+        reader, arguments = PROGRAMS.get(program), words[place + 1 :]
+        if program == "sglang" and arguments[:1] == ["serve"]:
+            reader, arguments = SGLANG, arguments[1:]
+        if reader is not None:
+            if image is not None and image[0].engine.startswith(reader.engine):
+                reader = image[0]
+            return reader.read(until_operator(arguments), environment, folder)
     if told := _ollama(words):
         return OLLAMA.read(told, environment, folder)
-    for place, word in enumerate(words):
-        image, _, tag = word.rpartition("/")[2].partition(":")
-        if "/" in word and (reader := IMAGES.get(image)):
-            return _released(reader, tag).read(until_operator(words[place + 1 :]), environment, folder)
+    if image is not None:
+        return image[0].read(until_operator(words[image[1] + 1 :]), environment, folder)
     try:
         return read_vllm_command(text, folder=folder)
     except InvalidInput as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import yaml
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.building import build
@@ -40,10 +43,16 @@ class LaunchCommand:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command as a shell reads them, comments and continued lines too. Raises InvalidInput."""
+    """The words of a command as a shell reads them, comments and continued lines too, operators apart. Raises
+    InvalidInput.
+    """
     lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
     try:
-        return shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
+        reader = shlex.shlex(
+            "".join(lines).replace("\\\r\n", " ").replace("\\\n", " "), posix=True, punctuation_chars=";&|"
+        )
+        reader.whitespace_split, reader.commenters = True, ""
+        return list(reader)
     except ValueError as error:
         raise InvalidInput(f"{OPTION} cannot be split into words: {str(error).lower()}") from None
 
@@ -169,29 +178,29 @@ def backwards(words: Mapping[str, str], word: str | None) -> str | None:
 
 
 def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
-    """The options of a YAML file of two levels as `key` and `key.key`; none without a file. `flag` names it, and whose
-    it is.
+    """The options of a YAML file as `key`, `key.key` and so on; none without a file. `flag` names it, and whose it is.
 
-    Raises InvalidInput where it is not there.
+    Raises InvalidInput where it is not there, or no YAML.
     """
     if name is None:
         return {}
     path = (folder or Path()) / name
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        options = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
             f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it "
             f"lies, or leave {flag.partition(' ')[0]} out"
         ) from None
-    found, parent = {}, ""
-    for line in lines:
-        key, colon, value = line.partition("#")[0].partition(":")
-        if not colon:
-            continue
-        inner = line[:1].isspace()
-        if not inner:
-            parent = key.strip()
-        if value.strip():
-            found[f"{parent}.{key.strip()}" if inner else key.strip()] = value.strip().strip("'\"")
-    return found
+    except (yaml.YAMLError, RecursionError, ValueError):
+        raise InvalidInput(f"{flag} is {name}, which is not YAML: mend it, or leave it out") from None
+    return dict(_flat(options, ""))
+
+
+def _flat(node: object, name: str) -> Iterator[tuple[str, str]]:
+    """What has a value, by its keys; a list as JSON, a switch as true or false."""
+    if isinstance(node, dict):
+        for key, part in node.items():
+            yield from _flat(part, f"{name}.{key}" if name else str(key))
+    elif name and node is not None:
+        yield name, node if isinstance(node, str) else json.dumps(node, default=str)

@@ -153,14 +153,23 @@ _FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}
 
 
 def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
-    """The arguments, and the engine that an image's tag names."""
-    for place in range(len(words)):
-        if words[place].endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
-            return deque(until_operator(words[place + 2 :])), None
-        image, _, tag = words[place].rpartition("/")[2].partition(":")
-        if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
-            return deque(until_operator(words[place + 1 :])), _engine_of(tag)
-    raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
+    """The arguments, and the engine that an image's tag names; an image may be told which program to run."""
+    engine, start = None, None
+    for place, word in enumerate(words):
+        image, _, tag = word.rpartition("/")[2].partition(":")
+        if image == "vllm-openai":
+            engine, start = _engine_of(tag), place + 1
+        elif word.startswith("vllm.entrypoints."):
+            start = place + 1
+        elif word.endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
+            start = place + 2
+        else:
+            continue
+        if image != "vllm-openai":
+            break
+    if start is None:
+        raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
+    return deque(until_operator(words[start:])), engine
 
 
 def _engine_of(tag: str) -> str | None:

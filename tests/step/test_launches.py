@@ -180,7 +180,9 @@ def test_results_wait_for_what_the_launch_queue_does_not_hold() -> None:
 
 def test_a_cpu_that_waits_in_every_layer_ends_with_the_gpu() -> None:
     """SGLang's launches of experts: of 94 layers, the last is launched when 93 have run."""
-    assert launch_lag(setting("qwen3-235b-a22b", engine=find_engine("sglang@0.5.9"))) == pytest.approx(93 / 94)
+    assert launch_lag(setting("qwen3-235b-a22b", engine=find_engine("sglang@0.5.9"))) == pytest.approx(
+        93 / 94
+    )
     in_queue = launch_lag(setting("qwen3-235b-a22b", engine=find_engine("tensorrt-llm")))
     assert 0.0 < in_queue < 93 / 94
 
