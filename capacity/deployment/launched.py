@@ -186,7 +186,7 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
         return {}
     path = (folder or Path()) / name
     try:
-        options = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return dict(_flat(yaml.safe_load(path.read_text(encoding="utf-8")), ""))
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
             f"{flag} is {name}, which is not there: give the path of the launch file to {OPTION}, beside which it "
@@ -194,7 +194,6 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
         ) from None
     except (yaml.YAMLError, RecursionError, ValueError):
         raise InvalidInput(f"{flag} is {name}, which is not YAML: mend it, or leave it out") from None
-    return dict(_flat(options, ""))
 
 
 def _flat(node: object, name: str) -> Iterator[tuple[str, str]]:

@@ -34,15 +34,17 @@ def containers_of(text: str) -> tuple[Container, ...]:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError):
         return ()
-    return tuple(_containers(documents, 1))
+    return tuple(_containers(documents, 1, set()))
 
 
-def _containers(node: object, replicas: int) -> Iterator[Container]:
-    """Of a part of a manifest, of which there are `replicas`, and of its parts."""
+def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:
+    """Of a part of a manifest, of which there are `replicas`, and of its parts; of what aliases repeat, once."""
+    if not isinstance(node, list | dict) or id(node) in seen:
+        return
+    seen.add(id(node))
     if isinstance(node, list):
         for part in node:
-            yield from _containers(part, replicas)
-    if not isinstance(node, dict):
+            yield from _containers(part, replicas, seen)
         return
     deploy = node.get("deploy")  # compose has its number of replicas there
     replicas *= _count(node.get("replicas")) * _count(
@@ -53,7 +55,7 @@ def _containers(node: object, replicas: int) -> Iterator[Container]:
         yield Container(line=_line(started, node), replicas=replicas)
         return
     for part in node.values():
-        yield from _containers(part, replicas)
+        yield from _containers(part, replicas, seen)
 
 
 def _count(replicas: object) -> int:

@@ -16,7 +16,11 @@ from capacity.report.techniques.cells import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from capacity.techniques.quantize import QuantizationRow, Quantizations, QuantizedOption, Quantizing
+
+SHORT = 40  # characters of a remark that may be said again
 
 
 def quantize_parts(answer: Quantizing) -> list[Part]:
@@ -43,7 +47,7 @@ def quantize_parts(answer: Quantizing) -> list[Part]:
         [
             ("method", text("method")),
             ("published quality", lambda row: "; ".join(row.quality) or "none published"),
-            ("remark", text("note")),
+            ("remark", lambda row: _remark(row, rows)),
         ],
     )
     kernels = table(
@@ -57,7 +61,10 @@ def quantize_parts(answer: Quantizing) -> list[Part]:
             ("calibration", text("calibration")),
         ],
     )
-    refused = [f"{row.method}: {row.reason}" for row in rows if row.reason]
+    refused = [
+        f"{', '.join(row.method for row in rows if row.reason == reason)}: {reason}"
+        for reason in dict.fromkeys(row.reason for row in rows if row.reason)
+    ]
     return [
         headline(answer),
         table(title, rows, columns),
@@ -66,6 +73,12 @@ def quantize_parts(answer: Quantizing) -> list[Part]:
         *refused,
         *notes(answer.warnings),
     ]
+
+
+def _remark(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
+    """What is said of a method, once: of another of which it is said again, whose it is."""
+    first = next(each for each in rows if each.note == row.note)
+    return row.note if first is row or len(row.note) < SHORT else f"as {first.method}"
 
 
 def _capability(row: QuantizedOption) -> str:

@@ -35,3 +35,15 @@ def test_the_names_of_quantization_are_listed() -> None:
     assert [row.name for row in listed.rows] == list(known_quantizations())
     for word in ("awq-no-marlin", "squeezellm-4", "int8-sq", "eetq", "gguf-q4_k_m", "bitsandbytes writes"):
         assert word in text
+
+
+def test_what_is_said_of_several_methods_stands_once() -> None:
+    answer = capacity.quantize(
+        "llama-3.1-70b", gpu="a100", methods=["gguf-q4_k_m", "gguf-q8_0", "kv-fp8", "kv-int8"]
+    )
+    shown = " ".join(render_answer(answer, "table").split())
+    assert answer.rows[0].note == answer.rows[1].note
+    assert shown.count("early copy of") == 1
+    assert "as gguf-q4_k_m" in shown
+    assert answer.rows[2].reason == answer.rows[3].reason
+    assert "kv-fp8, kv-int8: llama-3.1-70b (bf16) needs" in shown
