@@ -44,6 +44,7 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/estimate?model=llama-3.1-70b&tp=4&load=arrivals+at+a+rate&rate=4")
     settle(page)
+    page.get_by_test_id("stMetric").first.wait_for()  # what is in sight is what is pinned
     box = page.get_by_role("textbox", name="What if")
     box.fill("2xB200 fp8 double traffic")
     box.press("Enter")

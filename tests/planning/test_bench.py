@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,18 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bench_module, "WORKERS_AFTER_S", 0.0)
     with Bench(arena=arena(), confidence=0.9) as alone:
         expected = [alone.trial(ask) for ask in ASKS]
-    with Bench(arena=arena(), confidence=0.9, workers=2) as several:
+    run = Arena.run
+
+    def slow(self: Arena, *args: Any, **words: Any) -> Any:
+        time.sleep(1)  # of this process alone: its worker starts, and finds some of them, meanwhile
+        return run(self, *args, **words)
+
+    with Bench(arena=arena(), confidence=0.9, workers=2) as several, monkeypatch.context() as slower:
+        slower.setattr(Arena, "run", slow)
         assert [several.trial(ask, lambda: ASKS) for ask in ASKS] == expected
         assert list(several.trials) == ASKS  # what was found ahead counts when it is asked for
         assert len(several.seconds) < len(ASKS)  # of this process
+        slower.undo()
         tasks = [Task(candidate=ask.candidate, confidence=0.9) for ask in ASKS]
         assert several.all(tasks) == alone.all(tasks)
 
