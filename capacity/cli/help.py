@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -237,18 +236,13 @@ PAGES = {
 
 
 class VerbCommand(typer.core.TyperCommand):
-    """A verb with two pages of help, which says of a flag given again that only the last counts."""
+    """A verb with two pages of help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, unless every flag is asked for."""
         if "--help-all" in args:
             typer.echo("\n".join(_everything(self, ctx)))
             ctx.exit()
-        values, _, given = self.make_parser(ctx).parse_args(list(args))
-        for option, times in Counter(given).items():
-            if times > 1 and option.param_type_name == "option" and not option.multiple:
-                value = values[option.name]
-                typer.echo(f"{option.opts[0]} is given {times} times: the last counts, {value}", err=True)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

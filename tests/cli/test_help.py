@@ -87,24 +87,3 @@ def test_an_example_is_a_command(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code in (0, 1, None), capsys.readouterr().err
-
-
-def test_a_flag_given_again_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last counts, as of any command; flags of which several count, and each once, are not spoken of."""
-    line = "estimate llama-3.1-8b --gpu h100 --gpu h200 --batch-size 1 --isl 10 --osl 10 -tp 1 --tp 2"
-    monkeypatch.setattr(sys, "argv", ["capacity", *line.split()])
-    with pytest.raises(SystemExit):
-        main()
-    told = capsys.readouterr()
-    assert "2 x h200" in told.out
-    assert told.err.splitlines()[:2] == [
-        "--gpu is given 2 times: the last counts, h200",
-        "--tensor-parallel-size is given 2 times: the last counts, 2",
-    ]
-    line = "simulate llama-3.1-8b --gpu h100 --isl 10 --osl 4 --request-rate 2 --slo ttft:1s --slo tpot:1s"
-    monkeypatch.setattr(sys, "argv", ["capacity", *line.split()])
-    with pytest.raises(SystemExit):
-        main()
-    assert "times" not in capsys.readouterr().err
