@@ -124,6 +124,7 @@ def server_of(
             enable_expert_parallel=row.expert_parallel,
             quantization=row.quantization,
             kv_cache_dtype=launch.get("kv_cache_dtype", "auto"),
+            moe_backend=launch.get("moe_backend", "auto"),
             gpu_memory_utilization=launch.get("gpu_memory_utilization"),
             engine=name,
             max_model_len=model_len,

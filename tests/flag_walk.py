@@ -44,7 +44,7 @@ VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "audio-seconds": "12", "audio-tokens": "90",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off",
-    "attn-implementation": "eager", "autoscale-interval-s": "1",
+    "attn-implementation": "eager", "moe-backend": "triton", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "trace-sessions-per-s": "0.5",
     "route-up-to-tokens": "200 --router by-prompt-length --replicas 2",
@@ -129,6 +129,7 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
     "scheduler-recv-interval": f"{SMALL} --engine sglang --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     "decode-context-parallel-size": "qwen3-30b-a3b --gpu h100 -tp 8 --isl 600 --osl 20 "
     "--request-rate 9 --num-prompts 20",
+    "moe-backend": "qwen3-30b-a3b --gpu b200 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     **dict.fromkeys(
         (

@@ -7,9 +7,12 @@ spellings.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from capacity.base.errors import InvalidInput
 from capacity.deployment.launched import Fields, Flags, Line, Reader, backwards, first_word, options_beside
 from capacity.deployment.launching import SGLANG_ALGORITHMS, TENSORRT_LLM_DECODING
+from capacity.deployment.pool import MoeBackend
 
 # SGLang
 
@@ -35,6 +38,7 @@ def _sglang(line: Line) -> tuple[str | None, Fields]:
         "enable_expert_parallel": experts > 1 or f.on("enable_ep_moe") or None,
         "quantization": f.take("quantization"),
         "kv_cache_dtype": {"fp8_e4m3": "fp8"}.get(cache or "", cache),
+        "moe_backend": f.take_known("moe_runner_backend", get_args(MoeBackend)),
         "dtype": f.take("dtype"),
         "max_model_len": f.count("context_length"),
         "gpu_memory_utilization": f.take("mem_fraction_static"),

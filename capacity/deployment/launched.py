@@ -98,6 +98,10 @@ class Flags:
         found = [self._values.pop(name) for name in names if name in self._values]
         return next((value for value in found if value is not None), None)
 
+    def take_known(self, name: str, known: Collection[str]) -> str | None:
+        """The value if it is one of `known`; any other stays."""
+        return self.take(name) if self._values.get(name) in known else None
+
     def on(self, *names: str) -> bool:
         """Whether one of these was given, and not as false; all of them are taken out."""
         found = [self._values.pop(name) for name in names if name in self._values]

@@ -12,6 +12,10 @@ from capacity.deployment.flags import FiniteOrInf, Need, flag
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
 
+MoeBackend = Literal[
+    "auto", "triton", "flashinfer_trtllm", "flashinfer_cutlass", "deep_gemm", "cutlass", "marlin"
+]  # fmt: skip
+
 
 class Pool(Spec):
     """Equal engines on equal GPUs: hardware, parallelism, formats and the engine's limits. None: engine's default."""
@@ -249,6 +253,13 @@ class Pool(Spec):
         "Attention kernel, by its name in transformers: eager (no FlashAttention), flash_attention_1, ...; auto: the "
         "engine's.",
         read_by="limits",
+    )
+    moe_backend: MoeBackend = flag(
+        "auto",
+        "Expert kernels, by vLLM's name (SGLang's --moe-runner-backend): triton, flashinfer_trtllm, ...; auto: the "
+        "engine's.",
+        "--moe-runner-backend",
+        read_by="steps",
     )
     use_cache: bool = flag(
         True,

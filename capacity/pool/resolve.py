@@ -176,6 +176,7 @@ class ResolvedPool(PoolSettings):
             max_loras=self.pool.max_loras or 0,
             max_lora_rank=self.pool.max_lora_rank,
             attn_implementation=self.pool.attn_implementation,
+            moe_backend=self.pool.moe_backend,
             use_cache=self.pool.use_cache,
         )
 
@@ -271,6 +272,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "n_gpu_layers": None,
         "max_loras": None,
         "attn_implementation": "auto",
+        "moe_backend": "auto",
         "decode_context_parallel_size": 1,
         "kv_eviction": None,
         "kv_budget": None,

@@ -10,6 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
+from capacity.hardware.memory_rate import with_memory_of
 from capacity.hardware.power import sustained, under_limit
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
@@ -92,6 +93,7 @@ class StepSetting:
     gpu_layers: int | None = None
     host_cpu: HardwareProfile | None = None
     attn_implementation: str = "auto"
+    moe_backend: str = "auto"
     use_cache: bool = True
 
     @property
@@ -178,11 +180,12 @@ class StepSetting:
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
-        """What makes this card's constants of those that it takes from its sister: slower clocks under less power."""
+        """What makes this card's constants of those that it takes from its sister: another clock, other memory."""
         own = self.profile.step_time
         if own is None or own.transferred_from is None:
             return None
-        return partial(under_limit, card=self.profile, sister=load_profile(own.transferred_from))
+        card, sister = self.profile, load_profile(own.transferred_from)
+        return lambda constants: with_memory_of(under_limit(constants, card, sister), card, sister)
 
     def host_time(self) -> HostTime:
         """The engine's host time, with what measured runs on this machine said of it."""

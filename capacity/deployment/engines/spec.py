@@ -98,7 +98,8 @@ class EngineSpec(Spec):
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture. `splits_fp32_router_on`: where it multiplies a router of
+    `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are those of
+    that name (`moe` of `KernelFamily`). `splits_fp32_router_on`: where it multiplies a router of
     32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
@@ -166,6 +167,7 @@ class EngineSpec(Spec):
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
     splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
+    expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule
@@ -245,6 +247,10 @@ class EngineSpec(Spec):
         return self.weight_kernels_on.get(architecture, {}).get(kernel) or self.weight_kernels.get(
             kernel, kernel
         )
+
+    def expert_kernel(self, kernel: Kernel, architecture: str) -> str:
+        """Whose constants experts take where a format's own kernel is this one."""
+        return self.expert_kernels_on.get(architecture, {}).get(kernel, kernel)
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
         """The default limits on a GPU: the first rule, from large memory to small, that it meets."""

@@ -8,7 +8,7 @@ from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients
 from capacity.hardware.fits import Fit
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LayerGroup
-from capacity.model.quantization import PartKind
+from capacity.model.quantization import Kernel, PartKind
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder, Stored, activation_bits
 from capacity.step.operators import (
@@ -21,6 +21,8 @@ from capacity.step.operators import (
 )
 
 EXCHANGE = "expert exchange"
+TABLES_ON_BLACKWELL, TABLES_ELSEWHERE = "flashinfer_trtllm", "triton"
+UNTUNED_EXPERTS = {("triton", "bf16"): "bf16_triton"}  # by backend and kernel, on Blackwell
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
 KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
 UNEVEN_LOADS = 0.9
@@ -122,13 +124,15 @@ def routing_evenness(part: MoEFeedForward) -> float:
 def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:
     """The routed experts of the layers that store them so."""
     setting, execution = build.setting, stored.execution
-    untabled = build.untabled(execution.kernel)
-    constants = uneven(build.lookup.kernel("moe", untabled.experts if untabled else execution.kernel))
+    hidden = part.latent_size or build.model.hidden_size
+    intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
+    table = build.lookup.kernel("moe", _table_of(execution.kernel, build))
+    constants = uneven(walked(table, hidden + intermediate))
     return Experts(
         name="experts",
         count=stored.count,
-        hidden=part.latent_size or build.model.hidden_size,
-        intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
+        hidden=hidden,
+        intermediate=intermediate,
         matrices=part.matrices,
         num_experts=part.num_experts,
         experts_per_token=part.experts_per_token,
@@ -143,6 +147,35 @@ def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -
         ),
         token_groups=setting.data_parallel_size if setting.joint else 1,
         evenness=routing_evenness(part),
+    )
+
+
+def _table_of(kernel: Kernel, build: Builder) -> str:
+    """Whose constants the experts take that a kernel multiplies: the backend's that is asked for, or the engine's.
+
+    Tables are of FlashInfer's kernels on datacentre Blackwell, elsewhere of Triton's, CUTLASS's or TensorRT-LLM's own,
+    as engines choose them; a backend without constants takes the table's, and that is said.
+    """
+    untabled, setting = build.untabled(kernel), build.setting
+    if untabled is not None:
+        return untabled.experts
+    engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
+    if backend == "auto":
+        return kernel if engine is None else engine.expert_kernel(kernel, architecture)
+    blackwell = architecture in ("blackwell", "blackwell-ultra")
+    if blackwell and (backend, kernel) in UNTUNED_EXPERTS:
+        return UNTUNED_EXPERTS[backend, kernel]
+    if backend != (TABLES_ON_BLACKWELL if blackwell else TABLES_ELSEWHERE):
+        build.notes.append(
+            f"{kernel} experts by {backend} on {setting.profile.name}: not measured, the fitted kernels are taken"
+        )
+    return kernel
+
+
+def walked(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
+    """With the walk through so many rows of an expert's matrices in their fixed time."""
+    return constants.model_copy(
+        update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )
 
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 from step_models import steps
 
+from capacity.deployment import Pool
 from capacity.hardware import load_profile
+from capacity.hardware.coefficients import UNTUNED_TRITON
+from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS
-from capacity.step.operators import gemm_seconds
+from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, walked
+from capacity.step.operators import gemm_seconds, moe_seconds
 
 
 def test_expert_parallel_ranks_hold_whole_experts() -> None:
@@ -103,3 +106,63 @@ def test_a_router_in_32_bit_takes_long_in_prefill_and_newer_engines_split_it_on_
     assert whole > 5 * of_16_bit
     hopper = [router_seconds("minimax-m2", engine, "h200-sxm-141gb") for engine in ("vllm@0.19", "vllm@0.33")]
     assert hopper[0] == hopper[1] > whole  # 67 TFLOP/s, of Blackwell 75
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "width", "touched", "measured_us"),
+    [
+        # Qwen3-Omni-30B on a B200, tiles by default (vllm pull request 31448, 2025-12): distinct experts of random ones
+        (1, 2048, 768, 8.0, 39.61),
+        (2, 2048, 768, 15.5, 51.87),
+        (4, 2048, 768, 29.1, 73.18),
+        # aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), SGLang 0.5.14's sglang_fused_moe_triton, balanced
+        (1, 4096, 14336, 1.0, 154.8),
+        (384, 6144, 384, 128.0, 397.5),
+        (96, 4096, 2048, 128.0, 1055.6),
+    ],
+)
+def test_untuned_triton_as_it_was_measured(
+    tokens: int, hidden: int, width: int, touched: float, measured_us: float
+) -> None:
+    card = load_profile("b200")
+    matrices = 3 * hidden * width
+    pairs = tokens * (4 if hidden == 6144 else 8) / (2 if (tokens, hidden) == (96, 4096) else 1)
+    seconds = moe_seconds(
+        2 * pairs * matrices,
+        touched * matrices * 2 + pairs * (4 * hidden + 6 * width),
+        pairs * hidden * 2,
+        flops_per_s=card.dense_flops_per_s["bf16"],
+        hbm_bytes_per_s=card.hbm_bytes_per_s,
+        constants=walked(UNTUNED_TRITON, hidden + width),
+    )
+    assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
+
+
+def test_experts_by_the_backend_that_is_asked_for_or_the_engines() -> None:
+    shape = decode_shape(1, 1000)
+
+    def seconds(
+        engine: str, backend: str = "auto", gpu: str = "b200", quantization: str | None = None
+    ) -> float:
+        pool = Pool(gpu=gpu, engine=engine, moe_backend=backend, quantization=quantization)
+        return resolve("qwen3-30b-a3b", pool).step_model.step_seconds(shape)
+
+    assert seconds("sglang@0.5.9") == seconds("sglang@0.5.9", "triton")
+    assert seconds("sglang@0.5.10") == seconds("sglang@0.5.10", "flashinfer_trtllm")
+    # 48 layers, each of which walks through 2,048 + 768 rows
+    slower = seconds("sglang@0.5.10", "triton") - seconds("sglang@0.5.10", "flashinfer_trtllm")
+    assert slower > 48 * 2816 * UNTUNED_TRITON.per_k_s * 0.5
+    assert seconds("vllm", "triton", gpu="h100") == seconds("vllm", gpu="h100")  # whose tables are Triton's
+    assert seconds("vllm", "triton", quantization="fp8") == seconds("vllm", quantization="fp8")
+
+
+def test_a_backend_without_constants_is_said() -> None:
+    def notes(gpu: str, backend: str, quantization: str | None = None) -> str:
+        pool = Pool(gpu=gpu, engine="vllm", moe_backend=backend, quantization=quantization)
+        return " ".join(resolve("qwen3-30b-a3b", pool).step_model.notes)
+
+    assert "fp8 experts by triton on b200-sxm-180gb: not measured" in notes("b200", "triton", "fp8")
+    assert "bf16 experts by deep_gemm on h100-sxm-80gb: not measured" in notes("h100", "deep_gemm")
+    assert "not measured" not in notes("b200", "triton") + notes("b200", "flashinfer_trtllm") + notes(
+        "h100", "triton"
+    )
