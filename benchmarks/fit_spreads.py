@@ -16,29 +16,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import beyond_said
 import numpy as np
-from interval_evidence import ALL, NO_CLIENT, NOTHING, Figure, all_figures, load, save
+from beyond_said import NOMINAL, weights_of
+from blind_figures import blind_figures
+from interval_evidence import ALL, NO_CLIENT, NOTHING, PUBLISHED, Figure, all_figures, load, save
 from left_out import LEARNT_RUNS, Judged, learnt_left_out, left_out, without_each
 from scipy.stats import t
 from served_data import shared_folder
-from spread_model import COUNTED, E2E_KINDS, KINDS, NO_ENDS, Floats, ends_name, ends_on, made
+from spread_model import E2E_KINDS, KINDS, NO_ENDS, ends_name, ends_on, made
 from spreads_file import write
 
 from capacity.answers.interval_parts import ends_of as interval_ends
 from capacity.answers.intervals import beside_client_range
-from capacity.hardware.spreads import Held, Kind, Spreads
+from capacity.hardware.spreads import Held, Kind, Spreads, Unsaid
 
-NOMINAL = 0.9
-LEAST = 0.85
 LEVELS = tuple(step / 400 for step in range(120, 5, -1))  # beyond an end, the first that holds
 MOST_END = 4.0
 BEFORE = 4.0  # sources that the ends held before count for
-WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
 SPREADS = Path(__file__).parents[1] / "capacity/hardware/spreads.toml"
 
 
@@ -66,7 +65,7 @@ def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, 
 def _ends(
     rows: Sequence[Judged], beyond: float, before: tuple[float, float] | None = None
 ) -> tuple[float, float]:
-    weights = _weights([each.left_out for each in rows], [each.figure.group for each in rows])
+    weights = weights_of([each.left_out for each in rows], [each.figure.group for each in rows])
     values = np.array([each.standard for each in rows])
     order = np.argsort(values)
     cumulated = np.cumsum(weights[order]) - weights[order] / 2
@@ -88,46 +87,25 @@ def one_more(sources: int) -> float:
 
 def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
     """How far out the ends of each kind of figure must be for sources that had no part in them to be held: a dozen
-    sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide. Where
-    nothing of client and launch is said, at least `LEAST` of both."""
+    sources tell a quantile too narrowly. Held are figures and sources alike: of neither does a single one decide. Then
+    the quantiles of what lies beyond what is said (`beyond_said.py`)."""
     beyond: dict[str, float] = {}
     for name in (*KINDS, *E2E_KINDS):
         needed = {name, name.replace("e2e", "tpot")}
-        rows = [each for each in judged if _means(each.figure) and ends_name(each.figure) in needed]
+        rows = [each for each in judged if ends_on(each.figure) and ends_name(each.figure) in needed]
         beyond[name] = next(
             (level for level in LEVELS if _held(rows, name, beyond | {name: level})), LEVELS[-1]
         )
-    return beyond
+    ends = {
+        source: ends_of((each for each in judged if each.left_out != source), beyond)
+        for source in {each.left_out for each in judged}
+    }
+    return beyond | beyond_said.fit_quantiles(judged, ends.__getitem__)
 
 
 def _held(rows: Sequence[Judged], name: str, beyond: Mapping[str, float]) -> bool:
-    held = holds(rows, beyond)
-    found = {each.label: each for each in coverage(held, lambda f: ends_name(f) if ends_on(f) else None)}
-    unsaid = {
-        each.label: each for each in coverage(held, lambda f: ends_name(f) if f.said == NOTHING else None)
-    }
-    if name in unsaid and min(unsaid[name].held, unsaid[name].held_by_source) < LEAST:
-        return False
+    found = {each.label: each for each in coverage(holds(rows, beyond), ends_name)}
     return name in found and (found[name].held + found[name].held_by_source) / 2 >= NOMINAL
-
-
-def _means(figure: Figure) -> bool:
-    """Of means, everything being said or nothing."""
-    return ends_on(figure) or (figure.said == NOTHING and figure.statistic in ("mean", "median"))
-
-
-def _weights(sources: Sequence[str], groups: Sequence[str]) -> Floats:
-    """Of rows: sources count the same, and in them deployments, those of few figures for as much less as in the fit."""
-    pairs = list(zip(sources, groups, strict=True))
-    figures, of_group = Counter(sources), Counter(pairs)
-    counts = {pair: min(number / COUNTED, 1.0) for pair, number in of_group.items()}
-    of_source: Counter[str] = Counter()
-    for (source, _), count in counts.items():
-        of_source[source] += count  # type: ignore[assignment]
-    weights = np.array(
-        [min(figures[s] / WHOLE_SOURCE, 1.0) * counts[s, g] / of_source[s] / of_group[s, g] for s, g in pairs]
-    )
-    return weights / weights.sum()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,12 +144,14 @@ def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[J
     """Whether each interval held, its ends made without the source as well, and its half-width."""
     found = []
     for source in sorted({each.left_out for each in judged}):
-        ends = ends_of((each for each in judged if each.left_out != source), beyond)
+        others = [each for each in judged if each.left_out != source]
+        ends = ends_of(others, beyond)
+        unsaid = beyond_said.spreads_of(others, ends, beyond)
         for each in judged:
             if each.left_out == source:
                 low_end, high_end = ends[ends_name(each.figure)]
                 kind = Kind(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
-                low, high = interval_ends(each.parts, kind)
+                low, high = interval_ends((*each.parts, *beyond_said.parts_of(each.figure, unsaid)), kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":
                     low, high = beside_client_range(low, high, each.figure.predicted_s)
                 ratio = each.figure.measured_s / each.figure.predicted_s
@@ -189,7 +169,7 @@ def coverage(
             groups.setdefault(name, []).append(row)
     found = []
     for name, own in sorted(groups.items()):
-        weights = _weights([row[0].left_out for row in own], [row[0].figure.group for row in own])
+        weights = weights_of([row[0].left_out for row in own], [row[0].figure.group for row in own])
         held = np.array([row[1] for row in own])
         found.append(
             Coverage(
@@ -204,13 +184,21 @@ def coverage(
     return found
 
 
+SAID_IN_WORDS = {
+    ALL: "",
+    NO_CLIENT: ", client not said",
+    NOTHING: ", client and launch not said",
+    PUBLISHED: ", as strangers published",
+}
+
+
 def by_metric(figure: Figure) -> str | None:
     metric = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E and throughput"}[figure.metric]
     if figure.statistic == "throughput":
         metric = "throughput of full engines"
     if figure.statistic.startswith("p"):
         return f"{figure.statistic} of {metric}"
-    said = {ALL: "", NO_CLIENT: ", client not said", NOTHING: ", client and launch not said"}[figure.said]
+    said = SAID_IN_WORDS[figure.said]
     return f"{metric}, {'experts' if figure.is_moe else 'dense'}{said}"
 
 
@@ -221,6 +209,7 @@ class Ends:
     before: dict[str, tuple[float, float]]
     learnt: dict[str, tuple[float, float]]
     held: dict[str, Held]
+    beyond_said: dict[str, Unsaid]
 
 
 def report(figures: Sequence[Figure]) -> Ends:
@@ -239,8 +228,10 @@ def report(figures: Sequence[Figure]) -> Ends:
         print(f"\n90 % intervals, each {title} judged by the others'", HEADER, *metrics, *after, sep="\n")
         if found is None:
             print("\nBy source, everything known being said", HEADER, *coverage(held, _by_source), sep="\n")
+            before = ends_of(judged, beyond)
             found = Ends(
-                before=ends_of(judged, beyond),
+                before=before,
+                beyond_said=beyond_said.spreads_of(judged, before, beyond),
                 learnt=ends_of(learnt, beyond_learnt),
                 held={each.label: each.kept for each in (*metrics, *after)},
             )
@@ -283,7 +274,8 @@ def of_others(figures: Sequence[Figure]) -> dict[str, Spreads]:
             ends_of((each for each in rows if each.left_out != source), levels)
             for rows, levels in ((judged, beyond), (learnt, beyond_learnt))
         )
-        found[source] = made([f for f in figures if f.source != source], before, after)
+        unsaid = beyond_said.spreads_of((each for each in judged if each.left_out != source), before, beyond)
+        found[source] = made([f for f in figures if f.source != source], before, after, beyond_said=unsaid)
     return found
 
 
@@ -291,7 +283,7 @@ def figures_of(folder: Path, table: Path | None) -> list[Figure]:
     """As they were saved in `table`; else they are made, and saved there where it is named."""
     if table is not None and table.exists():
         return load(table)
-    figures = all_figures(folder)
+    figures = [*all_figures(folder), *blind_figures()]
     if table is not None:
         save(figures, table)
     return figures
@@ -310,8 +302,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     figures = figures_of(folder, options.table)
     found = report(figures)
-    known = made(figures, found.before, found.learnt, found.held)
+    known = made(figures, found.before, found.learnt, found.held, found.beyond_said)
     print("\nclasses", known.classes)
+    print("beyond what is said", known.beyond_said)
     for title, ends in (("ends", found.before), ("ends after runs of its own", found.learnt)):
         print(title, {name: tuple(round(end, 2) for end in pair) for name, pair in ends.items()})
     if options.write:

@@ -37,7 +37,7 @@ from capacity.step.closed_form import closed_loop_times
 from capacity.step.time_classes import EFFECTS
 
 ENGINES = served_rows.ENGINES
-ALL, NO_CLIENT, NOTHING = "all", "no client", "nothing"
+ALL, NO_CLIENT, NOTHING, PUBLISHED = "all", "no client", "nothing", "as published"
 SETTINGS = ("engine_version", "max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
 SCHEDULING = (
     "prompts_per_step",
@@ -57,7 +57,9 @@ class Figure:
 
     `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it, `run`
     one run of it.
-    `said`: what the prediction knows of client and launch. `load_fraction` of open loops, `ttft_share` of an E2E.
+    `said`: what the prediction knows of client and launch; as strangers published it, all but `unsaid` (names of
+    settings) and the client. `load_fraction` of open loops, `ttft_share` of an E2E. `transferred`, `error_factor`: as
+    of `Asked`.
     """
 
     source: str
@@ -70,13 +72,16 @@ class Figure:
     is_moe: bool
     metric: str  # ttft, tpot, e2e
     statistic: str  # mean, median, p99, ...
-    said: str  # all, no client, nothing; or "no" and a launch setting
+    said: str  # all, no client, nothing, as published; or "no" and a launch setting
     measured_s: float
     predicted_s: float
     queue_share: float
     load_fraction: float | None
     sensitivity: Mapping[str, float]
     ttft_share: float = 0.0
+    unsaid: str = ""
+    transferred: bool = False
+    error_factor: float = 1.0
 
     @property
     def log_error(self) -> float:

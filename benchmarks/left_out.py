@@ -7,6 +7,7 @@ first order, without a simulation: `benchmarks/calibration.py` does the same wit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
@@ -16,7 +17,14 @@ from capacity_validate import posterior
 from interval_evidence import ALL, NOTHING, SETTINGS, Figure
 from spread_model import NO_ENDS, Floats, made, usable
 
-from capacity.answers.interval_parts import Asked, Part, beyond_constants, deviation_of, interval_parts
+from capacity.answers.interval_parts import (
+    Asked,
+    Part,
+    beyond_constants,
+    deviation_of,
+    interval_parts,
+)
+from capacity.answers.intervals import beside_client_range
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.priors import figure_deviation, prior
 from capacity.hardware.spreads import Spreads
@@ -27,6 +35,7 @@ LEARNT_RUNS = (1, 2, 3)
 DRAWS = 4  # of each number of runs
 LEAST_RUNS = 5  # of a deployment: those learnt from, and two to judge by
 LEARNT_FROM = ("ttft", "tpot")
+TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,9 @@ def asked_of(figure: Figure) -> Asked:
         statistic=figure.statistic,
         saturated=figure.statistic == "throughput",
         ttft_share=figure.ttft_share,
-        transferred=figure.gpu in TRANSFERRED_GPUS,
-        unsaid=SETTINGS[:-1] if figure.said == NOTHING else (),
+        transferred=figure.transferred or figure.gpu in TRANSFERRED_GPUS,
+        error_factor=figure.error_factor,
+        unsaid=SETTINGS[:-1] if figure.said == NOTHING else tuple(figure.unsaid.split()),
     )
 
 
@@ -76,6 +86,14 @@ def left_out(figures: Sequence[Figure], key: Key, known: Mapping[str, Spreads] |
         parts = interval_parts(figure.metric, dict(figure.sensitivity), asked_of(figure), known[source])
         found.append(Judged(figure, source, parts, figure.log_error / deviation_of(parts)))
     return found
+
+
+def without_client_range(off: float, predicted_s: float) -> float:
+    """What of a logarithm of measured over predicted a client that nobody said does not explain."""
+    low, high = beside_client_range(1.0, 1.0, predicted_s)
+    explained = high - 1 if off > 0 else 1 - low
+    left = math.sqrt(max(math.expm1(off) ** 2 - explained**2, 0.0))
+    return math.log1p(left) if off > 0 else math.log(max(1 - left, TINY))
 
 
 # after runs of its own

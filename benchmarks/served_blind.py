@@ -1,10 +1,14 @@
 """Predict published serving runs that nothing here was made with, and say how far off, by source and by kind.
 
-    python benchmarks/served_blind.py [--only TEXT] [--save PATH.csv] [--rows]
+    python benchmarks/served_blind.py [--only TEXT] [--save PATH.csv] [--rows] [--too-old]
 
 The table is `tests/data/blind_rows.csv`: documentation, public benchmarks and threads, each row with its address, what
 it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would ask it, the
 engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and its intervals.
+Who names a release that is older than any listed is refused: with `--too-old` the oldest one stands for it.
+
+One part of the intervals is fitted with these rows among others (`beyond_said.py`): `fit_spreads.py` judges each source
+by those of the others.
 
 `lengths`: `fixed`, every request has the same; `mean`, only means (or medians) are published, and every request has
 those; `sglang`, `sglang.bench_serving` drew them (`--random-range-ratio 0`, seed 1), and they are drawn here as there:
@@ -73,6 +77,11 @@ def read_rows(path: Path = TABLE) -> list[dict[str, str]]:
     """The table's rows as they stand."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def is_too_old(row: Mapping[str, str]) -> bool:
+    """Whether its engine's release is older than any that is listed: who asks for it by name is refused."""
+    return OLDER in row["not_said"]
 
 
 # requests
@@ -146,7 +155,7 @@ def judged(row: Mapping[str, str]) -> list[Judged]:
     found = []
     for metric, measured, statistic in figures_of(row):
         if metric == "throughput":
-            predicted = _throughput(answer, counted)
+            predicted = _throughput(answer, row)
         else:
             value = float(statistic(latencies[metric]))
             predicted = _around(answer, metric, value)
@@ -197,11 +206,16 @@ def _around(answer: Simulation, metric: str, value: float) -> Quantity:
     return Quantity(value=value) if mean is None else mean.scaled(value / mean.value)
 
 
-def _throughput(answer: Simulation, counted: slice) -> Quantity:
-    """Output tokens per second of the run; as sure as the time that a request takes."""
-    records = answer.run.records
+def throughput_of(records: RequestTable, row: Mapping[str, str]) -> float:
+    """Output tokens per second of the requests that count."""
+    counted = counted_of(row, len(records))
     seconds = (records.finish_ps[counted].max() - records.arrival_ps[counted].min()) / PS_PER_S
-    value = float(records.output_tokens[counted].sum() / seconds)
+    return float(records.output_tokens[counted].sum() / seconds)
+
+
+def _throughput(answer: Simulation, row: Mapping[str, str]) -> Quantity:
+    """As sure as the time that a request takes."""
+    value = throughput_of(answer.run.records, row)
     time = answer.predicted_ms.get("mean_e2el_ms")
     return Quantity(value=value) if time is None else time.inverse(value * time.value)
 
@@ -253,8 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="rows with this text in them")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--save", type=Path, help="every figure, as a CSV file")
+    parser.add_argument("--too-old", action="store_true", help="also what is refused by name: by the oldest release")
     asked = parser.parse_args(arguments)
-    found = predictions(row for row in read_rows() if asked.only in " ".join(row.values()))
+    rows = [row for row in read_rows() if asked.only in " ".join(row.values())]
+    refused = [] if asked.too_old else [row for row in rows if is_too_old(row)]
+    if refused:
+        print(f"{len(refused)} rows of releases that are refused by name are left out: --too-old predicts them")
+    found = predictions(row for row in rows if row not in refused)
     if asked.rows:
         for j in found:
             span = "" if j.inside is None else f"[{j.predicted.low:10.2f} {j.predicted.high:10.2f}]"

@@ -12,7 +12,7 @@ from datetime import date
 
 import numpy as np
 import numpy.typing as npt
-from interval_evidence import ALL, NO_CLIENT, NOTHING, SETTINGS, Figure
+from interval_evidence import ALL, NO_CLIENT, NOTHING, PUBLISHED, SETTINGS, Figure
 from scipy.optimize import minimize
 
 from capacity.hardware.fits import Fit
@@ -42,6 +42,7 @@ OWN_PRIOR = {
 }
 FREEDOM = 4.0  # of the t: tails as heavy as between sources
 COUNTED = 12.0  # figures of a deployment
+WHOLE_SOURCE = 6  # figures; a source of fewer counts for as much less
 SHRINK = 4.0  # deployments that the whole counts for beside an engine's or a GPU's own
 MOST_OFF = 3.0  # deviations of a deployment that count
 STABLE_LOAD = 0.95  # beyond, an answer gives no upper end (`capacity/simulator/verdict.py`)
@@ -53,7 +54,7 @@ CLASSES = len(EFFECTS)
 
 def usable(figure: Figure) -> bool:
     """Figures of loads that an answer speaks of."""
-    if figure.said not in (ALL, NO_CLIENT, NOTHING):
+    if figure.said not in (ALL, NO_CLIENT, NOTHING, PUBLISHED):
         return False
     return figure.load_fraction is None or figure.load_fraction < STABLE_LOAD
 
@@ -84,6 +85,13 @@ def ends_on(figure: Figure) -> bool:
     """What ends are made of: what the deviations are fitted on, and means of E2E."""
     means = figure.said == ALL and usable(figure) and figure.statistic in ("mean", "median")
     return fitted_on(figure) or (means and figure.metric == "e2e")
+
+
+def not_all_said(figure: Figure) -> bool:
+    """Means of which neither the client nor every launch setting is said."""
+    if figure.said == PUBLISHED:
+        return usable(figure)
+    return figure.said == NOTHING and usable(figure) and figure.statistic in ("mean", "median")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +280,10 @@ SOURCE = (
     "served runs of InferenceX and gap-analysis (H100, H200, B200), IOG (H100 PCIe), inference-sim and APEX (H100), "
     "TensorRT-LLM's performance page (A100, H100, H200, L40S)"
 )
+BEYOND_SOURCE = (
+    "what strangers published of servers of theirs (tests/data/blind_rows.csv), and the rows of InferenceX and "
+    "gap-analysis with neither launch nor client said"
+)
 HELD_OUT_BY = "source: campaign, engine with its client, GPU"
 
 
@@ -280,8 +292,10 @@ def made(
     ends: Mapping[str, tuple[float, float]],
     learnt: Mapping[str, tuple[float, float]] | None = None,
     held: Mapping[str, Held] | None = None,
+    beyond_said: Mapping[str, Unsaid] | None = None,
 ) -> Spreads:
-    """The spreads of these figures, with the ends that others gave, those after runs of one's own, and what was held.
+    """The spreads of these figures, with the ends that others gave, those after runs of one's own, what was held, and
+    what lies beyond what is said.
 
     No full engine was learnt from: its ends are the same before and after.
     """
@@ -319,6 +333,8 @@ def made(
             date=date.today().isoformat(),
         ),
         held=dict(held or {}),
+        beyond_said=dict(beyond_said or {}),
+        beyond_said_fit=_fit(BEYOND_SOURCE, sum(map(not_all_said, figures)), HELD_OUT_BY),
         **kinds,
     )
 

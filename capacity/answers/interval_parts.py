@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from capacity.answers.sensitivity import Shares
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.priors import ANEW
-from capacity.hardware.spreads import Kind, Metric, Spreads
+from capacity.hardware.spreads import Kind, Metric, Spreads, Unsaid
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
@@ -227,10 +227,7 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         spread = known.of_unsaid(asked.engine, name)
         if spread is None or (name == SCHEDULING and not asked.unsaid):
             continue
-        deviation = spread.ttft if metric == "ttft" else spread.tpot
-        if metric == "e2e":
-            deviation = math.hypot(asked.ttft_share * spread.ttft, (1 - asked.ttft_share) * spread.tpot)
-        deviation *= left
+        deviation = _unsaid_deviation(metric, spread, asked.ttft_share) * left
         flag = "--" + name.replace("_", "-")
         what, narrowed = (
             f"not said, so the default is taken; servers of {asked.engine} often have another",
@@ -243,7 +240,28 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
             flag, narrowed = SCHEDULING, CALIBRATE
             what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"
         found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed, judged=False))
+    beyond = known.beyond_said.get("moe" if asked.is_moe else "dense")
+    if asked.unsaid and beyond is not None:
+        part = beyond_said_part(metric, beyond, asked.ttft_share)
+        found.append(replace(part, deviation=part.deviation * left))
     return found
+
+
+def beyond_said_part(metric: Metric, spread: Unsaid, ttft_share: float) -> Part:
+    """What servers differ by of which no more than the command is known: machine, client, build, and who measured."""
+    return Part(
+        name="beyond what is said",
+        what="machine, client and build of a server of which a command is all that is known",
+        deviation=_unsaid_deviation(metric, spread, ttft_share),
+        narrowed_by=f"say every launch setting and the release, or {CALIBRATE}",
+        judged=False,
+    )
+
+
+def _unsaid_deviation(metric: Metric, spread: Unsaid, ttft_share: float) -> float:
+    if metric == "e2e":
+        return math.hypot(ttft_share * spread.ttft, (1 - ttft_share) * spread.tpot)
+    return spread.ttft if metric == "ttft" else spread.tpot
 
 
 def _tail(metric: Metric, statistic: str, known: Spreads) -> float:

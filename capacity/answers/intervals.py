@@ -132,11 +132,11 @@ class LoadBands:
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
         """What the interval of a metric is made of, the client's distance apart; empty without such a metric."""
         own = getattr(self.sensitivities, metric)
-        return () if own is None else interval_parts(metric, own, self._asked(statistic), spreads())
+        return () if own is None else interval_parts(metric, own, self.asked(statistic), spreads())
 
     def kind(self, metric: Metric) -> Kind:
         """Whose ends the interval of a metric takes."""
-        return kind_of(metric, self._asked("mean"), spreads())
+        return kind_of(metric, self.asked("mean"), spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """The 90 % interval of measured over predicted."""
@@ -147,7 +147,7 @@ class LoadBands:
         adjustment = self.resolved.profile.adjustment
         if adjustment is None:
             return 1.0
-        shares = beyond_constants(metric, self._asked("mean"))
+        shares = beyond_constants(metric, self.asked("mean"))
         return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
 
     def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
@@ -156,7 +156,8 @@ class LoadBands:
         value *= self.beyond(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
-    def _asked(self, statistic: str) -> Asked:
+    def asked(self, statistic: str) -> Asked:
+        """What the interval of a statistic is of."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
         return Asked(

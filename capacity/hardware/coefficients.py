@@ -58,10 +58,11 @@ class AttentionCoefficients(Coefficients):
 
 
 class MoeCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`, B the distinct experts touched.
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
 
-    `per_k_s`: K the rows of an expert's first product and of its last, which one thread block walks through.
-    `tilt`: all of it grows with this power of the tokens besides, as measured runs of somebody's own said; 0 as fitted.
+    B: the distinct experts touched; K: the rows of an expert's first product and of its last, which one thread block
+    walks through. `tilt`: all of it grows with this power of the tokens besides, as measured runs of somebody's own
+    said; 0 as fitted.
     """
 
     compute_fraction: Fraction

@@ -6,9 +6,9 @@ beyond that is the chip's, and grows with the bytes that each SM has to move:
 
     1/rate = 1/(streamed·BW) + (1/(f·BW') - 1/(streamed'·BW'))·SMs'/SMs      ': of the sister, f its fitted fraction
 
-So slower memory is used better: an A100 of 40 GB streams 84 % of its datasheet's rate in the lattice-Boltzmann benchmark
-of FluidX3D, one of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 2026-11), and an L40S 67 % where an RTX 6000
-Ada, the same chip without check bits, has 80 %.
+So slower memory is used better: an A100 of 40 GB streams 84 % of its datasheet's rate in FluidX3D's lattice-Boltzmann
+benchmark, one of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 2026-11), and an L40S 67 % where an RTX
+6000 Ada, the same chip without check bits, has 80 %.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTE = "scaled to memory of {:.2f} TB/s (capacity/hardware/memory_rate.py)"
 
 
 def checks_in_memory(card: HardwareProfile) -> bool:
-    """Whether ECC of its memory lies in that memory: PCIe cards with GDDR for data centres hold a sixteenth back for it."""
+    """Whether ECC of its memory lies in that memory: PCIe cards with GDDR for data centres hold 1/16 back."""
     nominal = card.memory_datasheet_bytes / 1e9 * 2**30
     return card.form_factor == "PCIe" and card.memory_driver_bytes < HELD_BACK * nominal
 

@@ -64,7 +64,10 @@ class Familiar(Spec):
 
 
 class Unsaid(Spec):
-    """What leaving a launch setting to the engine's default has cost where the server was started otherwise."""
+    """What leaving a launch setting to the engine's default has cost where the server was started otherwise.
+
+    Of all that was left unsaid together (`beyond_said`): what servers lie off beyond that, and `deployments` of them.
+    """
 
     ttft: Deviation
     tpot: Deviation
@@ -110,6 +113,8 @@ class Spreads(Spec):
     unfamiliar: Annotated[float, Field(ge=1)]  # times the deviations, of an engine and kind never seen
     transferred: Deviation  # of step times by constants of another GPU
     transferred_fit: Fit
+    beyond_said: dict[str, Unsaid] = Field(default_factory=dict)  # of dense models, and of experts ("moe")
+    beyond_said_fit: Fit | None = None
     held: dict[str, Held] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:

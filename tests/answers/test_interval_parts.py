@@ -27,6 +27,9 @@ DENSE = Asked(
 ALL_MEMORY: dict[Effect, float] = {**dict.fromkeys(EFFECTS, 0.0), "memory": 1.0}
 
 
+BEYOND = "beyond what is said"
+
+
 def named(parts: tuple[Part, ...]) -> dict[str, float]:
     return {part.name: part.deviation for part in parts}
 
@@ -65,6 +68,31 @@ def test_only_what_was_not_said_has_a_part() -> None:
     assert not any(
         name.startswith("--") for name in named(interval_parts("ttft", ALL_MEMORY, DENSE, spreads()))
     )
+
+
+def test_a_server_of_which_a_command_is_all_that_is_known_lies_further_off_until_its_own_runs_say() -> None:
+    known = spreads()
+    beyond = known.beyond_said["dense"]
+    asked = replace(DENSE, unsaid=("max_num_seqs",))
+    for metric in ("ttft", "tpot"):
+        said = named(interval_parts(metric, ALL_MEMORY, DENSE, known))
+        parts = named(interval_parts(metric, ALL_MEMORY, asked, known))
+        assert BEYOND not in said
+        assert parts[BEYOND] == getattr(beyond, metric) > 0
+    whole = named(interval_parts("e2e", ALL_MEMORY, replace(asked, ttft_share=0.25), known))
+    assert whole[BEYOND] == pytest.approx(math.hypot(0.25 * beyond.ttft, 0.75 * beyond.tpot))
+    experts = named(interval_parts("tpot", ALL_MEMORY, replace(asked, is_moe=True), known))
+    assert experts[BEYOND] == known.beyond_said["moe"].tpot
+    learnt = Adjustment(
+        means={},
+        covariance=(),
+        source="a run",
+        date="2026-11-23",
+        models=(DENSE.model,),
+        engines=(DENSE.engine_label,),
+    )
+    own = named(interval_parts("tpot", ALL_MEMORY, replace(asked, adjustment=learnt), known))
+    assert own[BEYOND] == pytest.approx(beyond.tpot * math.sqrt(ANEW))
 
 
 def test_kernels_known_by_hearsay_take_their_own_factor() -> None:

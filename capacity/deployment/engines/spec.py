@@ -98,9 +98,10 @@ class EngineSpec(Spec):
     `runs_on`: the platforms that it runs on, and what it needs and loads there.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`);
-    `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are those of
-    that name (`moe` of `KernelFamily`). `splits_fp32_router_on`: where it multiplies a router of
-    32-bit weights as three of 16 bit, by architecture.
+    `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are
+    those of that name (`moe` of `KernelFamily`). `early_block_experts`: by how much steps of experts in FP8 blocks
+    may be off, whose kernels of its time nobody measured here; 1: they are those of the tables.
+    `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
     architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
@@ -168,6 +169,7 @@ class EngineSpec(Spec):
     splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
     expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
+    early_block_experts: Annotated[float, Field(ge=1)] = 1.0
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule

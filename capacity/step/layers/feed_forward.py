@@ -44,6 +44,9 @@ FP32_ROUTER = GemmCoefficients(
         date="2026-11-23",
     ),
 )
+EARLY_KERNELS = (
+    "experts in FP8 blocks under {}: timed by kernels of later releases; those of its time were slower"
+)
 SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 
 
@@ -159,6 +162,9 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
     untabled, setting = build.untabled(kernel), build.setting
     if untabled is not None:
         return untabled.experts
+    early = 1.0 if setting.engine is None else setting.engine.early_block_experts
+    if kernel == "fp8_block" and early > 1:
+        build.assume(EARLY_KERNELS.format(setting.engine.label if setting.engine else ""), early)
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
     if backend == "auto":
         return kernel if engine is None else engine.expert_kernel(kernel, architecture)

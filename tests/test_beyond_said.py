@@ -1,0 +1,115 @@
+"""What servers lie off of which not all is said: found where it was put, and judged by sources left out."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capacity.answers.interval_parts import NINETY, Part
+from capacity.answers.interval_parts import ends_of as interval_ends
+from capacity.hardware.spreads import Kind, spreads
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+JUDGED, OTHERS = 0.05, 0.02
+ENDS = {
+    f"{kind}_{what}": (-1.2, 1.3)
+    for kind in ("dense", "moe")
+    for what in ("ttft", "tpot", "e2e", "saturated")
+}
+
+
+@pytest.fixture
+def beyond(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("beyond_said")
+
+
+def figure(
+    metric: str, error: float, *, source: str = "a", said: str = "as published", place: int = 0
+) -> Any:
+    evidence, left_out = (importlib.import_module(name) for name in ("interval_evidence", "left_out"))
+    found = evidence.Figure(
+        source=source, group=f"{source} {place // 3}", run=str(place), gpu="h100-sxm-80gb", engine="vllm",
+        version="vllm@0.15", model="m", is_moe=False, metric=metric, statistic="mean", said=said,
+        measured_s=math.exp(error), predicted_s=1.0, queue_share=0.0, load_fraction=None, sensitivity={},
+    )  # fmt: skip
+    parts = (
+        Part(name="memory", what="", deviation=JUDGED),
+        Part(name="--max-num-seqs", what="", deviation=OTHERS, judged=False),
+    )
+    return left_out.Judged(found, source, parts, 0.0)
+
+
+def drawn(sources: int, deviation: float) -> list[Any]:
+    rng = np.random.default_rng(sources)
+    return [
+        figure(metric, rng.normal(0, deviation), source=f"s{source}", place=place)
+        for source in range(sources)
+        for place in range(9)
+        for metric in ("ttft", "tpot")
+    ]
+
+
+@pytest.mark.parametrize("error", [-0.7, -0.2, 0.2, 0.9])
+def test_with_what_it_needed_an_interval_just_holds(beyond: ModuleType, error: float) -> None:
+    each = figure("tpot", error)
+    needed = beyond._needed(each, ENDS)
+    kind = Kind(deployment=0.0, run=0.0, low=-1.2, high=1.3, rows=0)
+    low, high = interval_ends((*each.parts, Part(name="", what="", deviation=needed, judged=False)), kind)
+    assert (high if error > 0 else low) == pytest.approx(math.exp(error))
+    assert beyond._needed(figure("tpot", 0.03), ENDS) == 0.0  # held as it is
+
+
+def test_what_was_put_in_is_found_and_holds_of_sources_left_out(beyond: ModuleType) -> None:
+    judged = drawn(40, 0.3)
+    quantiles = beyond.fit_quantiles(judged, lambda _: ENDS)
+    found = beyond.spreads_of(judged, ENDS, quantiles)["dense"]
+    assert found.tpot == pytest.approx(0.3, rel=0.2)
+    assert found.ttft == pytest.approx(0.3, rel=0.25)
+    assert found.deployments == 40 * 3
+    fresh = [each for each in drawn(41, 0.3) if each.figure.metric == "tpot"]
+    wide = math.hypot(1.2 * JUDGED, NINETY * math.hypot(OTHERS, found.tpot))
+    assert np.mean([abs(each.figure.log_error) < wide for each in fresh]) == pytest.approx(0.9, abs=0.05)
+
+
+def test_more_is_put_in_where_strangers_are_further_off_than_campaigns(beyond: ModuleType) -> None:
+    campaigns = [
+        figure(metric, 0.01, source=f"c{source}", said="nothing", place=place)
+        for source in range(30)
+        for place in range(9)
+        for metric in ("ttft", "tpot")
+    ]
+    alone = beyond.fit_quantiles(drawn(12, 0.3), lambda _: ENDS)
+    together = [*campaigns, *drawn(12, 0.3)]
+    among = beyond.fit_quantiles(together, lambda _: ENDS)
+    assert among["dense tpot"] > alone["dense tpot"]  # else nine in ten would hold by the campaigns' alone
+    assert beyond.spreads_of(together, ENDS, among)["dense"].tpot > 0.15
+
+
+def test_all_of_a_campaign_being_said_nothing_lies_beyond(beyond: ModuleType) -> None:
+    said = [figure("tpot", 0.5, said="all"), figure("ttft", 0.5, said="all")]
+    assert beyond.fit_quantiles(said, lambda _: ENDS) == {}
+    assert beyond.spreads_of(said, ENDS, {}) == {}
+    assert beyond.parts_of(said[0].figure, spreads().beyond_said) == ()
+    assert [part.name for part in beyond.parts_of(figure("tpot", 0.5).figure, spreads().beyond_said)] == [
+        "beyond what is said"
+    ]
+
+
+def test_the_file_has_what_strangers_and_campaigns_showed() -> None:
+    known = spreads()
+    assert known.beyond_said_fit is not None
+    assert known.beyond_said_fit.rows is not None
+    assert known.beyond_said_fit.rows > 1000
+    for kind, label in (("dense", "dense"), ("moe", "experts")):
+        assert known.beyond_said[kind].ttft > known.beyond_said[kind].tpot > 0
+        for metric in ("TTFT", "TPOT"):
+            held = known.held[f"{metric}, {label}, as strangers published"]
+            assert min(held.held, held.held_by_source) >= 0.85
+            assert max(held.held, held.held_by_source) <= 0.95
