@@ -404,8 +404,8 @@ SHORT_RUNS = {  # groups that are replayed in a second or three
 def test_two_runs_of_ones_own_do_what_the_readme_says(
     benchmark: object, shared_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """One group a class, by few of its rows: not further off than most of all groups. TTFT of experts is known more
-    narrowly; of engines whose deployments are alike, TPOT was known about as well before."""
+    """One group a class, by few of its rows: not further off than most of all groups. Of engines whose deployments are
+    alike, and with all of their launch said, both were known about as well before."""
     module, data = benchmark("calibration"), benchmark("served_data")  # type: ignore[operator]
     monkeypatch.setattr(module, "LEARNT", (0, 2))
     alike = SHORT_RUNS[kind]
@@ -427,7 +427,7 @@ def test_two_runs_of_ones_own_do_what_the_readme_says(
         assert 100 * np.median([abs(each.error_beyond) for each in after]) < p90
         assert np.mean([each.held for each in after]) >= 0.5
         widths = [np.median([each.half_width for each in group]) for group in (before, after)]
-        assert widths[1] < (0.9 if (kind, metric) == ("experts", "ttft") else 1.2) * widths[0]
+        assert widths[1] < 1.2 * widths[0]
 
 
 @pytest.mark.slow
@@ -483,7 +483,7 @@ def write_own_runs(shown: dict[tuple[str, str, str], tuple[float, ...]]) -> None
 
 @pytest.mark.slow
 def test_served_runs_are_as_far_off_as_the_readme_says(benchmark: object, shared_dir: Path) -> None:
-    """All of them, half a minute."""
+    """All of them, half a minute. UPDATE_README=1 writes the table."""
     served, data = benchmark("served_rows"), benchmark("served_data")  # type: ignore[operator]
     scored = benchmark("served_errors").scored  # type: ignore[operator]
     found = [served.by_simulation(row) for row in data.read_rows(shared_dir) if scored(row)]
@@ -494,9 +494,13 @@ def test_served_runs_are_as_far_off_as_the_readme_says(benchmark: object, shared
         "open loops, 7B to 70B, vLLM V1 on H100": list(runs.inference_sim_runs(shared_dir)),
         "open loops, 3B to 70B, vLLM on H100 PCIe": list(runs.iog_runs(shared_dir)),
     }
-    for label, (rows, *cells) in readme_table("served runs").items():
-        for cell, metric in zip(cells, ("tpot_s", "ttft_s"), strict=True):
-            errors = np.abs([each.error(metric) for each in groups[label]])
-            errors = errors[~np.isnan(errors)]
-            assert rows == str(len(errors))
-            assert cell == f"{100 * np.median(errors):.1f} / {100 * np.quantile(errors, 0.9):.1f} %", label
+    shown = {}
+    for label in readme_table("served runs"):
+        errors = [np.abs([each.error(metric) for each in groups[label]]) for metric in ("tpot_s", "ttft_s")]
+        known = [each[~np.isnan(each)] for each in errors]
+        assert len(known[0]) == len(known[1])
+        cells = [f"{100 * np.median(each):.1f} / {100 * np.quantile(each, 0.9):.1f} %" for each in known]
+        shown[label] = [str(len(known[0])), *cells]
+    if os.environ.get("UPDATE_README"):
+        write_table("served runs", shown)
+    assert readme_table("served runs") == shown

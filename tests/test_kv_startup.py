@@ -27,12 +27,12 @@ def lines() -> list[kv_startup.ScoredLine]:
 
 
 @pytest.mark.parametrize(
-    ("part", "middle", "ninth"), [(None, 0.003, 0.03), ("tuned", 0.003, 0.015), ("aside", 0.004, 0.1)]
+    ("part", "middle", "ninth"), [(None, 0.003, 0.03), ("tuned", 0.003, 0.015), ("aside", 0.004, 0.08)]
 )
 def test_errors_on_start_up_lines_of_vllm(
     lines: list[kv_startup.ScoredLine], part: str | None, middle: float, ninth: float
 ) -> None:
-    """Of 18 lines aside two are `FAR_OFF`, so the ninth decile stands between those and the next, of 4 %."""
+    """Of 20 lines aside two are `FAR_OFF`, so the ninth decile stands between those and the next, of 4 %."""
     median_error, ninth_error = kv_startup.errors_of(lines, part, "vllm")
     assert median_error <= middle
     assert ninth_error <= ninth
