@@ -267,12 +267,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="rows with this text in them")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--save", type=Path, help="every figure, as a CSV file")
-    parser.add_argument("--too-old", action="store_true", help="also what is refused by name: by the oldest release")
+    parser.add_argument(
+        "--too-old", action="store_true", help="also what is refused by name: by the oldest release"
+    )
     asked = parser.parse_args(arguments)
     rows = [row for row in read_rows() if asked.only in " ".join(row.values())]
     refused = [] if asked.too_old else [row for row in rows if is_too_old(row)]
     if refused:
-        print(f"{len(refused)} rows of releases that are refused by name are left out: --too-old predicts them")
+        print(
+            f"{len(refused)} rows of releases that are refused by name are left out: --too-old predicts them"
+        )
     found = predictions(row for row in rows if row not in refused)
     if asked.rows:
         for j in found:

@@ -413,11 +413,13 @@ def _check_scheduled_tokens(settings: PoolSettings) -> None:
 
 def _check_experts(settings: PoolSettings) -> None:
     """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
-    if settings.pool.enable_expert_parallel and not settings.model.is_moe:
-        raise InvalidInput(
-            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave "
-            "it out"
-        )
+    pool, model = settings.pool, settings.model
+    flags = {
+        "--enable-expert-parallel": pool.enable_expert_parallel,
+        "--moe-backend": pool.moe_backend != "auto",
+    }
+    for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
+        raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
 
 
 def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:

@@ -208,3 +208,32 @@ def test_the_shells_part_of_a_line_is_none_of_the_engines(line: str) -> None:
     read = read_launch(line)
     assert (read.model, read.unknown) == ("Qwen/Qwen3-32B", ())
     assert read.pool("h100").tensor_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "backend", "left"),
+    [
+        ("python -m sglang.launch_server --model-path org/m --moe-runner-backend triton", "triton", ()),
+        ("vllm serve org/m --moe-backend flashinfer_trtllm", "flashinfer_trtllm", ()),
+        (  # no kernels of that name are told apart
+            "python -m sglang.launch_server --model-path org/m --moe-runner-backend flashinfer_mxfp4",
+            "auto",
+            ("--moe-runner-backend flashinfer_mxfp4",),
+        ),
+    ],
+)
+def test_expert_kernels_of_a_line(line: str, backend: str, left: tuple[str, ...]) -> None:
+    read = read_launch(line)
+    assert read.pool("b200").moe_backend == backend
+    assert all(any(text.startswith(name) for text in read.not_modelled) for name in left)
+    assert bool(read.not_modelled) == bool(left)
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag"), [("vllm", "--moe-backend triton"), ("sglang", "--moe-runner-backend triton")]
+)
+def test_expert_kernels_are_written_by_the_engines_own_flag(engine: str, flag: str) -> None:
+    launch = launch_command(
+        engine, "Qwen/Qwen3-30B-A3B", Pool(gpu="b200", engine=engine, moe_backend="triton")
+    )
+    assert flag in " ".join(launch.words)

@@ -123,3 +123,13 @@ def test_the_engines_that_are_named_do_it_here() -> None:
         assert capacity.fit("llama-3.1-70b", gpu="h100", engine=engine, quantization="nvfp4").weight_format
     with pytest.raises(InvalidInput, match=r"another --quantization \(no engine that is known here does\)"):
         capacity.fit("llama-3.1-8b", gpu="tpu-v6e", engine="vllm@0.11", quantization="gptq")
+
+
+@pytest.mark.parametrize("asked", [{"moe_backend": "triton"}, {"enable_expert_parallel": True}])
+def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, Any]) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"changes nothing without experts, and llama-3\.1-8b has none: leave it"
+    ):
+        resolve("llama-3.1-8b", Pool.model_validate({"gpu": "b200", **asked}))
+    pool = Pool.model_validate({"gpu": "b200", "tensor_parallel_size": 2, **asked})
+    assert resolve("qwen3-30b-a3b", pool).model.is_moe
