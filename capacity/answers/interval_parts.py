@@ -101,7 +101,7 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
         deviation = math.log(factor) / NINETY * weight
         what = UNMEASURED[name].format(asked.gpu)
         parts.append(Part(name=name, what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))
-    parts += _of_launch(metric, asked, known)
+    parts += of_launch(metric, asked, known)
     if metric != "ttft":
         parts.append(of_acceptance(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
     tail = _tail(metric, asked.statistic, known)
@@ -216,8 +216,9 @@ def _in_words(asked: Asked, seen: bool) -> str:
     return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
 
 
-def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said.
+def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
+    """What is not said of a server: settings left to the engine's defaults, those of its scheduler that have no flag
+    here, and what servers differ by beyond.
 
     Where runs of this deployment were learnt from, whatever its settings are is in them, but for other loads.
     """

@@ -172,7 +172,7 @@ class LoadBands:
             error_factor=resolved.step_model.error_factor,
             unmeasured=resolved.step_model.unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
-            unsaid=_unsaid(pool),
+            unsaid=unsaid_settings(pool),
             adjustment=profile.adjustment,
             length_spread=length_spread(resolved),
         )
@@ -183,7 +183,7 @@ def length_spread(resolved: ResolvedPool) -> float:
     return 0.0 if resolved.pool.speculator is None else speculator_of(resolved.pool).length_spread
 
 
-def _unsaid(pool: Pool) -> tuple[str, ...]:
+def unsaid_settings(pool: Pool) -> tuple[str, ...]:
     """Launch settings that a server may have another value of than the default that is taken."""
     names = [name for name, usual in UNSAID.items() if getattr(pool, name) == usual]
     return (*([] if "@" in pool.engine else [VERSION]), *names)

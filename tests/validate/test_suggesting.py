@@ -10,9 +10,31 @@ from typing import Any
 import pytest
 from capacity_validate import suggest_runs
 
+import capacity
 from capacity.base.errors import DoesNotFit, InvalidInput
 
 ASKED: dict[str, Any] = {"gpu": "h200", "tensor_parallel_size": 4, "input_len": 1000, "output_len": 100}
+
+
+ALL_SAID: dict[str, Any] = {
+    "engine": "vllm@0.33",
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 8192,
+    "kv_cache_dtype": "bf16",
+}
+
+
+@pytest.mark.parametrize("said", [{}, ALL_SAID])
+def test_what_is_known_today_is_about_as_wide_as_simulates_interval(said: dict[str, Any]) -> None:
+    load = {**ASKED, **said, "concurrency": 16, "client_latency_s": 0.005, "random_range_ratio": 0.0}
+    today = suggest_runs("llama-3.1-70b", **load).half_widths
+    simulated = capacity.simulate("llama-3.1-70b", **load).predicted_ms
+    for name in ("mean_ttft_ms", "mean_tpot_ms"):
+        interval = simulated[name]
+        assert interval.low is not None
+        assert interval.high is not None
+        width = (interval.high - interval.low) / 2 / interval.value  # which holds further regimes of the load
+        assert 0.6 * width < today[name] < 1.1 * width, name
 
 
 def test_each_run_narrows_what_was_asked() -> None:
@@ -25,7 +47,8 @@ def test_each_run_narrows_what_was_asked() -> None:
         before = run.half_widths
     assert sum(before.values()) < 0.75 * sum(found.half_widths.values())
     assert not any("about as well" in note for note in found.notes)
-    familiar = suggest_runs("llama-3.1-70b", concurrency=16, **ASKED)
+    load = {**ASKED, "gpu": "h100", "input_len": 500}
+    familiar = suggest_runs("llama-3.1-70b", concurrency=16, **load, **ALL_SAID)
     for one, next_one in itertools.pairwise(familiar.runs):
         assert all(next_one.half_widths[name] <= one.half_widths[name] + 1e-9 for name in before)
     assert any("about as well" in note for note in familiar.notes)

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from capacity.answers.engine_setup import make_workload
+from capacity.answers.interval_parts import NINETY, Asked, deviation_of, of_launch
+from capacity.answers.intervals import unsaid_settings
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
@@ -181,6 +183,7 @@ class _Candidate:
     traffic: Traffic
     num_prompts: int
     duration_s: float
+    ttft_share: float  # of a request's time
     slopes: Matrix
     replay: Replay
 
@@ -230,6 +233,7 @@ class _Design:
             traffic=traffic,
             num_prompts=len(workload),
             duration_s=float(result["duration"]),
+            ttft_share=float(result["mean_ttft_ms"] / result["mean_e2el_ms"]),
             slopes=slopes,
             replay=replay,
         )
@@ -248,10 +252,13 @@ class _Design:
         """The covariance of theta once this run has been learnt from: its values do not matter to it."""
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
-    def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
+    def half_widths(
+        self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True, unsaid: bool = True
+    ) -> dict[str, float]:
         """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away.
 
-        With the ends of deployments whose runs were `learnt` from, or of those before any.
+        With the ends of deployments whose runs were `learnt` from, or of those before any. `unsaid`: with what is not
+        said of the server, of which learning leaves what comes anew with another load.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -268,24 +275,39 @@ class _Design:
         for name, deviation in zip(ASKED, deviations, strict=True):
             kind = spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
             ends = kind.learnt if learnt else kind
-            found[name] = float(np.exp(ends.high * deviation) - np.exp(ends.low * deviation)) / 2
+            others = NINETY * self._unsaid(METRICS[name], asked, learnt=learnt) if unsaid else 0.0
+            low, high = (math.hypot(end * deviation, others) for end in (ends.low, ends.high))
+            found[name] = (math.exp(high) - math.exp(-low)) / 2
         return found
+
+    def _unsaid(self, metric: Metric, asked: _Candidate, *, learnt: bool) -> float:
+        """The deviation by what is not said of the server."""
+        resolved = self.resolved
+        of = Asked(
+            engine=resolved.engine.name,
+            gpu=resolved.profile.name.split("@")[0],
+            model=resolved.model.name,
+            is_moe=resolved.model.is_moe,
+            ttft_share=asked.ttft_share,
+            unsaid=unsaid_settings(resolved.pool),
+        )
+        return deviation_of(of_launch(metric, of, spreads())) * (math.sqrt(ANEW) if learnt else 1.0)
 
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
         """The best run, then the best beside it, while that is worth it."""
         covariance, left = self.covariance, list(candidates)
-        now = _mean(self.half_widths(asked, covariance))
+        now = _mean(self.half_widths(asked, covariance, unsaid=False))
         for _ in range(min(MOST_RUNS, len(left))):
-            best = min(left, key=lambda each: _mean(self.half_widths(asked, self.after(covariance, each))))
-            found = self.after(covariance, best)
-            widths = self.half_widths(asked, found)
-            if _mean(widths) > (1 - WORTH) * now:
+            after = [(each, self.after(covariance, each)) for each in left]
+            widths = [_mean(self.half_widths(asked, found, unsaid=False)) for _, found in after]
+            place = int(np.argmin(widths))
+            if widths[place] > (1 - WORTH) * now:
                 return
-            covariance, now = found, _mean(widths)
+            (best, covariance), now = after[place], widths[place]
             left.remove(best)
-            yield best, widths
+            yield best, self.half_widths(asked, covariance)
 
 
 def _hardly_narrower(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
