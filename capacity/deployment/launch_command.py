@@ -12,7 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.file import DeploymentFile
 from capacity.deployment.launch_readers import SGLANG, TENSORRT_LLM
 from capacity.deployment.launch_readers_local import LLAMA_CPP, OLLAMA, TGI
-from capacity.deployment.launched import OPTION, LaunchCommand, Reader, until_operator, words_of
+from capacity.deployment.launched import OPTION, LaunchCommand, NoServer, Reader, until_operator, words_of
 from capacity.deployment.manifest import Container, containers_of, only_one
 from capacity.deployment.vllm_command import read_vllm_command
 
@@ -84,13 +84,20 @@ def _servers(text: str, folder: Path | None) -> list[Container]:
     """The containers of a manifest that launch a server, beside proxies and downloads."""
     servers = []
     for container in containers_of(text):
-        try:
-            _read_line(container.line, folder)
-        except InvalidInput as error:
-            if "must hold" in str(error):
-                continue
-        servers.append(container)
+        if _is_server(container.line, folder):
+            servers.append(container)
     return servers
+
+
+def _is_server(line: str, folder: Path | None) -> bool:
+    """Whether it launches one, even if it can't be read further."""
+    try:
+        _read_line(line, folder)
+    except NoServer:
+        return False
+    except InvalidInput:
+        pass
+    return True
 
 
 def _read_line(text: str, folder: Path | None) -> LaunchCommand:
@@ -116,10 +123,8 @@ def _read_line(text: str, folder: Path | None) -> LaunchCommand:
         return image[0].read(until_operator(words[image[1] + 1 :]), environment, folder)
     try:
         return read_vllm_command(text, folder=folder)
-    except InvalidInput as error:
-        if "must hold" not in str(error):
-            raise
-        raise InvalidInput(f"{OPTION} must hold a line that launches a server: {EXAMPLES}") from None
+    except NoServer:
+        raise NoServer(f"{OPTION} must hold a line that launches a server: {EXAMPLES}") from None
 
 
 def _is_file(text: str) -> bool:

@@ -68,6 +68,10 @@ def is_flag(word: str) -> bool:
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
 
 
+class NoServer(InvalidInput):
+    """A line that launches no server of any engine known here."""
+
+
 class Flags:
     """The flags of a command, to be taken out one by one; what is left was not understood.
 

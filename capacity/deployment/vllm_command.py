@@ -15,6 +15,7 @@ from capacity.deployment import vllm_flags
 from capacity.deployment.launched import (
     OPTION,
     LaunchCommand,
+    NoServer,
     is_flag,
     options_beside,
     until_operator,
@@ -168,7 +169,7 @@ def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
         if image != "vllm-openai":
             break
     if start is None:
-        raise InvalidInput(f"{OPTION} must hold `vllm serve MODEL ...`")
+        raise NoServer(f"{OPTION} must hold `vllm serve MODEL ...`")
     return deque(until_operator(words[start:])), engine
 
 
