@@ -20,7 +20,10 @@ from capacity.answers.interval_parts import NINETY, Part, beyond_said_part, devi
 from capacity.hardware.spreads import Unsaid
 
 NOMINAL = 0.9
-LEAST = 0.85  # of what strangers published: of figures, and of sources
+ENOUGH = {"ttft": 0.85, "tpot": 0.9}
+"""Of what strangers published, of the mean of figures and sources; of either `LEAST`. Nine in ten of the TTFTs of dense
+models would take a factor of four either way, for a few pages that leave open what of their prompts was cached."""
+LEAST = 0.85
 QUANTILES = tuple(step / 200 for step in range(130, 199))
 MOST = 1.5  # of a logarithm
 KINDS = ("dense", "moe")
@@ -32,7 +35,7 @@ def fit_quantiles(judged: Sequence[Judged], ends_without: Callable[[str], Ends])
     """By kind of model and metric; `ends_without`: the ends that sources other than one gave."""
     found = {}
     for name, rows in _by_name(judged).items():
-        left_out = _LeftOut(rows, ends_without)
+        left_out = _LeftOut(rows, ends_without, ENOUGH[name.split()[1]])
         found[name] = next(filter(left_out.holds_enough, QUANTILES), QUANTILES[-1])
     return found
 
@@ -40,8 +43,11 @@ def fit_quantiles(judged: Sequence[Judged], ends_without: Callable[[str], Ends])
 class _LeftOut:
     """Figures of one kind and metric, each judged by what sources other than its own need."""
 
-    def __init__(self, rows: Sequence[Judged], ends_without: Callable[[str], Ends]) -> None:
+    def __init__(
+        self, rows: Sequence[Judged], ends_without: Callable[[str], Ends], of_strangers: float
+    ) -> None:
         self._rows = rows
+        self._of_strangers = of_strangers
         self._weights = _weights(rows)
         self._source = np.array([each.left_out for each in rows])
         self._needed = {
@@ -59,7 +65,8 @@ class _LeftOut:
             return True
         own = held[by_strangers]
         weights = _weights([each for each in self._rows if each.figure.said == PUBLISHED])
-        return min(own.mean(), float(weights @ own)) >= LEAST
+        shares = own.mean(), float(weights @ own)
+        return min(shares) >= LEAST and sum(shares) / 2 >= self._of_strangers
 
     def _held(self, quantile: float) -> Floats:
         found = np.zeros(len(self._rows))
@@ -95,12 +102,12 @@ def parts_of(figure: Figure, spreads: Mapping[str, Unsaid]) -> tuple[Part, ...]:
 
 
 def _by_name(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
-    """Figures by kind of model, and TTFT or what is mostly TPOT."""
+    """TTFTs and TPOTs by kind of model: a request's time has both."""
     found: dict[str, list[Judged]] = {}
     for each in judged:
-        if not_all_said(each.figure):
-            metric = "ttft" if each.figure.metric == "ttft" else "tpot"
-            found.setdefault(f"{'moe' if each.figure.is_moe else 'dense'} {metric}", []).append(each)
+        if not_all_said(each.figure) and each.figure.metric != "e2e":
+            kind = "moe" if each.figure.is_moe else "dense"
+            found.setdefault(f"{kind} {each.figure.metric}", []).append(each)
     return found
 
 

@@ -28,8 +28,8 @@ def row(**fields: str) -> dict[str, str]:
 
 
 def test_every_row_says_where_it_is_from_and_can_be_asked() -> None:
-    assert len(ROWS) >= 60
-    assert len({each["source"] for each in ROWS}) >= 8
+    assert len(ROWS) >= 140
+    assert len({each["source"] for each in ROWS}) >= 20
     for each in ROWS:
         assert each["source"], each
         assert each["url"].startswith("https://"), each

@@ -53,6 +53,11 @@ QUIET_TABLE = "gemm: vllm "
 SHORT_RUNS = "aiconfigurator"
 """What the source of constants from such tables begins with. What the validation harness measured on a card is that
 card's own, under its own limits, and its clocks are in it: nothing is taken off."""
+HALVED_KEEP = 0.95
+"""Of the datasheet's rate, what tensor cores at half rate keep: 16-bit products make 160 to 170 TFLOP/s on an RTX 4090
+of 165, 76 on an RTX 3090 of 71 (zzc0721/torch-performance-test-data) and 254 on an RTX 5090 of 210
+(xzwgit/gpu-flops-bench, both read 2026-11), where an L40S makes 0.54 to 0.60 of 362."""
+HALVED_NOTE = "of tensor cores at half rate (capacity/hardware/power.py)"
 NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
 
 
@@ -104,6 +109,28 @@ def _clock_of(power: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _dynamic(middle) < power else (low, middle)
     return low
+
+
+def with_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
+    """A sister's constants on a card whose tensor cores accumulate in 32 bit at half their rate, where hers do not.
+
+    The rest of its chip is not halved: its SMs bring on as much as hers, up to what such tensor cores keep.
+    """
+    fraction: float | None = getattr(constants, "compute_fraction", None)
+    if fraction is None or not _is_halved(card) or _is_halved(sister):
+        return constants
+    peaks = sister.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
+    share = max(min(fraction * peaks * card.sm_count / sister.sm_count, HALVED_KEEP), fraction)
+    fit = constants.fit.model_copy(
+        update={"basis": "assumed", "source": f"{constants.fit.source}; {HALVED_NOTE}"}
+    )
+    return constants.model_copy(update={"compute_fraction": share, "fit": fit})
+
+
+def _is_halved(card: HardwareProfile) -> bool:
+    """GeForce cards: twice the rate of FP32 units, where others' tensor cores have four times and more."""
+    peaks = card.dense_flops_per_s
+    return "bf16" in peaks and "fp32" in peaks and peaks["bf16"] < 3 * peaks["fp32"]
 
 
 def under_limit(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:

@@ -11,7 +11,7 @@ from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
 from capacity.hardware.memory_rate import with_memory_of
-from capacity.hardware.power import sustained, under_limit
+from capacity.hardware.power import sustained, under_limit, with_halved_tensor_cores
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -185,7 +185,12 @@ class StepSetting:
         if own is None or own.transferred_from is None:
             return None
         card, sister = self.profile, load_profile(own.transferred_from)
-        return lambda constants: with_memory_of(under_limit(constants, card, sister), card, sister)
+
+        def on_this_card(constants: Coefficients) -> Coefficients:
+            clocked = with_halved_tensor_cores(under_limit(constants, card, sister), card, sister)
+            return with_memory_of(clocked, card, sister)
+
+        return on_this_card
 
     def host_time(self) -> HostTime:
         """The engine's host time, with what measured runs on this machine said of it."""

@@ -6,7 +6,15 @@ import pytest
 
 from capacity.hardware import load_profile
 from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
-from capacity.hardware.power import SATURATED, same_chip, sustained, sustained_share, under_limit
+from capacity.hardware.power import (
+    HALVED_KEEP,
+    SATURATED,
+    same_chip,
+    sustained,
+    sustained_share,
+    under_limit,
+    with_halved_tensor_cores,
+)
 from capacity.model import load_model
 from capacity.step.operators import gemm_seconds
 from capacity.step.setting import StepSetting
@@ -127,3 +135,25 @@ def test_a_profile_of_the_harness_keeps_its_rates_in_steps() -> None:
     card = H100.model_copy(update={"step_time": own.model_copy(update={"families": families})})
     found = StepSetting(model=load_model("llama-3.1-8b"), profile=card).lookup().kernel("gemm", "bf16")
     assert found.compute_fraction == table.compute_fraction
+
+
+def test_geforce_cards_keep_nearly_all_of_their_halved_tensor_cores() -> None:
+    l40s, rtx_4090, rtx_5090 = (
+        load_profile(name) for name in ("l40s-48gb", "rtx-4090-24gb", "rtx-5090-32gb")
+    )
+    on_l40s = gemm(0.57)  # 206 TFLOP/s of 362
+    for card, measured in ((rtx_4090, 165e12), (rtx_5090, 254e12)):
+        scaled = with_halved_tensor_cores(on_l40s, card, l40s)
+        rate = scaled.compute_fraction * card.dense_flops_per_s["bf16"]
+        assert scaled.compute_fraction == HALVED_KEEP
+        assert rate <= measured * 1.02
+        assert rate > 0.7 * measured
+        assert (scaled.fit.basis, scaled.bandwidth_fraction) == ("assumed", 0.8)
+    slow = with_halved_tensor_cores(
+        gemm(0.1), rtx_4090, l40s
+    )  # what keeps no tensor core busy is as fast as there
+    rates = [0.1 * l40s.dense_flops_per_s["bf16"] / l40s.sm_count]
+    rates.append(slow.compute_fraction * rtx_4090.dense_flops_per_s["bf16"] / rtx_4090.sm_count)
+    assert rates[1] == pytest.approx(rates[0])
+    assert with_halved_tensor_cores(gemm(0.5), load_profile("rtx-6000-ada-48gb"), l40s) == gemm(0.5)
+    assert with_halved_tensor_cores(gemm(0.5), A100_PCIE, A100) == gemm(0.5)

@@ -7,7 +7,7 @@ from typing import Literal
 from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients
 from capacity.hardware.fits import Fit
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
-from capacity.model.layers import LayerGroup
+from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.quantization import Kernel, PartKind
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder, Stored, activation_bits
@@ -22,7 +22,11 @@ from capacity.step.operators import (
 
 EXCHANGE = "expert exchange"
 TABLES_ON_BLACKWELL, TABLES_ELSEWHERE = "flashinfer_trtllm", "triton"
-UNTUNED_EXPERTS = {("triton", "bf16"): "bf16_triton"}  # by backend and kernel, on Blackwell
+UNTUNED_EXPERTS = {  # by backend and kernel, on Blackwell
+    ("triton", "bf16"): "bf16_triton",
+    ("triton", "fp8_block"): "fp8_triton",
+    ("triton", "fp8"): "fp8_triton",
+}
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
 KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
 UNEVEN_LOADS = 0.9
@@ -167,7 +171,12 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
         build.assume(EARLY_KERNELS.format(setting.engine.label if setting.engine else ""), early)
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
     if backend == "auto":
-        return kernel if engine is None else engine.expert_kernel(kernel, architecture)
+        latent = any(isinstance(group.mixer, LatentAttention) for group in build.model.layer_groups)
+        if engine is None or (
+            latent and kernel != "bf16"
+        ):  # of DeepSeek's kind, which have kernels before others
+            return kernel
+        return engine.expert_kernel(kernel, architecture)
     blackwell = architecture in ("blackwell", "blackwell-ultra")
     if blackwell and (backend, kernel) in UNTUNED_EXPERTS:
         return UNTUNED_EXPERTS[backend, kernel]

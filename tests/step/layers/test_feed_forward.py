@@ -9,7 +9,7 @@ from step_models import steps
 
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
-from capacity.hardware.coefficients import UNTUNED_TRITON
+from capacity.hardware.coefficients import UNTUNED_TRITON, UNTUNED_TRITON_FP8
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, walked
@@ -153,7 +153,9 @@ def test_experts_by_the_backend_that_is_asked_for_or_the_engines() -> None:
     slower = seconds("sglang@0.5.10", "triton") - seconds("sglang@0.5.10", "flashinfer_trtllm")
     assert slower > 48 * 2816 * UNTUNED_TRITON.per_k_s * 0.5
     assert seconds("vllm", "triton", gpu="h100") == seconds("vllm", gpu="h100")  # whose tables are Triton's
-    assert seconds("vllm", "triton", quantization="fp8") == seconds("vllm", quantization="fp8")
+    assert seconds("vllm", "triton", quantization="fp8") > seconds("vllm", quantization="fp8")
+    assert seconds("vllm@0.11", quantization="fp8") == seconds("vllm@0.11", "triton", quantization="fp8")
+    assert seconds("vllm", "triton", quantization="nvfp4") == seconds("vllm", quantization="nvfp4")
 
 
 def test_a_backend_without_constants_is_said() -> None:
@@ -161,8 +163,45 @@ def test_a_backend_without_constants_is_said() -> None:
         pool = Pool(gpu=gpu, engine="vllm", moe_backend=backend, quantization=quantization)
         return " ".join(resolve("qwen3-30b-a3b", pool).step_model.notes)
 
-    assert "fp8 experts by triton on b200-sxm-180gb: not measured" in notes("b200", "triton", "fp8")
+    assert "nvfp4 experts by triton on b200-sxm-180gb: not measured" in notes("b200", "triton", "nvfp4")
     assert "bf16 experts by deep_gemm on h100-sxm-80gb: not measured" in notes("h100", "deep_gemm")
-    assert "not measured" not in notes("b200", "triton") + notes("b200", "flashinfer_trtllm") + notes(
-        "h100", "triton"
+    assert "not measured" not in notes("b200", "triton") + notes("b200", "triton", "fp8") + notes(
+        "b200", "flashinfer_trtllm"
+    ) + notes("h100", "triton")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "width", "touched", "pairs", "routed", "measured_us"),
+    [  # aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), SGLang 0.5.14's sglang_fused_moe_triton, FP8 blocks, balanced
+        (4096, 512, 32.0, 32, 64, 90.8),
+        (4096, 1024, 256.0, 512, 512, 649.6),
+        (4096, 256, 256.0, 12288, 12288, 341.0),
+        (7168, 3072, 96.0, 4608, 18432, 1582.6),
+    ],
+)
+def test_untuned_triton_in_fp8_as_it_was_measured(
+    hidden: int, width: int, touched: float, pairs: int, routed: int, measured_us: float
+) -> None:
+    card, matrices = load_profile("b200"), 3 * hidden * width
+    seconds = moe_seconds(
+        2 * pairs * matrices,
+        touched * matrices + pairs * (3 * hidden + 6 * width),
+        routed * hidden * 2,
+        flops_per_s=card.dense_flops_per_s["fp8"],
+        hbm_bytes_per_s=card.hbm_bytes_per_s,
+        constants=walked(UNTUNED_TRITON_FP8, hidden + width),
     )
+    assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
+
+
+def test_models_of_deepseeks_kind_have_kernels_before_others() -> None:
+    pool = {"gpu": "b200", "tensor_parallel_size": 8, "engine": "sglang@0.5.4"}
+    latent, other = ("deepseek-v3", "qwen3-235b-a22b")
+    shape = decode_shape(16, 1000)
+
+    def seconds(model: str, backend: str) -> float:
+        asked = Pool.model_validate({**pool, "moe_backend": backend, "quantization": "fp8-block"})
+        return resolve(model, asked).step_model.step_seconds(shape)
+
+    assert seconds(latent, "auto") == seconds(latent, "flashinfer_trtllm") != seconds(latent, "triton")
+    assert seconds(other, "auto") == seconds(other, "triton") != seconds(other, "flashinfer_trtllm")
