@@ -82,11 +82,7 @@ def read_launch(text: str) -> LaunchCommand:
 
 def _servers(text: str, folder: Path | None) -> list[Container]:
     """The containers of a manifest that launch a server, beside proxies and downloads."""
-    servers = []
-    for container in containers_of(text):
-        if _is_server(container.line, folder):
-            servers.append(container)
-    return servers
+    return [container for container in containers_of(text) if _is_server(container.line, folder)]
 
 
 def _is_server(line: str, folder: Path | None) -> bool:

@@ -133,3 +133,12 @@ def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, 
         resolve("llama-3.1-8b", Pool.model_validate({"gpu": "b200", **asked}))
     pool = Pool.model_validate({"gpu": "b200", "tensor_parallel_size": 2, **asked})
     assert resolve("qwen3-30b-a3b", pool).model.is_moe
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "tgi", "tensorrt-llm"])
+def test_expert_kernels_are_no_choice_of_engines_without_such_a_flag(engine: str) -> None:
+    limit = rf"--moe-backend triton: {engine}@\S+ has no choice of expert kernels, vllm and sglang have: leave it out"
+    with pytest.raises(InvalidInput, match=limit):
+        resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=engine, moe_backend="triton"))
+    for other in ("vllm", "sglang", "static"):
+        resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=other, moe_backend="triton"))

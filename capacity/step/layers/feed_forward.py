@@ -166,17 +166,13 @@ def _table_of(kernel: Kernel, build: Builder) -> str:
     untabled, setting = build.untabled(kernel), build.setting
     if untabled is not None:
         return untabled.experts
-    early = 1.0 if setting.engine is None else setting.engine.early_block_experts
-    if kernel == "fp8_block" and early > 1:
-        build.assume(EARLY_KERNELS.format(setting.engine.label if setting.engine else ""), early)
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
+    if engine is not None and kernel == "fp8_block" and engine.early_block_experts > 1:
+        build.assume(EARLY_KERNELS.format(engine.label), engine.early_block_experts)
     if backend == "auto":
         latent = any(isinstance(group.mixer, LatentAttention) for group in build.model.layer_groups)
-        if engine is None or (
-            latent and kernel != "bf16"
-        ):  # of DeepSeek's kind, which have kernels before others
-            return kernel
-        return engine.expert_kernel(kernel, architecture)
+        before_others = latent and kernel != "bf16"  # models of DeepSeek's kind have kernels first
+        return kernel if engine is None or before_others else engine.expert_kernel(kernel, architecture)
     blackwell = architecture in ("blackwell", "blackwell-ultra")
     if blackwell and (backend, kernel) in UNTUNED_EXPERTS:
         return UNTUNED_EXPERTS[backend, kernel]
