@@ -430,6 +430,18 @@ def test_two_runs_of_ones_own_do_what_the_readme_says(
         assert widths[1] < 1.2 * widths[0]
 
 
+def test_what_the_readme_says_of_the_table_of_own_runs_is_in_it() -> None:
+    before, after = own_runs_claimed("none"), own_runs_claimed("3")
+    narrowed = {key: 1 - after[key][3] / before[key][3] for key in before}
+    assert narrowed["dense", "ttft"] == pytest.approx(1 / 4, abs=0.05)
+    assert narrowed["dense", "tpot"] == pytest.approx(1 / 10, abs=0.05)
+    assert narrowed["experts", "tpot"] == pytest.approx(1 / 10, abs=0.05)
+    assert narrowed["experts", "ttft"] == pytest.approx(0, abs=0.05)
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    said = "the interval of dense models' TTFT narrows by a quarter, that of TPOT by a tenth, and that of experts' TTFT"
+    assert f"{said} not at all" in text
+
+
 @pytest.mark.slow
 def test_runs_of_ones_own_teach_what_the_readme_says(benchmark: object, shared_dir: Path) -> None:
     """All groups by other sources' spreads, eight minutes: all figures of the table. UPDATE_README=1 writes it."""
