@@ -29,10 +29,10 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
-    slot_gain,
     gamma_lengths,
     padding_waste,
     paged_kv_waste,
+    slot_gain,
     static_slot_waste,
 )
 from capacity.techniques.one_pool import notes_of

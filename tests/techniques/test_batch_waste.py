@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
-    slot_gain,
     expected_longest,
     exponential_slot_gain,
     gamma_lengths,
     padding_waste,
     paged_kv_waste,
+    slot_gain,
     static_slot_waste,
 )
 

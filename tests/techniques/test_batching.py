@@ -133,7 +133,7 @@ def test_spread_gains_of_a_small_model_follow_the_slot_gain() -> None:
 
 
 def test_slot_gain_is_no_bound_where_static_batches_read_kv_of_finished_members() -> None:
-    """Llama-2-13B has no grouped KV heads: its static batches read much KV, so the simulated gain exceeds the slots'."""
+    """Llama-2-13B has no grouped KV heads: its static batches read much KV, which the slots do not count."""
     resolved = resolve("llama-2-13b", Pool(gpu="a100", max_model_len=2048, max_num_seqs=64))
     (gain,) = spread_gains(resolved, at_once(np.full(4, 161), np.full(4, 338)), spreads=(2.0,))
     assert gain.simulated_gain > gain.slot_gain

@@ -15,7 +15,7 @@ from capacity.report.figures.svg_chart import Line, line_chart
 from capacity.report.layout import GIB
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
-from capacity.techniques.batch_waste import slot_gain, exponential_slot_gain
+from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
 from capacity.techniques.kv_bytes import request_kv_bytes
 from capacity.techniques.prefix_cache import reuse_curve
 from capacity.techniques.quantization_methods import find_method
