@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity_app.state import ENGINE, LENGTHS, MODEL, PRICE, chosen
-from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TOGETHER_AT_ONCE, TRACE
+from capacity_app.traffic import ARRIVALS, AS_SIDEBAR, CLOSED_LOOP, TOGETHER_AT_ONCE, TRACE
 
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
@@ -69,7 +69,7 @@ def _simulate_reads() -> Set[str]:
     if arrivals == TRACE:
         return read
     load = {CLOSED_LOOP: {"concurrency"}, TOGETHER_AT_ONCE: set()}.get(arrivals, {"rate"})
-    differ = {"range"} if chosen("sim_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
+    differ = {"range"} if chosen("sim_lengths", AS_SIDEBAR) == AS_SIDEBAR else set()
     return read | LENGTHS | load | differ
 
 
@@ -87,7 +87,7 @@ def _stack_reads() -> Set[str]:
 
 
 def _fleet_reads() -> Set[str]:
-    differ = {"range"} if chosen("fleet_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
+    differ = {"range"} if chosen("fleet_lengths", AS_SIDEBAR) == AS_SIDEBAR else set()
     return MODEL | LENGTHS | PRICE | differ | {"engine", "rate", "client"}
 
 

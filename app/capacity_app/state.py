@@ -274,10 +274,10 @@ def _lengths_and_client() -> tuple[float | None, float]:
             0.95,
             None,
             step=0.1,
-            placeholder="not said",
+            placeholder="as measured",
             **bound("range", None),
-            help="Lengths are uniform within this share. Empty: equal, and where a closed loop "
-            "would march in step for that, the answer says so.",
+            help="Lengths are uniform within this share of their means; 0: all equal. Empty: as varied as "
+            "measured chat traffic.",
         )
     with columns[1]:
         usual_ms = USUAL_S * 1e3

@@ -35,8 +35,10 @@ WINDOW_PAGE_TOKENS = 16
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
-def make_workload(traffic: Traffic) -> Workload:
+def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workload:
     """The requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
+
+    Lengths whose variation the user left open are within `max_model_len`.
 
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
@@ -44,17 +46,17 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = _from_client(described(traffic), traffic)
+    workload = _from_client(described(traffic, max_model_len), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
 
 
-def requests_of(traffic: Traffic, workload: Workload | None) -> Workload:
+def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int | None = None) -> Workload:
     """The requests of a question: the workload of one's own, or else those that the traffic describes.
 
     They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
     """
     if workload is None:
-        return make_workload(traffic)
+        return make_workload(traffic, max_model_len)
     return _from_client(workload, traffic)
 
 

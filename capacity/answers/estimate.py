@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
-from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths, tower_notes
+from capacity.answers.phases import (
+    Phases,
+    estimate_fields,
+    phases_of,
+    request_lengths,
+    synchronised,
+    tower_notes,
+)
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -94,7 +101,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         request_rate=traffic.request_rate,
         verdict=None if load is None else load.verdict.verdict,
         verdict_reason=None if load is None else load.verdict.reason,
-        in_step=None if load is None else load.in_step,
+        in_step=None if load is None else synchronised(traffic),
         ttft_s=None if latencies is None else latencies.ttft_s,
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
         tpot_s=None if latencies is None else latencies.tpot_s,

@@ -115,8 +115,6 @@ def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
     if load is None:
         return ()
     held = []
-    if load.differing is not None:
-        held.append("the same load with lengths that differ: say --random-range-ratio")
     if load.whole is not None:
         held.append("the mean over the whole run, warm-up and drain included")
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None and metric != "tpot":

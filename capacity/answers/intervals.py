@@ -236,21 +236,20 @@ def bands_of(resolved: ResolvedPool, load: Served, traffic: Traffic) -> LoadBand
 def served_latencies(resolved: ResolvedPool, load: Served, traffic: Traffic) -> Latencies | None:
     """Means of a load's steady state; None where it has none.
 
-    Their intervals hold those of the regimes that the traffic leaves open, and the mean over the whole run. Of arrivals
-    close to what the engine serves, TTFT and E2E have no upper end.
+    Their intervals cover the mean over the whole run. Of arrivals close to what the engine serves, TTFT and E2E have no
+    upper end.
     """
     bands = bands_of(resolved, load, traffic)
     if bands is None or load.steady is None:
         return None
-    own = _of_means(bands, load.steady)
-    regimes = [own, *(_of_means(bands, means) for means in (load.differing,) if means is not None)]
+    covered = _of_means(bands, load.steady)
     if load.whole is not None:
-        regimes.append(_as_they_are(load.whole))
-    covered = Latencies(
-        own.ttft_s.covering(*(each.ttft_s for each in regimes)),
-        None if own.tpot_s is None else own.tpot_s.covering(*(each.tpot_s for each in regimes)),
-        own.e2e_s.covering(*(each.e2e_s for each in regimes)),
-    )
+        whole = _as_they_are(load.whole)
+        covered = Latencies(
+            covered.ttft_s.covering(whole.ttft_s),
+            None if covered.tpot_s is None else covered.tpot_s.covering(whole.tpot_s),
+            covered.e2e_s.covering(whole.e2e_s),
+        )
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None:
         unbounded = (replace(each, high=None) for each in (covered.ttft_s, covered.e2e_s))
         return Latencies(next(unbounded), covered.tpot_s, next(unbounded))

@@ -206,7 +206,7 @@ class Estimate(Fit):
     clients in its steady state, queueing included, by a simulated run; `ttft_s` and `e2e_s` are None where there is
     none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
     `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
-    prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
+    prints of as many. `in_step`: a closed loop of equal lengths, which synchronises. Of a batch, which
     has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request
     on average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.

@@ -123,7 +123,7 @@ def advise(
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
     latencies = _served(resolved, Service(), requests)

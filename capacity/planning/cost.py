@@ -131,7 +131,7 @@ def _run_of(
     asked = (traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     if workload is None and all(each is None for each in asked):
         return None
-    requests = requests_of(long_enough(traffic), workload)
+    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
     run = run_service([pool], service, requests, seed=traffic.seed)

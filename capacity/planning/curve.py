@@ -161,7 +161,7 @@ def curve(
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
-    workloads = draws(traffic, workload, load.replications)
+    workloads = draws(traffic, workload, load.replications, resolved.max_model_len)
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(

@@ -8,7 +8,9 @@ from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
 
 
-def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
+def draws(
+    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int
+) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
     check_replications(count)
     if workload is not None:
@@ -16,4 +18,5 @@ def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Work
     if traffic.trace is not None:
         return (make_workload(traffic),)
     seeds = range(traffic.seed, traffic.seed + count)
-    return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+    drawn = (traffic.model_copy(update={"seed": seed}) for seed in seeds)
+    return tuple(make_workload(each, max_model_len) for each in drawn)

@@ -49,7 +49,8 @@ class Inquiry:
         check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
         goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
-        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
+        longest = search.max_model_len or spec.max_position_embeddings
+        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications, longest)
         check_goal(goal.slos, workloads[0])
         return cls(model=spec, workloads=workloads, goal=goal, search=search, cost=cost, profiles=profiles)
 

@@ -84,7 +84,7 @@ def tornado(
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     price = price_of(resolved.profile.name, deployment.cost)
     return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 

@@ -124,7 +124,9 @@ class _Files:
         Of random arrivals that take turns over n replicas, one sees gaps of n: n times the burstiness.
         """
         candidate = self.candidate
-        everything = make_workload(self.traffic)
+        everything = make_workload(
+            self.traffic, candidate.pool.max_model_len or self.spec.max_position_embeddings
+        )
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
         header = "the arrivals of the plan, against what stands before all replicas"
         texts = {"benchmark.sh": _script(header, bench)}
@@ -166,12 +168,14 @@ class _Files:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """As they are generated, or those of the trace, written beside the other files."""
+        """As `vllm bench serve` generates them; else, for a trace or lengths that it cannot draw, a file of them."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
-        if traffic.trace is not None:
+        in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
+        if traffic.trace is not None or traffic.length_distribution != "uniform":
             file = result.replace("result", "arrivals").replace(".json", ".jsonl")
             path = self.folder / file
-            return write_timed_trace(workload, path).replace(str(path), file)
+            words = write_timed_trace(workload, path).replace(str(path), file)
+            return words if in_flight is None else f"{words} --max-concurrency {in_flight}"
         return RandomArrivals(
             requests=len(workload),
             request_rate_per_s=plan.requests_per_s * len(workload) / plan.requests,
@@ -180,7 +184,7 @@ class _Files:
             burstiness=traffic.burstiness * self.candidate.replicas / replicas,
             range_ratio=traffic.random_range_ratio,
             prefix_tokens=traffic.random_prefix_len,
-            max_concurrency=in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1),
+            max_concurrency=in_flight,
         )
 
 

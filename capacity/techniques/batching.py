@@ -369,7 +369,7 @@ def compare_batching(
     deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     compared = batching_comparison(
         resolved,
         requests,

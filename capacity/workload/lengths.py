@@ -11,6 +11,9 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
+CLOSE_MEAN = 1e-3  # of clipped lengths: closer than any sample shows
+MOST_SHIFT = 10.0  # standard deviations by which clipping may move a scale
+
 
 class Lengths(Protocol):
     """Anything that draws token counts."""
@@ -76,7 +79,10 @@ class UniformLengths:
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths:
-    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
+    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
+
+    The scale is raised or lowered so that clipped lengths have the mean; their coefficient of variation is then less.
+    """
 
     mean_tokens: float
     cv: float
@@ -87,9 +93,31 @@ class LognormalLengths:
         _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        variance = math.log1p(self.cv * self.cv)
-        drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
+        sigma = math.sqrt(math.log1p(self.cv * self.cv))
+        drawn = rng.lognormal(self._mu(sigma), sigma, count)
         return _whole(drawn, self.lowest_tokens, self.highest_tokens)
+
+    def _mu(self, sigma: float) -> float:
+        """Mean of the logarithm at which clipped lengths have the mean."""
+        mu = math.log(self.mean_tokens) - sigma * sigma / 2
+        if abs(self._clipped_mean(mu, sigma) / self.mean_tokens - 1) < CLOSE_MEAN:
+            return mu
+        low, high = mu - MOST_SHIFT * sigma, mu + MOST_SHIFT * sigma
+        for _ in range(60):
+            mu = (low + high) / 2
+            if self._clipped_mean(mu, sigma) < self.mean_tokens:
+                low = mu
+            else:
+                high = mu
+        return mu
+
+    def _clipped_mean(self, mu: float, sigma: float) -> float:
+        """Mean of a lognormal that is clipped to the shortest and longest length."""
+        if sigma == 0:
+            return min(max(math.exp(mu), self.lowest_tokens), self.highest_tokens)
+        low, high = ((math.log(end) - mu) / sigma for end in (self.lowest_tokens, self.highest_tokens))
+        between = math.exp(mu + sigma * sigma / 2) * (_normal_cdf(high - sigma) - _normal_cdf(low - sigma))
+        return self.lowest_tokens * _normal_cdf(low) + between + self.highest_tokens * _normal_cdf(-high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +168,10 @@ def _ranks(values: FloatArray) -> IntArray:
 
 def _whole(drawn: FloatArray, lowest_tokens: int, highest_tokens: int) -> IntArray:
     return np.clip(np.rint(drawn), lowest_tokens, highest_tokens).astype(np.int64)
+
+
+def _normal_cdf(z: float) -> float:
+    return math.erfc(-z / math.sqrt(2)) / 2
 
 
 def _check_shape(mean_tokens: float, cv: float, lowest_tokens: int, highest_tokens: int) -> None:

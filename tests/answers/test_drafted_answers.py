@@ -130,7 +130,8 @@ def test_a_drafter_that_does_not_suit_is_refused() -> None:
 
 
 def over_ranks(engine: str, loop: str, **drafts: Any) -> SimulationResult:
-    load = {**LENGTHS, "output_len": 24, "concurrency": 24, "num_prompts": 32, "engine": engine, **RANKS}
+    load = {**LENGTHS, "output_len": 24, "random_range_ratio": 0.0, "concurrency": 24, "num_prompts": 32}
+    load |= {"engine": engine, **RANKS}
     return capacity.simulate("deepseek-v3", **load, **drafts, engine_loop=loop).run
 
 

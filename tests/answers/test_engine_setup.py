@@ -48,7 +48,7 @@ def test_acceptance_that_differs_between_requests_spreads_their_ends() -> None:
 
 def test_samples_of_one_prompt_share_its_blocks() -> None:
     """Three of four prompts find all full blocks but the last in the cache: 592 of 600 tokens."""
-    answer = simulate(num_samples=4)
+    answer = simulate(num_samples=4, random_range_ratio=0.0)
     assert answer["completed"] == 160
     assert answer["prefix_cache_hit_fraction"] == pytest.approx(3 / 4 * 592 / 600)
 
@@ -270,7 +270,13 @@ def test_the_front_end_is_the_engines_where_the_pool_says_nothing() -> None:
 
 def test_a_front_end_that_streams_slower_than_the_engine_makes_is_the_limit() -> None:
     """100 requests of 100 tokens at once: 5,000 tokens/s are sent, however fast they are made."""
-    words = {"input_len": 10, "output_len": 100, "num_prompts": 100, "request_rate": float("inf")}
+    words = {
+        "input_len": 10,
+        "output_len": 100,
+        "random_range_ratio": 0.0,
+        "num_prompts": 100,
+        "request_rate": float("inf"),
+    }
     answer = capacity.simulate("llama-3.1-8b", gpu="h100", **words, front_end_output_token_s=2e-4).to_dict()
     assert answer["output_throughput"] == pytest.approx(5000, rel=0.05)
 

@@ -55,12 +55,6 @@ def test_what_is_said_is_no_part_any_more() -> None:
     assert "--max-num-seqs" in {part.name for part in explained(request_rate=8.0)["TTFT"].parts}
 
 
-def test_equal_lengths_in_a_closed_loop_are_said_to_widen() -> None:
-    found = explained(concurrency=16)
-    assert any("--random-range-ratio" in held for held in found["TTFT"].holds)
-    assert not any("--random-range-ratio" in held for held in explained(request_rate=8.0)["TTFT"].holds)
-
-
 def test_a_batch_has_the_band_of_its_steps() -> None:
     found = explained(batch_size=4)
     assert [part.name for part in found["TPOT"].parts] == ["decode steps"]

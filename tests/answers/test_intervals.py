@@ -87,7 +87,13 @@ def test_what_is_less_known_is_wider() -> None:
 def test_a_queue_near_saturation_is_less_sure() -> None:
     sure, unsure = (
         capacity.estimate(
-            "llama-3.1-8b", gpu="h100", input_len=800, output_len=100, request_rate=rate, **KNOWN
+            "llama-3.1-8b",
+            gpu="h100",
+            input_len=800,
+            output_len=100,
+            random_range_ratio=0.0,
+            request_rate=rate,
+            **KNOWN,
         )
         for rate in (4.0, 40.0)
     )

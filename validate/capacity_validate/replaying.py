@@ -91,7 +91,8 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         raise InvalidInput(
             f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
         )
-    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **traffic}
+    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
+    fields |= {"random_range_ratio": 0.0, **traffic}  # equal lengths: vllm bench serve's default
     fields |= {"num_prompts": run.num_requests or concurrency or 1}
     if concurrency is not None:
         fields["concurrency"] = concurrency

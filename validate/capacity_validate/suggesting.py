@@ -204,7 +204,7 @@ class _Design:
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
         """A load as a run of a benchmark; None where the deployment does not serve it."""
-        workload = make_workload(traffic)
+        workload = make_workload(traffic, self.resolved.max_model_len)
         result = replayed(self.resolved, workload)
         if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
             return None
@@ -345,7 +345,8 @@ def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
             tokens = prompts * (output_len + input_len / 10)
             if concurrency <= largest and (tokens <= MOST_TOKENS or concurrency == 1):
                 fields = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
-                yield build(Traffic, {**fields, "num_prompts": prompts, **client})
+                fields |= {"num_prompts": prompts, "random_range_ratio": 0.0}
+                yield build(Traffic, {**fields, **client})
 
 
 def _suggested(

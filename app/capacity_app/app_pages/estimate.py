@@ -144,7 +144,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
             "see of the sidebar's requests/s is under “arrivals at a rate”."
         )
     if answer.in_step:
-        st.badge("Requests march in step", icon=":material/sync:", color="orange")
+        st.badge("Equal lengths synchronise", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
     return {letter: each for letter, (each, _) in answers.items()}
 

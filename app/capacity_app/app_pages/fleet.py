@@ -21,7 +21,7 @@ from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
-from capacity_app.traffic import EQUAL, LENGTH_SHAPES
+from capacity_app.traffic import AS_SIDEBAR, LENGTH_SHAPES
 
 FUNCTION = "capacity.planning.fleet:fleet"
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -149,9 +149,9 @@ def lengths() -> dict[str, Any]:
         "Lengths",
         "fleet_lengths",
         LENGTH_SHAPES,
-        LENGTH_SHAPES[1],
+        AS_SIDEBAR,
         width=190,
-        help="Around the sidebar's: lognormal or gamma as far as the spread says, or within its ±.",
+        help="As the sidebar says, or lognormal or gamma of this spread.",
     )
     spread = state.number(
         "Spread of prompts",
@@ -160,11 +160,11 @@ def lengths() -> dict[str, Any]:
         0.0,
         10.0,
         step=0.1,
-        disabled=shape == EQUAL,
+        disabled=shape == AS_SIDEBAR,
         width=150,
         help="Standard deviation over the mean of prompts.",
     )
-    if shape == EQUAL:
+    if shape == AS_SIDEBAR:
         return dict(inputs.spread)
     return {"length_distribution": shape, **({} if spread == 1.0 else {"input_len_cv": spread})}
 

@@ -62,7 +62,7 @@ with case_place:
         "plan_case",
         (ALIKE, *USE_CASES),
         ALIKE,
-        help="Lengths are lognormal around the sidebar's, as far as in this use case; else all alike, or within ±.",
+        help="Lengths are lognormal around the sidebar's, as varied as in this use case; else as the sidebar says.",
     )
 with middle:
     requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100)
