@@ -219,7 +219,7 @@ def substitute(documents: Fits) -> None:
 
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
-KEPT = ("transferred_from", "error_factor")  # of a profile's section: written by hand
+KEPT = ("transferred_from", "error_factor", "chip_share")  # written by hand, or by fit_chip_share.py
 TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
 
 
