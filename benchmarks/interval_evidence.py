@@ -148,7 +148,7 @@ def _left_out(row: ServedRow, setting: str, **server: Any) -> Iterator[Figure]:
 
 
 def _closed_loop(row: ServedRow) -> Iterator[Figure]:
-    client_s = client_latency(served_rows.client_of(row)).seconds
+    client_s = served_rows.client_seconds(row)
     try:
         known = served_rows.server_of(row)
         yield from _seen(row, known, client_s, said=ALL)

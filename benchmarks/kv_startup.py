@@ -32,6 +32,8 @@ class ScoredLine:
     """One start-up line: what it printed and what is predicted, in the line's own unit."""
 
     engine: str
+    gpu: str
+    model: str
     label: str
     source: str
     part: str
@@ -77,6 +79,8 @@ def _scored(row: Mapping[str, str]) -> ScoredLine:
     }[row["metric"]]
     return ScoredLine(
         engine=row["engine"],
+        gpu=row["gpu"],
+        model=row["model"],
         label=f"{row['engine']} {row['version']} {row['gpu']} {row['model']} tp{row['tp']}",
         source=row["source"],
         part=row["part"],
