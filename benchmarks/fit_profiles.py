@@ -50,13 +50,23 @@ BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
 # of the quantization was made: its bytes are taken off, and the dynamic fit's latency stays.
 STATIC_FP8_FIXED_S = {"h100": 4.4e-6, "h200": 4.6e-6, "b200": 4.9e-6, "l40s": 1.9e-6}
 
-# TensorRT-LLM chooses among kernels at start-up; some of its tables are of one that it would not choose (NVFP4
-# products three times slower at small M). vLLM calls the same library's better one
-# through FlashInfer, whose table therefore stands for both.
+# Tables of a kernel that the engine does not run, and the engine whose table is of the one that it does.
+# TensorRT-LLM chooses among kernels at start-up, and would not choose that of its NVFP4 tables (three times slower at
+# small M); vLLM calls the same library's better one through FlashInfer. SGLang's MXFP4 tables on Hopper and Ada are of
+# Triton's fused experts on weights written out at 16 bit, which it runs under expert parallelism alone: on Hopper it
+# takes OpenAI's Triton kernels (srt/server_args.py of 0.5.1 to 0.5.9, srt/arg_groups/model_overrides/gpt_oss.py since)
+# and on SM120, whose constants are Ada's, Marlin (SGLang pull request 28231). Its MLA table with FP8 KV on Hopper is of
+# FlashAttention 3, which has no such kernel: SGLang converts the whole KV pool to 16 bit in every layer of every step
+# (SGLang issue 35291). FlashMLA reads FP8, is what launch lines ask for, and is TensorRT-LLM's kernel there.
 SAME_KERNEL = (
-    ("b200", "gemm", "nvfp4"),
-    ("b200", "moe", "nvfp4"),
-    ("gb200", "moe", "nvfp4"),
+    ("trtllm", "b200", "gemm", "nvfp4", "vllm"),
+    ("trtllm", "b200", "moe", "nvfp4", "vllm"),
+    ("trtllm", "gb200", "moe", "nvfp4", "vllm"),
+    ("sglang", "h100", "moe", "mxfp4", "vllm"),
+    ("sglang", "h200", "moe", "mxfp4", "vllm"),
+    ("sglang", "l40s", "moe", "mxfp4", "vllm"),
+    ("sglang", "h100", "mla_decode", "8bit", "trtllm"),
+    ("sglang", "h200", "mla_decode", "8bit", "trtllm"),
 )
 
 # On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
@@ -98,10 +108,9 @@ def table_name(gpu: str, operator: Operator, key: tuple[str, str, str]) -> str:
     _, engine, kernel = key
     if engine == "trtllm" and (operator.name, kernel) == ("gemm", "fp8") and gpu in STATIC_FP8_FIXED_S:
         return "fp8_dynamic"
-    other = (gpu, operator.name, kernel) in SAME_KERNEL or (
-        (operator.name, kernel) == ("moe", "mxfp4") and gpu in MXFP8_ACTIVATIONS
+    replaced = (engine, gpu, operator.name, kernel) in {entry[:4] for entry in SAME_KERNEL} or (
+        (engine, operator.name, kernel) == ("trtllm", "moe", "mxfp4") and gpu in MXFP8_ACTIVATIONS
     )
-    replaced = engine == "trtllm" and other
     return f"{kernel}_table" if replaced else kernel
 
 
@@ -202,15 +211,15 @@ def substitute(documents: Fits) -> None:
         experts = families["trtllm"]["moe"]
         experts["mxfp4_table"] = experts["mxfp4"]
         experts["mxfp4"] = mxfp8_activations(gpu, families["vllm"]["moe"]["fp8"])
-    for gpu, operator, kernel in SAME_KERNEL:
+    for engine, gpu, operator, kernel, other in SAME_KERNEL:
         families = documents[PROFILES[gpu]]["families"]
-        families["trtllm"][operator][f"{kernel}_table"] = families["trtllm"][operator][kernel]
-        families["trtllm"][operator][kernel] = families["vllm"][operator][kernel]
+        families[engine][operator][f"{kernel}_table"] = families[engine][operator][kernel]
+        families[engine][operator][kernel] = families[other][operator][kernel]
 
 
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
-KEPT = ("transferred_from", "error_factor")  # of a profile's section: written by hand
+KEPT = ("transferred_from", "error_factor", "chip_share")  # written by hand, or by fit_chip_share.py
 TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
 
 

@@ -141,18 +141,41 @@ class Residuals(Spec):
         )
 
 
+class ChipShare(Coefficients):
+    """Of the rates that another chip's kernels reach, as fractions of the peaks, the share that they reach on this one.
+
+    Their latencies are divided by it.
+    """
+
+    share: Fraction
+
+    def applied_to(self, constants: Coefficients) -> Coefficients:
+        """The other chip's constants of one kernel, on this chip."""
+        found: dict[str, object] = {}
+        for name, value in constants:
+            if name.endswith("_fraction") and value is not None:
+                found[name] = value * self.share
+            elif name.endswith("_s"):
+                found[name] = value / self.share
+        source = f"{constants.fit.source}; at {self.share:g} of the rates: {self.fit.source}"
+        fit = constants.fit.model_copy(update={"basis": "assumed", "source": source})
+        return constants.model_copy(update={**found, "fit": fit})
+
+
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
     `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
     given here is taken from that profile's fit, and counts as assumed. `error_factor`: of a chip whose kernels nobody
-    measured here, by how much its steps may be off, up or down, in nine cases of ten.
+    measured here, by how much its steps may be off, up or down, in nine cases of ten. `chip_share`: what served
+    requests on this chip say of the other's constants.
     """
 
     gpu: str | None = None
     source: str | None = None
     transferred_from: str | None = None
     error_factor: Annotated[float, Field(ge=1, le=10)] = 1.0
+    chip_share: ChipShare | None = None
     families: dict[str, KernelFamily] = Field(default_factory=dict)
     elementwise: ElementwiseCoefficients | None = None
     nccl: dict[str, CollectiveCoefficients] = Field(default_factory=dict)

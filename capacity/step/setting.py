@@ -187,6 +187,8 @@ class StepSetting:
         card, sister = self.profile, load_profile(own.transferred_from)
 
         def on_this_card(constants: Coefficients) -> Coefficients:
+            if own.chip_share is not None:
+                return own.chip_share.applied_to(constants)
             clocked = with_halved_tensor_cores(under_limit(constants, card, sister), card, sister)
             return with_memory_of(clocked, card, sister)
 
