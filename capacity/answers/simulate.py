@@ -32,6 +32,7 @@ from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
 from capacity.simulator.levels import goodput as goodput_of
@@ -227,12 +228,13 @@ def _described(
     run: SimulationResult,
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
+    plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
-        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
-        kv_capacity_blocks=resolved.memory.kv_capacity_blocks,
+        kv_capacity_tokens=plan.kv_capacity_tokens,
+        kv_capacity_blocks=plan.kv_capacity_blocks,
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,

@@ -100,6 +100,10 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--dtype", None if pool.dtype == "auto" else pool.dtype),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
         ("--moe-backend", None if pool.moe_backend == "auto" else pool.moe_backend),
+        (
+            "--attention-config.indexer_kv_dtype",
+            None if pool.indexer_kv_dtype == "auto" else pool.indexer_kv_dtype,
+        ),
         ("--max-model-len", pool.max_model_len),
         ("--gpu-memory-utilization", pool.gpu_memory_utilization),
         ("--kv-cache-memory-bytes", pool.kv_cache_memory_bytes),

@@ -105,7 +105,9 @@ class EngineSpec(Spec):
     `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    architecture, or by "model type:architecture"; any other: 16 bit. `plain_sparse_fp8_heads`: the most query heads of
+    a GPU with which an fp8 cache of these latents is a byte a value, by architecture; otherwise it is `fp8_ds_mla`.
+    `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
     expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
     kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
     `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
@@ -163,6 +165,7 @@ class EngineSpec(Spec):
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
+    plain_sparse_fp8_heads: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
     sinks_prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
@@ -244,7 +247,8 @@ class EngineSpec(Spec):
 
     def caches_in(self, kv_cache_format: str) -> bool:
         """Whether it keeps KV in this format."""
-        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+        packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
+        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 
     def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
         """What it runs where a format's own kernel is this one."""
