@@ -354,10 +354,11 @@ def from_launch(
     read = read_launch(command)
     if not read.model:
         raise InvalidInput("the line names no model: paste the whole of it")
+    gpu = gpu or read.gpu
+    note_command(read)
     if gpu is None:
         raise InvalidInput(f"a launch line names {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    note_command(read)
     pool = deployment.pools[0]
     note("not used", (f"--{dashed(name)}" for name in unread("simulate", (pool,), read.fields)))
     if output is None:

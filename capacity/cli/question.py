@@ -57,7 +57,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         read_deployment,
     )
     from capacity.deployment import write_deployment as write_file
-    from capacity.deployment.reading import refuse_idle, unread
+    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
@@ -90,7 +90,8 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
         specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
         refuse_idle(question.verb, specs, question.flags, **beside)
-        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, pasted)))
+        noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
+        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
     else:
         write_file(request, question.write_deployment)
     return request
@@ -116,7 +117,8 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
     command = read_launch(text)
     note_command(command)
-    return command.model, command.fields
+    gpu = {} if command.gpu is None else {"gpu": command.gpu}
+    return command.model, {**gpu, **command.fields}
 
 
 def note_command(command: LaunchCommand) -> None:

@@ -28,7 +28,7 @@ class LaunchCommand:
     """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
 
     `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not the engine's as
-    far as this package knows.
+    far as this package knows. `gpu`: the GPU that a manifest names.
     """
 
     model: str
@@ -36,6 +36,7 @@ class LaunchCommand:
     ignored: tuple[str, ...]
     not_modelled: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    gpu: str | None = None
 
     def pool(self, gpu: str) -> Pool:
         """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Traffic, build
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.deployment import Traffic, build
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.step.export import DelayedData
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.server_log import ServerLog
 
 TRAFFIC_FIELDS = (
     "input_len",
@@ -28,20 +26,6 @@ TRAFFIC_FIELDS = (
     "client_latency_s",
     "seed",
 )
-
-
-def server_as_run(
-    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
-) -> ResolvedPool:
-    """The pool; what the log printed fills what the user did not say."""
-    if "gpu" not in fields:
-        raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
-    resolved = resolve(model, build(Pool, fields), profiles=profiles, download=download)
-    if log is not None:
-        printed = log.overrides(resolved.memory.kv_block_tokens)
-        resolved = resolve(model, build(Pool, printed | fields), profiles=profiles, download=download)
-    resolved.memory.require_fit()
-    return resolved
 
 
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
