@@ -122,7 +122,7 @@ class Ranking:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
-        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
+        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
 
 
 def launch_lines(model: ModelSpec, candidate: Candidate) -> tuple[LaunchLine, ...]:
