@@ -331,7 +331,7 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with "
             f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
-    speculator = speculator_of(pool)
+    speculator = speculator_of(pool, resolved.model)
     own = OWN_DRAFTERS.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
         ways = " and ".join(way.name for way in speculators().values() if way.kind in own)

@@ -118,7 +118,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None:
         return ()
-    way = speculator_of(pool)
+    way = speculator_of(pool, resolved.model)
     depth = way.depth(pool.num_speculative_tokens)
     notes: tuple[str, ...] = (
         f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
@@ -149,7 +149,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()
-    memory = Speculation(resolved, speculator_of(pool)).memory()
+    memory = Speculation(resolved, speculator_of(pool, resolved.model)).memory()
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
         f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV "

@@ -151,7 +151,7 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     if has_way(resolved.engine.name, "lookahead"):
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
-        way, what = find_speculator(name), f"speculative decoding by {text}"
+        way, what = find_speculator(name, resolved.model), f"speculative decoding by {text}"
         try:
             drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
         except CapacityError as error:

@@ -184,7 +184,7 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     """Each draft accepted `factor` times as often, at most always."""
     pool = resolved.pool
-    speculator = speculator_of(pool)
+    speculator = speculator_of(pool, resolved.model)
     drafts = speculator.depth(pool.num_speculative_tokens)
     rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
     acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))

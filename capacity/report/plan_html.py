@@ -10,6 +10,8 @@ from capacity.base.html import list_html, table_html
 from capacity.report.curve import day_text, highest_texts
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
+    CONDITIONAL,
+    conditional_text,
     arrivals_text,
     cost_text,
     level_text,
@@ -33,11 +35,13 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = (), command: str | 
         if best
         else "<p><strong>Nothing in the space meets the SLO.</strong></p>" + _misses(plan)
     )
+    conditional = tuple(conditional_text(plan, each) for each in plan.conditional)
+    below = f"<p>{escape(CONDITIONAL)}:</p>{list_html(conditional)}" if conditional else ""
     asked = [("To ask again", command)] if command else []
     return Sheet(
         question=question_of("plan"),
         subject=subject_of(plan),
-        answer=verdict + _ranked(plan),
+        answer=verdict + _ranked(plan) + below,
         charts=charts_of(plan),
         more=(
             ("The question", _facts(plan)),
