@@ -1,0 +1,33 @@
+"""How many replicas serve a load, in one line."""
+
+from __future__ import annotations
+
+from capacity.planning.replicas import ReplicaCount, ReplicasNeeded
+from capacity.simulator.verdict import STABLE_LOAD
+
+
+def replicas_text(answer: ReplicasNeeded) -> str:
+    """The number of replicas, their GPUs and bill, and which service levels they meet."""
+    load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
+    levels = " and ".join(answer.slos)
+    if answer.within_slo is not None:
+        count = count_text(answer.within_slo)
+        return f"{count}, for {load} within {levels} at {answer.confidence:.0%} confidence"
+    stable = None
+    if answer.stable is not None:
+        stable = (
+            f"{count_text(answer.stable)}, for {load} at {STABLE_LOAD:.0%} utilization or less "
+            f"(one replica completes {answer.stable.requests_per_s_per_replica:.3g}/s)"
+        )
+    if not answer.slos:
+        return stable or "unknown: no capacity could be measured"
+    reason = f"no number of replicas meets {levels} ({answer.reason})"
+    return reason if stable is None else f"{reason}; without them {stable}"
+
+
+def count_text(count: ReplicaCount) -> str:
+    """Replicas, GPUs and $ a month."""
+    replicas = "1 replica" if count.replicas == 1 else f"{count.replicas:,} replicas"
+    gpus = "1 GPU" if count.num_gpus == 1 else f"{count.num_gpus:,} GPUs"
+    bill = "" if count.usd_per_month is None else f", ${count.usd_per_month:,.0f} a month"
+    return f"{replicas} ({gpus}){bill}"
