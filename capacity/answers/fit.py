@@ -11,7 +11,7 @@ from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import TREE
 from capacity.model import ModelSpec
-from capacity.pool.drafting import Speculation, memory_with_draft, speculator_of
+from capacity.pool.drafting import Speculation, check_drafts_said, memory_with_draft, speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.pool.why_not import Change
 
@@ -46,7 +46,8 @@ def ways_to_fit(
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
-    """`fit` of what was looked up before."""
+    """`fit` of what was looked up before. Raises InvalidInput for a number of drafts without a way to draft."""
+    check_drafts_said(resolved.pool)
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 

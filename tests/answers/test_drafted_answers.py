@@ -109,7 +109,9 @@ def test_kv_of_the_drafter_holds_fewer_requests() -> None:
         assert TokenSteps(target).concurrent_requests(4096) <= memory.kv_capacity_tokens_after // 4096
         return memory.kv_capacity_tokens_after
 
-    assert left(kv_cache_memory_bytes=2**30) == 2**30 // (16 * (128 + 32) * 1024) * 16  # weights lie elsewhere
+    assert (
+        left(kv_cache_memory_bytes=2**30) == 2**30 // (16 * (128 + 32) * 1024) * 16
+    )  # weights lie elsewhere
     assert left(num_gpu_blocks_override=1000) == 16_000
     crowded = {"gpu_memory_utilization": 0.25, "max_model_len": 4096, "batch_size": 1}
     assert value(estimated(**crowded).tpot_s) > 0

@@ -138,5 +138,9 @@ def test_kv_bytes_per_token_of_sparse_latents_equal_those_of_the_capacity(
 
 def test_glm_sparse_attention_is_kept_in_fp8_by_default_on_blackwell_since_vllm_0_33() -> None:
     glm = load_model("glm-5")
-    for engine, profile, kept in (("vllm@0.33", B200, "fp8"), ("vllm@0.33", H200, "auto"), ("vllm@0.21", B200, "auto")):
+    for engine, profile, kept in (
+        ("vllm@0.33", B200, "fp8"),
+        ("vllm@0.33", H200, "auto"),
+        ("vllm@0.21", B200, "auto"),
+    ):
         assert pool_of(glm, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept

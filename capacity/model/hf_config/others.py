@@ -116,9 +116,7 @@ def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
     Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless asked for fp8.
     """
-    return replace(
-        grouped_query(text, family, layer), index_key_bytes=2 * _block_indexer(text, layer)[1]
-    )
+    return replace(grouped_query(text, family, layer), index_key_bytes=2 * _block_indexer(text, layer)[1])
 
 
 def block_indexer(text: Fields, layer: int) -> Beside:
@@ -427,7 +425,14 @@ def _mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 MLLAMA = Family(
-    mixer=_mllama_mixer, feed_forward=feed_forwards.dense, beside=_mllama_beside, outside=_mllama_outside
+    mixer=_mllama_mixer,
+    feed_forward=feed_forwards.dense,
+    beside=_mllama_beside,
+    outside=_mllama_outside,
+    notes=(
+        "cross-attention layers are timed as attention to the text; the image's KV that they keep is not counted "
+        "(assumed)",
+    ),
 )
 
 # DeepSeek-V4
