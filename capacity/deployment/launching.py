@@ -61,10 +61,12 @@ def is_launched(engine: str) -> bool:
     return find_engine(engine).name in MAKERS
 
 
-def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
+def launch_command(engine: str, model_id: str, pool: Pool, *, attention_backend: str | None = None) -> Launch:
     """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
     name = engine_name(engine)
     launch = MAKERS[name](model_id, pool)
+    if attention_backend is not None and name == engine_name(pool.engine):
+        launch = replace(launch, words=(*launch.words, "--attention-backend", attention_backend))
     notes = launch.notes
     if pool.kv_eviction is not None:
         notes += (

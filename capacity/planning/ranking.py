@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
+from capacity.deployment import Pool
+from capacity.deployment.engines import find_engine
 from capacity.deployment.launching import is_launched, launch_command
+from capacity.hardware import load_profile
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model import ModelSpec
+from capacity.model.layers import LatentAttention
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
@@ -125,13 +129,23 @@ class Ranking:
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
 
 
+def attention_backend(model: ModelSpec, pool: Pool) -> str | None:
+    """The attention backend that the launch must name for the predicted times; None: the engine's own choice."""
+    backends = find_engine(pool.engine).fp8_latent_backend
+    dense = any(isinstance(g.mixer, LatentAttention) and g.mixer.indexer is None for g in model.layer_groups)
+    if not backends or not dense or not pool.kv_cache_dtype.startswith("fp8"):
+        return None
+    return backends.get(load_profile(pool.gpu).architecture)
+
+
 def launch_lines(model: ModelSpec, candidate: Candidate) -> tuple[LaunchLine, ...]:
     """What starts each kind of server of a deployment; none where its engine is a baseline."""
     lines = []
     for pool in candidate.pools:
         if not is_launched(pool.engine):
             return ()
-        launch = launch_command(pool.engine, model.hf_id or model.name, pool)
+        backend = attention_backend(model, pool)
+        launch = launch_command(pool.engine, model.hf_id or model.name, pool, attention_backend=backend)
         lines.append(
             LaunchLine(
                 role=pool.role,

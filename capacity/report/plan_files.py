@@ -16,6 +16,7 @@ from capacity.deployment import Pool, Traffic
 from capacity.deployment.launch import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
+from capacity.planning.ranking import attention_backend
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
@@ -102,7 +103,10 @@ class _Files:
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
             texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(
-                header, launch_command(engine, self.model_id, pool)
+                header,
+                launch_command(
+                    engine, self.model_id, pool, attention_backend=attention_backend(self.spec, pool)
+                ),
             )
         if self.candidate.prefill is not None:
             prefill, decode = (_hosts(pool) for pool in pools)
@@ -112,7 +116,12 @@ class _Files:
 
     def _manifest(self) -> str:
         name, pools = self.spec.name, self.candidate.pools
-        launches = [launch_command(pool.engine, self.model_id, pool) for pool in pools]
+        launches = [
+            launch_command(
+                pool.engine, self.model_id, pool, attention_backend=attention_backend(self.spec, pool)
+            )
+            for pool in pools
+        ]
         if self.candidate.prefill is None:
             return kubernetes_manifest(name, launches[0], pools[0], self.candidate.replicas)
         proxy = proxy_command(pools[0].engine, *(addresses(name, pool) for pool in pools))
