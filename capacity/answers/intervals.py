@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from capacity.step.closed_form import PhaseTimes
 
 PROMPT_SPREAD = 0.1
-"""How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates add
-tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
+"""How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates
+add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
 
 UNSAID = {"max_num_batched_tokens": None, "max_num_seqs": None, "kv_cache_dtype": "auto"}
 

@@ -101,16 +101,16 @@ class EngineSpec(Spec):
     `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are
     those of that name (`moe` of `KernelFamily`). `early_block_experts`: by how much steps of experts in FP8 blocks
     may be off, whose kernels of its time nobody measured here; 1: they are those of the tables.
-    `chooses_moe_backend`: whether a flag of its own names them.
-    `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
-    `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
-    bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit. `fp8_latent_backend`: by architecture, the attention backend that its times of
-    other latents in FP8 are of, and that its launch must name. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
-    expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
-    kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
-    `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
-    it has for models with sinks than in the one that was fitted there.
+    `chooses_moe_backend`: whether a flag of its own names them. `splits_fp32_router_on`: where it multiplies a router
+    of 32-bit weights as three of 16 bit, by architecture. `weight_formats`: families of weights that it loads;
+    `kv_cache_formats`: of the KV cache, besides 16 bit, which all have. `sparse_kv_cache_dtype`: what `auto` means
+    for latents that a sparse indexer picks, by architecture; any other: 16 bit. `fp8_latent_backend`: by
+    architecture, the attention backend that its times of other latents in FP8 are of, and that its launch must name.
+    `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over expanded heads; otherwise they
+    gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its kernels multiply every slot of
+    the top-k for every query, and a whole tile of heads, however short the context. `sinks_prefill_slowdown`: by
+    architecture, how many times longer the attention of a prefill takes in the kernel that it has for models with
+    sinks than in the one that was fitted there.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `state_memory_ratio`: recurrent states have memory of their own, so many times what KV has (None: both draw on one
@@ -281,8 +281,8 @@ class EngineSpec(Spec):
         """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
 
         1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap, or up to `most`, which the engine itself sets for some models. Above the largest the step runs eagerly. Engines whose cap is
-        max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
+        architecture's cap, or up to `most`, which the engine itself sets for some models. Above the largest the step
+        runs eagerly. Engines whose cap is max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
         Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
