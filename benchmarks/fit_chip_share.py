@@ -2,10 +2,10 @@
 
     python benchmarks/fit_chip_share.py [--check]
 
-The rows are `tests/data/measured/served_amd.csv`: means of closed loops, each with source, date and settings. The share makes
-TPOT right at the median of the sources; TTFT is judged alone. It goes into `[step_time.chip_share]` of the chip's
-profiles, with `error_factor`: what the next source may be off, up or down, in nine cases of ten, by the spread of these
-(Student's t). `--check` says what would change.
+The rows are `tests/data/measured/served_amd.csv`: means of closed loops, each with source, date and settings. The share
+makes TPOT right at the median of the sources; no constant is fitted to TTFT. It goes into `[step_time.chip_share]` of
+the chip's profiles, with `error_factor`: what the next source may be off, up or down, in nine cases of ten, by the
+spread of these (Student's t). `--check` says what would change.
 """
 
 from __future__ import annotations

@@ -30,12 +30,17 @@ from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Kind, Metric, spreads
 from capacity.pool.drafting import speculator_of
 from capacity.pool.resolve import ResolvedPool
+from capacity.step import prefill_shape
 
 if TYPE_CHECKING:
     from capacity.answers.phases import Phases, RequestLengths
     from capacity.answers.served import Served
     from capacity.simulator.load_means import LoadMeans
     from capacity.step.closed_form import PhaseTimes
+
+PROMPT_SPREAD = 0.1
+"""How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates
+add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
 
 UNSAID = {"max_num_batched_tokens": None, "max_num_seqs": None, "kv_cache_dtype": "auto"}
 
@@ -140,7 +145,12 @@ class LoadBands:
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """The 90 % interval of measured over predicted."""
-        return ends_of(self.parts(metric, statistic), self.kind(metric))
+        own = ends_of(self.parts(metric, statistic), self.kind(metric))
+        if metric == "tpot":
+            return own
+        seen = self.seen
+        other_s = other_side_s(self.resolved, seen.input_len + max(seen.in_flight - 1, 0))
+        return with_other_side(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
     def beyond(self, metric: Metric) -> float:
         """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
@@ -181,6 +191,26 @@ class LoadBands:
 def length_spread(resolved: ResolvedPool) -> float:
     """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
     return 0.0 if resolved.pool.speculator is None else speculator_of(resolved.pool, resolved.model).length_spread
+
+
+def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
+    """What a prefill step of so many tokens takes more on the other side of the largest CUDA graph; 0 away from it.
+
+    Longer steps are launched kernel by kernel, up to several times slower (a scheduler log of vLLM 0.15, gpt-oss-120b:
+    23 ms for 1,024 tokens, 64 for 1,050 to 1,500), so near that size an interval holds both.
+    """
+    steps = resolved.step_model
+    largest = steps.largest_prefill_graph
+    if largest is None or abs(math.log(tokens / largest)) > PROMPT_SPREAD:
+        return 0.0
+    replayed, launched = (steps.step_seconds(prefill_shape(1, rows)) for rows in (largest, largest + 1))
+    return launched - replayed if tokens <= largest else replayed - launched
+
+
+def with_other_side(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
+    """The ends of measured over predicted of a time that may be `other_s` longer, or shorter, than predicted."""
+    ratio = max(1 + other_s / own_s, 0.0)
+    return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
 def unsaid_settings(pool: Pool) -> tuple[str, ...]:
@@ -279,6 +309,10 @@ def batch_latencies(
         tpot = None if times.tpot_s is None else bands.around("tpot", times.tpot_s)
         return Latencies(bands.around("ttft", times.ttft_s), tpot, bands.around("e2e", times.e2e_s))
     ttft = _of_steps(resolved, "prefill", times.ttft_s)
+    if ttft.low is not None and ttft.high is not None:
+        other_s = other_side_s(resolved, lengths.input_len * batch_size)
+        ends = with_other_side((ttft.low, ttft.high), other_s, times.ttft_s)
+        ttft = replace(ttft, low=ends[0], high=ends[1])
     tpot = None if times.tpot_s is None else _of_steps(resolved, "decode", times.tpot_s)
     return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
 

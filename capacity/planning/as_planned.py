@@ -8,6 +8,7 @@ from capacity.deployment import Pool
 from capacity.deployment.launch import Launch
 from capacity.deployment.launching import launch_command
 from capacity.deployment.releases import release_of
+from capacity.model.layers import LatentAttention
 from capacity.pool.resolve import ResolvedPool
 
 PINNED = ("vllm", "sglang")  # engines whose command line has all of these settings
@@ -29,11 +30,23 @@ def pinned(resolved: ResolvedPool) -> Pool:
     )
 
 
+def attention_backend(resolved: ResolvedPool) -> str | None:
+    """The attention backend that the launch must name for the predicted times; None: the engine's own choice."""
+    groups = resolved.model.layer_groups
+    dense = any(isinstance(g.mixer, LatentAttention) and g.mixer.indexer is None for g in groups)
+    if not dense or not resolved.kv_cache_dtype.startswith("fp8"):
+        return None
+    return resolved.engine.fp8_latent_backend.get(resolved.profile.architecture)
+
+
 def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     """The command that starts one replica as it was simulated; its first note names the release."""
     pool = pinned(resolved)
     launch = launch_command(pool.engine, model_id, pool)
     words = launch.words
+    backend = attention_backend(resolved)
+    if backend is not None:
+        words = (*words, "--attention-backend", backend)
     if resolved.engine.name in PINNED and "--kv-cache-dtype" not in words:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])

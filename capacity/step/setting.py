@@ -216,6 +216,7 @@ class StepSetting:
         sizes = engine.graph_batch_sizes(
             self.max_num_seqs or limits.max_num_seqs,
             architecture,
+            model_type=self.model.model_type,
             draft_tokens=self.draft_rows,
             most=self.max_graph_rows,
         )

@@ -146,7 +146,9 @@ def context_window(s: Situation) -> str:
 def graphs(s: Situation) -> str:
     e, engine = s.estimate, s.pool.engine
     most = s.pool.pool.max_cudagraph_capture_size
-    sizes = engine.graph_batch_sizes(s.pool.max_num_seqs, s.pool.profile.architecture, most=most)
+    sizes = engine.graph_batch_sizes(
+        s.pool.max_num_seqs, s.pool.profile.architecture, model_type=s.pool.model.model_type, most=most
+    )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
         return f"none with {engine.label} here: every step of your {batch} requests launches its kernels one by one"
