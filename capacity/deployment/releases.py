@@ -32,7 +32,11 @@ def release_of(engine: str) -> Release:
     found = find_engine(engine)
     asked = engine.partition("@")[2] or found.label.partition("@")[2]
     number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
-    version = asked if number is None else ".".join((number[1].split(".") + ["0", "0"])[: max(3, number[1].count(".") + 1)])
+    version = (
+        asked
+        if number is None
+        else ".".join((number[1].split(".") + ["0", "0"])[: max(3, number[1].count(".") + 1)])
+    )
     image = IMAGES.get(found.name)
     return Release(
         version=version,

@@ -72,7 +72,9 @@ class _Search:
     ended: Ended = "done"
     first_answer_s: float | None = None
     remarks: tuple[str, ...] = ()
-    conditional: dict[tuple[str, ...], list[Entry]] = field(default_factory=dict)  # not recommended, by conditions
+    conditional: dict[tuple[str, ...], list[Entry]] = field(
+        default_factory=dict
+    )  # not recommended, by conditions
     savings: dict[tuple[str, ...], Tried] = field(default_factory=dict)  # what would come before the best
     _reported_s: float = 0.0
 
@@ -371,7 +373,9 @@ def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> Sear
     return SearchCounts(
         engines=survey.engines,
         points=survey.points,
-        excluded=sum(kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds),
+        excluded=sum(
+            kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds
+        ),
         bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
         simulated=state.simulated,
         unresolved=unresolved,

@@ -79,7 +79,11 @@ def _saving(plan: Plan, best: Ranked) -> str | None:
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return None
     equal = sum(other.objective == best.objective for other in plan.ranked[1:])
-    same = f"the next, {plan.ranked[1].label}, {'costs' if plan.objective == 'cost' else 'needs'} the same" if equal else ""
+    same = (
+        f"the next, {plan.ranked[1].label}, {'costs' if plan.objective == 'cost' else 'needs'} the same"
+        if equal
+        else ""
+    )
     if following is None:
         return same
     more, share = saved(plan, best.objective, following.objective)
