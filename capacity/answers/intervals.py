@@ -190,7 +190,11 @@ class LoadBands:
 
 def length_spread(resolved: ResolvedPool) -> float:
     """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
-    return 0.0 if resolved.pool.speculator is None else speculator_of(resolved.pool, resolved.model).length_spread
+    return (
+        0.0
+        if resolved.pool.speculator is None
+        else speculator_of(resolved.pool, resolved.model).length_spread
+    )
 
 
 def other_side_s(resolved: ResolvedPool, tokens: float) -> float:

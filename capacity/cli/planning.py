@@ -112,7 +112,9 @@ def plan(
 
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
-        say(f"written: {', '.join(str(path) for path in written)}")
+        sizes = [path.stat().st_size for path in written]
+        files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
+        say(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:

@@ -20,7 +20,7 @@ PACKAGES = ("vllm", "sglang", "tensorrt-llm")  # with a server on the Python pac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One release of an engine: its version as it is published, its image and its `pip` requirement, where it has any."""
+    """One release of an engine: its version as published, its image and its `pip` requirement, where it has them."""
 
     version: str
     image: str | None
@@ -32,7 +32,8 @@ def release_of(engine: str) -> Release:
     found = find_engine(engine)
     asked = engine.partition("@")[2] or found.label.partition("@")[2]
     number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
-    version = asked if number is None else ".".join((number[1].split(".") + ["0", "0"])[: max(3, number[1].count(".") + 1)])
+    parts = [] if number is None else number[1].split(".")
+    version = ".".join([*parts, *["0"] * (3 - len(parts))]) if parts else asked
     image = IMAGES.get(found.name)
     return Release(
         version=version,

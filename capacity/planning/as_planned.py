@@ -55,5 +55,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
         *([] if release.image is None else [f"image {release.image}"]),
     ]
-    note = f"planned for {resolved.engine.name} {release.version}" + (f": {', or '.join(ways)}" if ways else "")
+    note = f"planned for {resolved.engine.name} {release.version}" + (
+        f": {', or '.join(ways)}" if ways else ""
+    )
     return replace(launch, words=words, notes=(note, *launch.notes))

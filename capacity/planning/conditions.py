@@ -1,4 +1,4 @@
-"""What a deployment depends on that a plan does not recommend by itself: formats that lose quality, drafts without evidence.
+"""Conditions of a deployment that a plan does not recommend: formats that lose quality, drafts without evidence.
 
 The recommendation runs as printed and loses no quality that evaluations can show. A format or a way to draft that was
 asked for by name (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`, `--speculators`, `--draft`) is no

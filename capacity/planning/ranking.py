@@ -11,9 +11,9 @@ from capacity.answers.costs import cost_of
 from capacity.deployment.launching import is_launched
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.arena import Arena, Task
+from capacity.planning.as_planned import launch_as_planned
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
-from capacity.planning.as_planned import launch_as_planned
 from capacity.planning.contender import Contender
 from capacity.planning.judging import Level, Trial
 from capacity.planning.option import Order, Survey

@@ -11,8 +11,8 @@ from capacity.report.curve import day_text, highest_texts
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
     CONDITIONAL,
-    conditional_text,
     arrivals_text,
+    conditional_text,
     cost_text,
     level_text,
     quality_sources,

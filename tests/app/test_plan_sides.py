@@ -15,6 +15,7 @@ from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
 
 import capacity
+from capacity.report.plan import conditional_text
 
 Open = Callable[..., Any]
 FEW = {"plan_n": "50", "plan_gpus": "h100-sxm-80gb", "plan_ttft": "2000", "rate": "4"}
@@ -61,6 +62,22 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()
     assert again.kpis == opened.kpis
     assert rows_of(again) == rows
+
+
+def test_plan_page_lists_what_is_not_recommended_with_its_saving(dashboard: Open) -> None:
+    """As the command line does, below a recommendation without it; its launch line is the plan's."""
+    opened = dashboard("plan", **{**FEW, "plan_n": "60", "plan_tpot": "8", "rate": "40"})
+    opened.at.button(key="run_plan").click().run()
+    opened.settled()
+    asked = {**ASKED, "slo": ("ttft:p95:2000ms", "tpot:p95:8ms"), "num_prompts": 60}
+    plan = capacity.plan("llama-3.1-8b", **asked, request_rate=40.0)
+    assert plan.best is not None
+    assert plan.conditional
+    assert opened.kpis["To rent"] == plan.best.label
+    shown = [str(each.value) for each in opened.at.markdown]
+    for each in plan.conditional:
+        assert f"- {plain(conditional_text(plan, each))}" in shown
+    assert any("planned for vllm" in str(caption.value) for caption in opened.at.caption)
 
 
 def rows_of(opened: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.engines import find_engine
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
 from capacity.deployment.manifest import containers_of
@@ -94,7 +95,10 @@ def test_the_manifest_that_a_plan_writes_reads_back(engine: str) -> None:
     pool = Pool(gpu="h100", engine=engine, tensor_parallel_size=2, max_model_len=4096, **quantization)
     launch = launch_command(engine, "org/m", pool)
     line, manifest = read_launch(launch.text), read_launch(kubernetes_manifest("m", launch, pool, 2))
-    assert dict(manifest.fields) == {**line.fields, "replicas": 2}
+    assert dict(manifest.fields) == {**line.fields, "engine": manifest.fields["engine"], "replicas": 2}
+    assert (
+        find_engine(manifest.fields["engine"]).label == find_engine(engine).label
+    )  # its image names the release
     assert manifest.model == line.model
 
 
