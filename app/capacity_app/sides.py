@@ -85,7 +85,9 @@ def _answers(sides: list[Side], current: Side, ask: Ask) -> dict[str, Any]:
     for letter, side in zip(LETTERS, sides, strict=False):
         with boundary():
             task = ask(side.asked_on(current))
-            place = f"side_{current.page}_{letter}"  # each page has its own, because their answers differ in type
+            place = (
+                f"side_{current.page}_{letter}"  # each page has its own, because their answers differ in type
+            )
             answer = parts.background(place, task, doing=f"Asking {letter}")
             if answer.value is not None and not answer.stale:
                 done[letter] = answer.value

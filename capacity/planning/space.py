@@ -124,7 +124,9 @@ class Search(Spec):
     max_quality_loss: float | None = flag(
         None, "Largest published loss of task scores that is allowed, as a share: 0.01.", ge=0, le=1
     )
-    objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    objective: Objective = flag(
+        "cost", "What to minimise: cost, gpus, energy (provisioned power) or latency."
+    )
     goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )

@@ -32,7 +32,7 @@ COMMAND_WIDTH = 96
 OF_MONEY = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
-    "energy": "{:,.0f} W",
+    "energy": "{:,.0f} W provisioned",
     "latency": "{:.2f} of the limits",
 }
 

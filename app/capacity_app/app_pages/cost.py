@@ -40,7 +40,7 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
     full = bill.full
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}"
     used = "-" if bill.utilization is None else f"{bill.utilization:.0%}"
-    kwh = f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}"
+    kwh = f"{load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     return [
         exact("Per hour", usd(bill.usd_per_hour, 2), gpus, bill.usd_per_hour),
         exact(
@@ -68,7 +68,12 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
             "$ per 1k requests", usd(load.usd_per_thousand_requests, 4), at, load.usd_per_thousand_requests
         ),
         exact("Utilization", used, "of what it could serve", bill.utilization),
-        exact("Energy", f"{load.joules_per_output_token:,.2f} J/token", kwh, load.joules_per_output_token),
+        exact(
+            "Provisioned energy",
+            f"{load.joules_per_output_token:,.2f} J/output token",
+            kwh,
+            load.joules_per_output_token,
+        ),
     ]
 
 

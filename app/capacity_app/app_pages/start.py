@@ -17,7 +17,7 @@ from capacity_app.router import current_inputs
 OBJECTIVES = {
     "the lowest bill": "cost",
     "the fewest GPUs": "gpus",
-    "the least energy": "energy",
+    "the least provisioned power": "energy",
     "speed": "latency",
 }
 LIMITS = {  # of a service level: its words, its unit in seconds, its widget on the Plan page, and any there
