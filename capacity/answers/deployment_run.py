@@ -15,7 +15,7 @@ from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
-from capacity.simulator.capacity_probe import Known, capacity_for
+from capacity.simulator.capacity_probe import Capacity, Known, capacity_for, probe_capacity
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
@@ -229,12 +229,7 @@ def verdict_on(
             cache_hit_rate=service.cache_hit_rate,
         )
 
-        def probe(backlog: Workload) -> RequestTable:
-            return run_service(
-                pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop
-            ).records
-
-        known = _known_capacities((tuple(pools), patient, scheduling))
+        probe, known = _probe(pools, patient, scheduling, engine_loop)
         capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
     return judge(
         run.records,
@@ -244,6 +239,23 @@ def verdict_on(
         losses=_losses(run, pools, workload),
         way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
+
+
+def measured_capacity(pools: Sequence[ResolvedPool], workload: Workload) -> Capacity | None:
+    """The rate at which `pools` complete a backlog of these requests; None where no backlog forms."""
+    probe, known = _probe(pools, Service(), "continuous", "auto")
+    return probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
+
+
+def _probe(
+    pools: Sequence[ResolvedPool], service: Service, scheduling: str, engine_loop: str
+) -> tuple[Callable[[Workload], RequestTable], Known]:
+    """A function that serves a backlog with the deployment, and what was found with it before."""
+
+    def probe(backlog: Workload) -> RequestTable:
+        return run_service(pools, service, backlog, scheduling=scheduling, engine_loop=engine_loop).records
+
+    return probe, _known_capacities((tuple(pools), service, scheduling))
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> Known:

@@ -58,6 +58,11 @@ class Arena:
         """Worker processes look names up themselves: step models do not travel."""
         return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}}
 
+    def add(self, resolved: ResolvedPool) -> None:
+        """Keep a pool that was resolved before, with its step times."""
+        self._resolved[resolved.pool] = resolved
+        self._share_steps(resolved)
+
     def resolved(self, pool: Pool) -> ResolvedPool:
         """The pool with every name looked up; raises what `resolve` raises."""
         resolved = self._resolved.get(pool)

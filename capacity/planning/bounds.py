@@ -37,7 +37,8 @@ class Load:
     """A workload's sums, as bounds need them.
 
     `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply. `offered_per_s` is
-    the rate at which requests come by the clock; None: of a closed loop, or all at once.
+    the rate at which requests come by the clock; None: of a closed loop, or all at once. `endless`: the requests are a
+    sample of traffic that goes on at this rate.
     """
 
     requests: int
@@ -52,6 +53,7 @@ class Load:
         np.float64
     ]  # mean context of each request's decode, of those with two output tokens or more
     open_loop: bool
+    endless: bool
     most_replicas: int  # beyond which some would have nothing to do
     longest_request_tokens: int
 
@@ -76,6 +78,7 @@ class Load:
             prompt_tokens=np.sort(prompts),
             contexts=np.sort(contexts[outputs > 1]),
             open_loop=open_loop,
+            endless=open_loop and all(w.asked_per_s is not None for w in workloads),
             most_replicas=min(most_replicas(workload) for workload in workloads),
             longest_request_tokens=int((prompts + outputs).max()),
         )
@@ -166,7 +169,7 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
     """Replicas whose time, from the first arrival to the last limit, holds the work that must be done by then.
 
     Of the requests whose first token is due, all but those still in flight are finished; of these, all but the
-    share that may miss the TPOT limit run in batches small enough for it.
+    share that may miss the TPOT limit run in batches small enough for it. Endless traffic has no last limit.
     """
     waits = [slo for slo in goal.slos if slo.metric in ("ttft", "e2el")]
     if not waits:
@@ -177,7 +180,11 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
     slow = 1 - max(paces) if paces else 0.0
     per_request_s = max(in_time - slow, 0.0) * fast_s + min(slow, in_time) * any_s
     work_s = load.requests * per_request_s * (1 - SLACK)
-    return max(1, math.ceil(work_s / (load.span_s + wait_s + in_flight * any_s)))
+    least = math.ceil(work_s / (load.span_s + wait_s + in_flight * any_s))
+    if load.endless and load.offered_per_s is not None:
+        endless_s = load.offered_per_s * ((1 - slow) * fast_s + slow * any_s) * (1 - SLACK)
+        least = max(least, math.ceil(endless_s))
+    return max(1, least)
 
 
 def _share(percentile: float | None, goal: Goal) -> float:

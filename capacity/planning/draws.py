@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.deployment import Traffic
+from capacity.simulator.peaks import LEAST_RESIDENCES
 from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
+
+MOST_REQUESTS = 60_000  # of all draws together, where --num-prompts does not set it
+SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run mostly shows its start
 
 
 def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
@@ -17,3 +24,21 @@ def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Work
         return (make_workload(traffic),)
     seeds = range(traffic.seed, traffic.seed + count)
     return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+
+
+def longer_draws(
+    traffic: Traffic, workloads: Sequence[Workload], mean_e2e_s: float
+) -> tuple[Workload, ...] | None:
+    """Draws that are long enough for a steady state with requests of `mean_e2e_s`, for runs that are too short.
+
+    None for runs of at least `SHORTEST_RUN` times `mean_e2e_s`, and where the traffic sets its own length.
+    """
+    rate, first = traffic.request_rate, workloads[0]
+    said = traffic.num_prompts is not None or traffic.trace is not None or traffic.arrivals != "steady"
+    if said or rate is None or not 0 < rate < math.inf or first.is_closed_loop:
+        return None
+    most = MOST_REQUESTS // len(workloads)
+    if first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
+        return None
+    count = min(math.ceil(1.5 * LEAST_RESIDENCES * mean_e2e_s * rate), most)
+    return draws(traffic.model_copy(update={"num_prompts": count}), None, len(workloads))

@@ -47,7 +47,7 @@ class Surveyor:
                 self.survey.turn(candidate, Turned("no price", self.market.unpriced[gpu]))
                 continue
             for pool in pools(self.search, gpu, model) if "aggregated" in serving else ():
-                yield self._prospect(Candidate(pool=pool, replicas=1), partial(self._single, pool))
+                yield self._prospect(Candidate(pool=pool, replicas=1), partial(self.contenders, pool))
             for prefill, decode in pairs(self.search, gpu, model) if "disaggregated" in serving else ():
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
                 yield self._prospect(candidate, partial(self._double, prefill, decode))
@@ -87,7 +87,8 @@ class Surveyor:
         most = self._most(candidate.pool)
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
-    def _single(self, pool: Pool) -> Sequence[Contender] | Turned:
+    def contenders(self, pool: Pool) -> Sequence[Contender] | Turned:
+        """The candidates of one engine, one for each router; why there are none."""
         side = self._side(pool, "both")
         if isinstance(side, Turned):
             return side

@@ -43,17 +43,20 @@ def plan(
     cluster in their place, and here. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
+    from capacity.deployment.images import with_image_tokens
     from capacity.deployment.routers import make_router
     from capacity.planning.bounds import Load
+    from capacity.planning.draws import longer_draws
     from capacity.planning.inquiry import Inquiry
     from capacity.planning.search import run_search
 
     started_s = time.monotonic()
     search_fields, traffic_fields, cost_fields = split(options, Search, Traffic, Cost)
+    traffic = build(Traffic, traffic_fields)
     asked = Inquiry.of(
         model,
         build(Search, search_fields),
-        build(Traffic, traffic_fields),
+        traffic,
         build(Cost, cost_fields),
         slo=slo,
         workload=workload,
@@ -62,13 +65,20 @@ def plan(
     )
     for router in asked.search.routers:
         make_router(router, has_sessions=asked.workloads[0].session is not None)
-    return run_search(
-        asked.arena(),
-        asked.search,
-        Load.of(asked.workloads),
-        asked.market(),
-        workers=workers,
-        cluster=cluster,
-        progress=progress,
-        started_s=started_s,
-    )
+    workloads = asked.workloads
+    while True:
+        found = run_search(
+            asked.arena(workloads),
+            asked.search,
+            Load.of(workloads),
+            asked.market(),
+            workers=workers,
+            cluster=cluster,
+            progress=progress,
+            started_s=started_s,
+        )
+        stay_s = 0.0 if found.best is None else found.best.trial.mean_e2e_s
+        longer = longer_draws(with_image_tokens(traffic, asked.model), workloads, stay_s)
+        if longer is None or found.ended != "done":
+            return found
+        workloads = longer

@@ -1,0 +1,224 @@
+"""How many replicas of a deployment serve a load, and what they cost: the answer that every verb gives.
+
+With service levels it is the planner's: the fewest replicas that meet them in simulation, at step times that are not
+exceeded with probability `confidence`. Without, it is the fewest that are offered at most `STABLE_LOAD` of what they
+complete from a backlog, at the predicted step times, so that `simulate` finds them stable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
+from capacity.deployment import Pool, Service, Traffic
+from capacity.deployment.images import with_image_tokens
+from capacity.deployment.use_cases import levels_of
+from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
+from capacity.planning.arena import Arena
+from capacity.planning.bench import Bench
+from capacity.planning.bounds import Load
+from capacity.planning.chase import Chase
+from capacity.planning.draws import draws, longer_draws
+from capacity.planning.few_requests import look_beside
+from capacity.planning.inquiry import check_goal
+from capacity.planning.judging import Goal
+from capacity.planning.market import Market
+from capacity.planning.option import Turned
+from capacity.planning.options import Surveyor
+from capacity.planning.space import Search
+from capacity.planning.tried import Tried
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.verdict import STABLE_LOAD
+from capacity.workload import Workload, parse_slos
+
+ANY_GPUS = 1_000_000  # no limit on the size of a deployment
+MORE_REPLICAS = 1.5  # of those for the mean rate, at most, where arrivals vary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCount:
+    """A number of replicas and their bill; `requests_per_s_per_replica` is the load that each of them can take.
+
+    Without a price the dollars are None.
+    """
+
+    replicas: int
+    tensor_parallel_size: int
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    requests_per_s_per_replica: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasNeeded:
+    """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
+
+    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
+    no number of replicas meets them; `reason` then says why.
+    """
+
+    requests_per_s: float | None
+    slos: tuple[str, ...]
+    confidence: float
+    stable: ReplicaCount | None
+    within_slo: ReplicaCount | None
+    reason: str | None
+
+    @property
+    def needed(self) -> ReplicaCount | None:
+        """The replicas to rent: within the service levels where there are some."""
+        return self.within_slo if self.slos else self.stable
+
+
+def replicas_needed(
+    pools: ResolvedPool | Sequence[ResolvedPool],
+    traffic: Traffic,
+    *,
+    slo: Sequence[str] | str = (),
+    price: Price | None = None,
+    workload: Workload | None = None,
+    confidence: float = 0.9,
+    goodput_target: float = 0.99,
+    replications: int = 3,
+    profiles: str | Path | None = None,
+) -> ReplicasNeeded | None:
+    """The fewest replicas of an engine that serve `traffic`, within `slo` or else the levels of its use case.
+
+    Of several `pools` (the tensor-parallel sizes of one GPU) those with the least bill. None for a closed loop without
+    service levels. Raises InvalidInput, as `plan`, for levels of which none limits how long a request waits.
+    """
+    engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
+    slos = parse_slos(levels_of(slo, traffic))
+    asked = with_image_tokens(traffic, engines[0].model)
+    workloads = draws(asked, workload, replications if slos else 1)
+    first = workloads[0]
+    by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
+    if not slos and not by_clock:
+        return None
+    varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
+    stable = _least([_stable(each, first, price, varies=varies) for each in engines]) if by_clock else None
+    within, reason = None, None
+    if slos:
+        check_goal(slos, first)
+        goal = Goal(slos=slos, goodput_target=goodput_target)
+        search = Search(
+            gpus=(engines[0].pool.gpu,),
+            max_gpus=ANY_GPUS,
+            objective="gpus" if price is None else "cost",
+            confidence=confidence,
+            goodput_target=goodput_target,
+        )
+        best: Tried | None = None
+        while True:
+            best, reason = _fewest(engines, workloads, goal, search, price, profiles)
+            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s)
+            if longer is None:
+                break
+            workloads = longer
+        if best is not None:
+            within = _count(
+                next(each for each in engines if _same_engine(each.pool, best.option.pool)),
+                best.replicas,
+                price,
+                first.offered_per_s / best.replicas
+                if by_clock
+                else best.trial.requests_per_s / best.replicas,
+            )
+    return ReplicasNeeded(
+        requests_per_s=first.offered_per_s if by_clock else None,
+        slos=tuple(map(str, slos)),
+        confidence=confidence,
+        stable=stable,
+        within_slo=within,
+        reason=reason,
+    )
+
+
+def _stable(
+    resolved: ResolvedPool, workload: Workload, price: Price | None, *, varies: bool
+) -> ReplicaCount | None:
+    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, more if their
+    peaks need more. None where no capacity can be measured."""
+    capacity = measured_capacity([resolved], workload)
+    if capacity is None:
+        return None
+    least = max(math.ceil(workload.offered_per_s / (STABLE_LOAD * capacity.requests_per_s)), 1)
+    replicas = least
+    while varies and replicas < MORE_REPLICAS * least and _overloaded(resolved, replicas, workload):
+        replicas += 1
+    return _count(resolved, replicas, price, capacity.requests_per_s)
+
+
+def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bool:
+    """Whether so many replicas are overloaded for much of the run."""
+    pools = [replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))]
+    verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
+    return verdict is not None and verdict.verdict == "overloaded"
+
+
+def _fewest(
+    engines: Sequence[ResolvedPool],
+    workloads: Sequence[Workload],
+    goal: Goal,
+    search: Search,
+    price: Price | None,
+    profiles: str | Path | None,
+) -> tuple[Tried | None, str | None]:
+    """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
+    arena = Arena(model=engines[0].model, workloads=workloads, goal=goal, profiles=profiles)
+    load, gpu = Load.of(workloads), engines[0].pool.gpu
+    watts = engines[0].profile.system_watts_per_gpu
+    market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
+    surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
+    entries, refused = [], []
+    for engine in engines:
+        arena.add(engine)
+        found = surveyor.contenders(engine.pool)
+        if isinstance(found, Turned):
+            refused.append(found.reason)
+        else:
+            entries += found
+    if not entries:
+        return None, refused[-1]
+    with Bench(arena=arena, confidence=search.confidence) as bench:
+        chase = Chase(entries, bench)
+        chase.run()
+        if chase.best is None:
+            return None, f"no number of up to {load.most_replicas:,} replicas meets the service levels"
+        return look_beside(chase.best, bench)[0] or chase.best, None
+
+
+def _one_replica(resolved: ResolvedPool) -> ResolvedPool:
+    if resolved.pool.replicas == 1 and resolved.pool.role == "both":
+        return resolved
+    return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
+
+
+def _same_engine(own: Pool, tried: Pool) -> bool:
+    return own.tensor_parallel_size == tried.tensor_parallel_size
+
+
+def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:
+    gpus = resolved.pool.num_gpus * replicas
+    billed = gpus if price is None else billed_gpus(price, gpus)
+    hourly = None if price is None else usd_per_hour(price, billed)
+    return ReplicaCount(
+        replicas=replicas,
+        tensor_parallel_size=resolved.pool.tensor_parallel_size,
+        num_gpus=gpus,
+        billed_gpus=billed,
+        usd_per_hour=hourly,
+        usd_per_month=None if hourly is None else hourly * HOURS_PER_MONTH,
+        requests_per_s_per_replica=rate,
+    )
+
+
+def _least(counts: Sequence[ReplicaCount | None]) -> ReplicaCount | None:
+    """The least bill, then the fewest replicas."""
+    found = [count for count in counts if count is not None]
+    return min(found, key=lambda count: (count.billed_gpus, count.replicas), default=None)
