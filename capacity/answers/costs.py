@@ -1,7 +1,7 @@
 """What a deployment costs at the load that it serves: the one function that every verb takes its prices from.
 
 A load is requests per second of mean lengths. The bill is of whole instances, busy or idle; input and output tokens
-share it by the GPU time that a request's prompt and its output take at this load (`step.time_shares`).
+share it by the GPU time that a request's prompt and its output take at full load (`step.time_shares`).
 """
 
 from __future__ import annotations
@@ -61,10 +61,12 @@ def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> Cos
 
 
 def prefill_share(pools: Pools, load: ServedLoad) -> float:
-    """The prompts' part of the GPU time of a request that any of `pools` may serve.
+    """The prompts' part of the GPU time at full load of a request that any of `pools` may serve.
 
-    Where some prefill and others decode, the time of each is of their own GPUs.
+    At full load, whatever `load` is: idle time is not decode time, so the split does not move with utilisation. Where
+    some prefill and others decode, the time of each is of their own GPUs.
     """
+    load = replace(load, requests_per_s=ENDLESS, in_flight=None)
     prefill_gpu_s = decode_gpu_s = 0.0
     for role in ("both", "prefill", "decode"):
         kind = [(pool, count) for pool, count in pools if pool.pool.role == role]

@@ -157,16 +157,16 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     while True:
         run, verdict = _of_prompts(resolved, traffic, num_prompts)
-        needed = _prompts_to_tell(run, traffic)
+        needed = prompts_to_tell(run, traffic)
         if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
             return run, verdict, num_prompts
         num_prompts = needed
 
 
-def _prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
+def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
     """Arrivals over several times a request's stay, as it was in a run."""
     latency = run.summary.e2el_ms
-    if latency is None or traffic.request_rate is None:
+    if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0
     return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * traffic.request_rate)
 

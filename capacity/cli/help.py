@@ -143,7 +143,7 @@ PAGES = {
         ),
     ),
     "cost": Page(
-        f"gpu tensor-parallel-size quantization {LOAD} price-tier api format",
+        f"gpu tensor-parallel-size quantization {LOAD} users slo price-tier api format",
         (
             f"cost {LLAMA} {CHAT} --request-rate 4 --price-tier on-demand",
             f"cost {LLAMA} {CHAT} --request-rate 4 --price-tier on-demand --api all",

@@ -178,7 +178,7 @@ def _request(question: Question, replicas: int | None = None, **beside: object) 
     return request
 
 
-def cost(question: Question) -> None:
+def cost(question: Question, *, slo: SloOption = None) -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
     from capacity.deployment import Billing
 
@@ -187,8 +187,12 @@ def cost(question: Question) -> None:
     billing = {
         name: value for name, value in question.of(Billing).items() if name != "replicas"
     }  # the pool's
-    answer = capacity.cost(request, profiles=question.profiles, download=question.download, **billing)
+    answer = capacity.cost(
+        request, slo=slo or (), profiles=question.profiles, download=question.download, **billing
+    )
     show_answer(answer, question.format)
+    if not answer.serves:
+        raise typer.Exit(1)
 
 
 def curve(

@@ -49,7 +49,9 @@ class CostEstimate:
     rule: str
 
 
-RULE = "input tokens carry the share of GPU time that prefill takes, output tokens that of decode"
+RULE = (
+    "input tokens carry the share of GPU time that prefill takes at full load, output tokens that of decode"
+)
 
 
 def cost_estimate(

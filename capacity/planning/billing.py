@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.answers.records import Quantity
@@ -26,6 +26,9 @@ from capacity.hardware.pricing import (
 )
 from capacity.planning.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.hosted_prices import ApiPrice
+from capacity.planning.replicas import ReplicasNeeded
+from capacity.simulator.levels import SloLevel
+from capacity.simulator.verdict import Judgement, Verdict
 
 HOURS_PER_DAY = 24
 
@@ -77,9 +80,10 @@ class LoadCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """Own GPUs against an API: the month's bills at the served load, and the load at which they are equal.
+    """Own GPUs against an API: the month's bills at the offered load, and the load at which they are equal.
 
-    `possible` is whether the deployment could carry that load; `api` names the price and its source.
+    The own bill is that of the replicas that serve the load, where it overloads those in the bill. `possible` is
+    whether these could carry that load; `api` names the price and its source.
     """
 
     api: str
@@ -119,7 +123,9 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill(AnswerRecord):
-    """What a deployment costs. `served` is None where no load was given, and `utilization` then too.
+    """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
+    no load was given, `offered_requests_per_s` for a closed loop too. `levels` are the service levels held against the
+    simulated run, at predicted step times.
 
     `break_even` is against the API prices that were given, `apis` against those of the price list.
     """
@@ -127,6 +133,11 @@ class Bill(AnswerRecord):
     SCHEMA: ClassVar[str] = "capacity/cost/v1"
 
     deployment: str
+    verdict: Judgement | None
+    verdict_reason: str | None
+    offered_requests_per_s: float | None
+    needed: ReplicasNeeded | None
+    levels: tuple[SloLevel, ...]
     tier: str
     provider: str
     product: str
@@ -153,6 +164,11 @@ class Bill(AnswerRecord):
     rule: str
     warnings: tuple[str, ...]
 
+    @property
+    def serves(self) -> bool:
+        """Whether the deployment serves the load within its service levels."""
+        return self.verdict != "overloaded" and all(level.met for level in self.levels)
+
 
 def make_bill(
     price: Price,
@@ -163,6 +179,10 @@ def make_bill(
     watts_per_gpu: float,
     full: Rates,
     served: Rates | None,
+    verdict: Verdict | None = None,
+    offered_per_s: float | None = None,
+    levels: tuple[SloLevel, ...] = (),
+    needed: ReplicasNeeded | None = None,
     apis: Sequence[ApiPrice] = (),
     full_ends: tuple[float, float] = (1.0, 1.0),
     warnings: tuple[str, ...] = (),
@@ -177,13 +197,26 @@ def make_bill(
     watts = watts_per_gpu * gpus
     own = own_api(billing)
 
+    asked, able, bill = served or full, full, hourly
+    if verdict is not None and verdict.verdict == "overloaded" and offered_per_s is not None:
+        asked = replace(asked, requests_per_s=offered_per_s)
+        count = None if needed is None else needed.needed or needed.stable
+        if count is not None and count.usd_per_hour is not None:
+            able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
+            bill = count.usd_per_hour
+
     def against(api: ApiPrice) -> BreakEven:
-        return break_even(hourly, served or full, full, api, cached_fraction=billing.api_cached_fraction)
+        return break_even(bill, asked, able, api, cached_fraction=billing.api_cached_fraction)
 
     job = batch_job(price, billing, gpus_per_replica, full)
-    offered = [*apis, *(() if own is None else (own,))]
+    listed = [*apis, *(() if own is None else (own,))]
     return Bill(
         deployment=deployment,
+        verdict=None if verdict is None else verdict.verdict,
+        verdict_reason=None if verdict is None else verdict.reason,
+        offered_requests_per_s=offered_per_s,
+        needed=needed,
+        levels=levels,
         tier=price.tier,
         provider=price.provider,
         product=price.product,
@@ -205,7 +238,7 @@ def make_bill(
         apis=tuple(against(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
         job=job,
-        batch_apis=_by_batch_api(billing, job, offered, full, full_ends),
+        batch_apis=_by_batch_api(billing, job, listed, full, full_ends),
         idle=_in_idle_hours(billing, full, watts, hourly),
         rule=RULE,
         warnings=warnings,

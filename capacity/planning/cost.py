@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.costs import ServedLoad
 from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import requests_of
-from capacity.answers.served import long_enough
+from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
-from capacity.deployment.use_cases import filled_notes
+from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.billing import Bill, make_bill
 from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
+from capacity.planning.replicas import replicas_needed
 from capacity.planning.saturated import full_load, full_load_ends, rates_of
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.levels import SloLevel, hold
+from capacity.simulator.verdict import Verdict
+from capacity.workload import Slo, parse_slos
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.workload import Workload
-
-TOO_MUCH = 1.005  # offered over served, above which it is worth a line
 
 
 @documented(Pool, Traffic, Cost, Billing)
@@ -37,6 +39,7 @@ TOO_MUCH = 1.005  # offered over served, above which it is worth a line
 def cost(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
+    slo: Sequence[str] | str = (),
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -60,7 +63,10 @@ def cost(
             "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per GPU-hour"
         )
     traffic, replicas = deployment.traffic, billing.replicas
-    run = _run_of(resolved, traffic, workload, replicas)
+    slos = parse_slos(levels_of(slo, traffic))
+    run = _run_of(resolved, traffic, workload, replicas, slos)
+    if run is None and slo:
+        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
     if run is not None:
         lengths, hits = (run.load.input_tokens, run.load.output_tokens), run.load.hit_fraction
     elif traffic.input_len is None or traffic.output_len is None:
@@ -71,6 +77,17 @@ def cost(
     else:
         lengths, hits = (float(traffic.input_len), float(traffic.output_len)), 0.0
     full = full_load(resolved, lengths, replicas, hit_fraction=hits)
+    served = None if run is None else rates_of([(resolved, replicas)], run.load)
+    if run is not None and served is not None:
+        if run.overloaded:
+            served = replace(served, requests_per_s=min(served.requests_per_s, full.requests_per_s))
+        else:  # the simulation shows that this much is possible
+            full = replace(full, requests_per_s=max(served.requests_per_s, full.requests_per_s))
+    needed = (
+        None
+        if run is None
+        else replicas_needed(resolved, traffic, slo=slo, price=price, workload=workload, profiles=profiles)
+    )
     apis, api_notes = _apis(resolved.model.name, billing)
     return make_bill(
         price,
@@ -79,7 +96,11 @@ def cost(
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=full,
-        served=None if run is None else rates_of([(resolved, replicas)], run.load),
+        served=served,
+        verdict=None if run is None else run.verdict,
+        offered_per_s=None if run is None else run.offered_per_s,
+        levels=() if run is None else run.levels,
+        needed=needed,
         apis=apis,
         full_ends=(1.0, 1.0) if billing.batch_api is None else full_load_ends(resolved, lengths),
         warnings=(
@@ -115,14 +136,22 @@ def _cautions(price: Price, billing: Billing) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What a simulation of the traffic shows: the load that is served in the long run, and what of it to say."""
+    """What a simulation of the traffic shows: its verdict, the load that is served in the long run, and the levels."""
 
+    verdict: Verdict
+    offered_per_s: float | None
     load: ServedLoad
+    levels: tuple[SloLevel, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more requests arrive than are served."""
+        return self.verdict.verdict == "overloaded"
 
 
 def _run_of(
-    resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int
+    resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int, slos: tuple[Slo, ...]
 ) -> _Run | None:
     """The traffic served by `replicas` engines; None where it says nothing of how requests come.
 
@@ -131,21 +160,31 @@ def _run_of(
     asked = (traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     if workload is None and all(each is None for each in asked):
         return None
-    requests = requests_of(long_enough(traffic), workload)
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
-    run = run_service([pool], service, requests, seed=traffic.seed)
-    verdict = verdict_on(run, [pool], service, requests)
+    requests = requests_of(long_enough(traffic), workload)
+    while True:
+        run = run_service([pool], service, requests, seed=traffic.seed)
+        verdict = verdict_on(run, [pool], service, requests)
+        if verdict is None:
+            raise InvalidInput(f"the load cannot be served: {run.reason}")
+        more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0
+        if verdict.verdict != "too short to tell" or not len(requests) < more <= MOST_PROMPTS:
+            break
+        if traffic.num_prompts is not None:
+            break
+        requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None)
     load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
-    offered = requests.offered_per_s
     warnings = []
-    if not requests.is_closed_loop and load.requests_per_s * TOO_MUCH < offered < math.inf:
-        warnings.append(
-            f"{offered:,.2f} requests/s are offered, {load.requests_per_s:,.2f} served: the rest is a queue that "
-            "grows, or is turned away"
-        )
-    if requests.is_closed_loop and (verdict is None or verdict.steady is None):
+    if requests.is_closed_loop and verdict.steady is None:
         warnings.append(
             "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
         )
-    return _Run(load=load, warnings=tuple(warnings))
+    by_clock = not requests.is_closed_loop and math.isfinite(requests.offered_per_s)
+    return _Run(
+        verdict=verdict,
+        offered_per_s=requests.offered_per_s if by_clock else None,
+        load=load,
+        levels=hold(slos, run.records, run.summary, steady=verdict.is_stable),
+        warnings=tuple(warnings),
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from capacity.report.display import shown
+from capacity.report.display import shown, verdict_text
 from capacity.report.layout import Part, crossed, facts, listed, notes
+from capacity.report.replicas import replicas_text
 
 if TYPE_CHECKING:
     from capacity.planning.batch_api import IdleJob
     from capacity.planning.billing import BatchJob, Bill, SpotCost
+    from capacity.simulator.levels import SloLevel
 
 THOUSAND = 1e3
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
@@ -33,7 +36,7 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
 def bill_tables(bill: Bill) -> list[Part]:
     """The bill, what it makes of a token at the served and at the full load, and whatever else was asked for."""
     return [
-        f"[bold]{bill.deployment}[/bold]",
+        "\n".join((f"[bold]{bill.deployment}[/bold]", *_verdict(bill))),
         _bill_facts(bill),
         _load_table(bill),
         *_api_table(bill),
@@ -44,6 +47,21 @@ def bill_tables(bill: Bill) -> list[Part]:
         f"rule: {bill.rule}",
         *notes(bill.warnings),
     ]
+
+
+def _verdict(bill: Bill) -> Iterator[str]:
+    """Whether the load is served, within which levels, and how many replicas would serve it."""
+    if bill.verdict is None:
+        return
+    missed = "".join(f"; {_miss(level)}" for level in bill.levels if not level.met)
+    yield verdict_text(bill.verdict, f"{bill.verdict_reason}{missed}")
+    if bill.needed is not None:
+        yield f"needed: {replicas_text(bill.needed)}"
+
+
+def _miss(level: SloLevel) -> str:
+    seen = f"{level.attained_fraction:.1%} of requests within it"
+    return f"{level.slo} is unmet ({seen if level.value_ms is None else f'{level.value_ms:,.0f} ms'})"
 
 
 def _bill_facts(bill: Bill) -> Part:
@@ -86,9 +104,16 @@ def _api_table(bill: Bill) -> list[Part]:
     against = [api for api in (bill.break_even, *bill.apis) if api is not None]
     if not against:
         return []
+    offered = bill.offered_requests_per_s if bill.verdict == "overloaded" else None
     load = "at full load" if bill.served is None else "at this load"
+    whose, own = "these GPUs are", against[0].own_usd_per_month
+    if offered is not None:
+        load = f"at the offered {offered:,.4g} requests/s"
+        whose = (
+            "these GPUs do not serve the load, at" if own == bill.usd_per_month else "the replicas needed are"
+        )
     table = listed(
-        f"Against an API; these GPUs are ${bill.usd_per_month:,.2f} a month, busy or idle",
+        f"Against an API; {whose} ${own:,.2f} a month, busy or idle",
         against,
         ("API", "left", lambda api: api.api),
         ("$ a request", "right", lambda api: f"{api.api_usd_per_request:.6f}"),

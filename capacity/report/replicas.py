@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from capacity.planning.replicas import ReplicaCount, ReplicasNeeded
 from capacity.simulator.verdict import STABLE_LOAD
 
 
 def replicas_text(answer: ReplicasNeeded) -> str:
     """The number of replicas, their GPUs and bill, and which service levels they meet."""
-    return "; ".join(_parts(answer))
-
-
-def _parts(answer: ReplicasNeeded) -> Iterator[str]:
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
-    if answer.slos:
-        levels = " and ".join(answer.slos)
-        if answer.within_slo is None:
-            yield f"no number of replicas meets {levels}: {answer.reason}"
-        else:
-            yield (
-                f"{load} within {levels} at {answer.confidence:.0%} confidence: {count_text(answer.within_slo)}"
-            )
-    if answer.stable is not None and answer.within_slo is None:
-        yield f"{load} at {STABLE_LOAD:.0%} utilisation or less: {count_text(answer.stable)}"
+    levels = " and ".join(answer.slos)
+    if answer.within_slo is not None:
+        count = count_text(answer.within_slo)
+        return f"{count}, for {load} within {levels} at {answer.confidence:.0%} confidence"
+    stable = None
+    if answer.stable is not None:
+        stable = (
+            f"{count_text(answer.stable)}, for {load} at {STABLE_LOAD:.0%} utilization or less "
+            f"(one replica completes {answer.stable.requests_per_s_per_replica:.3g}/s)"
+        )
+    if not answer.slos:
+        return stable or "unknown: no capacity could be measured"
+    reason = f"no number of replicas meets {levels} ({answer.reason})"
+    return reason if stable is None else f"{reason}; without them {stable}"
 
 
 def count_text(count: ReplicaCount) -> str:

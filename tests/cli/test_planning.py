@@ -160,6 +160,17 @@ def test_cost(run: Any) -> None:
     assert "--price-tier" in err
 
 
+def test_cost_of_overloaded_deployment_says_so_on_line_2_and_exits_with_1(run: Any) -> None:
+    load = ("--use-case", "chat", "--users", "2000", "--price-tier", "on-demand")
+    code, out, _ = run("cost", "llama-3.1-8b", "--gpu", "h100", *load)
+    assert code == 1
+    assert out.splitlines()[1].startswith("overloaded: ")
+    assert "needed: 5 replicas (5 GPUs), $14,235 a month" in out
+    code, out, _ = run("cost", "llama-3.1-8b", "--gpu", "h100", "--replicas", "5", *load)
+    assert code == 0
+    assert out.splitlines()[1].startswith("stable: ")
+
+
 def test_curve(run: Any, tmp_path: Path) -> None:
     code, out, _ = run(
         "curve",

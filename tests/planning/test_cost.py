@@ -89,3 +89,50 @@ def test_interruptions_at_a_price_that_is_not_interrupted_are_said() -> None:
     assert not any(
         "--price-tier" in text for text in cost("llama-3.1-8b", price_tier="spot", **load).warnings
     )
+
+
+def test_overloaded_cost_names_replicas_needed_and_prices_nothing_below_full_load() -> None:
+    """2,000 chat users on one engine: no served price below full load, APIs at the load that is offered."""
+    bill = cost(
+        "llama-3.3-70b", gpu="h100", tensor_parallel_size=4, use_case="chat", users=2000,
+        price_tier="on-demand", api="all",
+    )  # fmt: skip
+    assert bill.verdict == "overloaded"
+    assert not bill.serves
+    assert bill.served is not None
+    assert bill.utilization is not None
+    assert bill.utilization <= 1
+    for name in ("usd_per_request", "usd_per_million_input_tokens", "usd_per_million_output_tokens"):
+        assert getattr(bill.served, name) >= getattr(bill.full, name)
+    assert bill.needed is not None
+    assert bill.needed.within_slo is None  # an empty engine is too slow for the p99 TTFT
+    stable = bill.needed.stable
+    assert stable is not None
+    assert stable.replicas == 8
+    for api in bill.apis:
+        assert api.api_usd_per_month == pytest.approx(api.api_usd_per_request * 2000 / 30 * 730 * 3600)
+        assert api.own_usd_per_month == stable.usd_per_month
+
+
+def test_cost_checks_service_levels_of_use_case_and_slo() -> None:
+    asked = {"gpu": "h100", "use_case": "chat", "users": 120, "price": "3"}
+    own = cost("llama-3.1-8b", **asked)
+    assert [level.slo for level in own.levels] == ["ttft:p99:450ms", "tpot:p99:40ms"]
+    assert own.serves
+    strict = cost("llama-3.1-8b", slo="ttft:p99:1ms", **asked)
+    assert strict.verdict == "stable"
+    assert not strict.serves
+    with pytest.raises(InvalidInput, match="--slo needs a load"):
+        cost("llama-3.1-8b", slo="ttft:p99:1ms", gpu="h100", price="3", input_len=100, output_len=10)
+
+
+def test_input_token_price_does_not_fall_with_utilization() -> None:
+    """The bill is split as at full load, so an idle server makes every token dearer by the same factor."""
+    bill = cost(
+        "llama-3.1-70b", gpu="h100", tensor_parallel_size=4, price="3.9", input_len=1024, output_len=256,
+        random_range_ratio=0.0, request_rate=2,
+    )  # fmt: skip
+    assert bill.served is not None
+    dearer = bill.full.requests_per_s / bill.served.requests_per_s
+    for name in ("usd_per_million_input_tokens", "usd_per_million_output_tokens"):
+        assert getattr(bill.served, name) == pytest.approx(getattr(bill.full, name) * dearer)

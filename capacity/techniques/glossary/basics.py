@@ -244,7 +244,7 @@ def weights(s: Situation) -> str:
 
 @term(
     "cost per token",
-    "GPU-hours times their price over tokens; input and output share it by the GPU time of each phase.",
+    "GPU-hours times their price over tokens; input and output share it by the GPU time of each phase at full load.",
     also="usd per million tokens, price",
 )
 def cost(s: Situation) -> str:
