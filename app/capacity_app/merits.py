@@ -59,7 +59,10 @@ MEANINGS = {
     "$ per 1M input": PER_INPUT,
     "$ per 1k requests": "What a thousand answers cost. $ an hour over the requests of an hour, times a thousand.",
     "Utilization": "How much of what is paid for is used. Load that is served over the load that it could serve.",
-    "Energy": "What an output token takes from the socket. Watts, all in, over output tokens a second.",
+    "Provisioned energy": (
+        "Upper bound of the energy of an output token. Full power of GPUs, hosts and cooling over output tokens per "
+        "second; the drawn power is lower."
+    ),
     "Together": (
         "How many times as much all techniques together make of the naive deployment. Output tokens/s with all of them "
         "over those with none."

@@ -181,7 +181,7 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """All-in energy (GPU, host, cooling) at full use, of one output token, prompts included."""
+    """Provisioned energy of one output token, prompts included: GPU, host and cooling at full power."""
 
     watts_per_gpu: float
     joules_per_output_token: float

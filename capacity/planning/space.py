@@ -129,7 +129,9 @@ class Search(Spec):
         ge=0,
         le=1,
     )
-    objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    objective: Objective = flag(
+        "cost", "What to minimise: cost, gpus, energy (provisioned power) or latency."
+    )
     goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )

@@ -210,7 +210,8 @@ def _request_usd(answer: Estimate, usd: float) -> str:
 def _energy_row(answer: Estimate) -> Fact:
     joules = answer.energy.joules_per_output_token
     shown_joules = number_text(joules, as_sure(joules, answer.output_tokens_per_s), digits=2)
-    return ("energy", f"{shown_joules} J/token", f"{answer.energy.watts_per_gpu:,.0f} W per GPU, all in")
+    watts = f"{answer.energy.watts_per_gpu:,.0f} W per GPU, host and cooling included"
+    return ("provisioned energy", f"{shown_joules} J/output token", watts)
 
 
 def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:

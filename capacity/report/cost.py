@@ -26,10 +26,10 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("GPU time on input", "prefill_share", ".1%"),
     ("users", "users", ",.0f"),
     ("$ per user-month", "usd_per_user_month", ",.4f"),
-    ("J per output token", "joules_per_output_token", ",.3f"),
-    ("kWh per 1M tokens", "kwh_per_million_tokens", ",.4f"),
-    ("output tokens/s per MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("g CO2 per 1M tokens", "co2_g_per_million_tokens", ",.1f"),
+    ("provisioned J per output token", "joules_per_output_token", ",.3f"),
+    ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
+    ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
+    ("g CO2 per 1M tokens, in and out", "co2_g_per_million_tokens", ",.1f"),
 )  # heading, field of a `LoadCost`, format
 
 
@@ -72,7 +72,11 @@ def _bill_facts(bill: Bill) -> Part:
         ("hour", f"${bill.usd_per_hour:,.2f}", ""),
         ("day", f"${bill.usd_per_day:,.2f}", "24 h, busy or idle"),
         ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
-        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
+        (
+            "provisioned power",
+            f"{bill.watts / 1e3:,.2f} kW",
+            "GPU, host and cooling at full use; drawn power is lower",
+        ),
     ]
     if bill.co2_g_per_kwh is not None:
         rows.append(("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", "as given"))

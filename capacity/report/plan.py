@@ -18,7 +18,7 @@ CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it 
 OF_MONEY = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
-    "energy": "{:,.0f} W",
+    "energy": "{:,.0f} W provisioned",
     "latency": "{:.2f} of the limits",
 }
 
@@ -88,7 +88,7 @@ def _ranked_table(ranked: Sequence[Ranked]) -> Part:
         ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
         ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
         ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
-        ("J/token", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
+        ("provisioned J/out", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
         ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
         ("confidence", "right", lambda each: confidence_text(each[1])),
         ("quality loss", "right", lambda each: quality_text(each[1])),

@@ -110,6 +110,7 @@ BILLED: Figures = {
     "$ per 1M input": lambda r: f"${r['served']['usd_per_million_input_tokens']:,.3f}",
     "$ per 1k requests": lambda r: f"${r['served']['usd_per_thousand_requests']:,.4f}",
     "Utilization": lambda r: f"{r['utilization']:.0%}",
+    "Provisioned energy": lambda r: f"{r['served']['joules_per_output_token']:,.2f} J/output token",
 }
 FITTED: Figures = {
     "KV cache": lambda r: f"{r['memory']['kv_cache_bytes'] / 2**30:,.2f} GiB",

@@ -40,7 +40,7 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
     full = bill.full
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}"
     used = "-" if bill.utilization is None else f"{bill.utilization:.0%}"
-    kwh = f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}"
+    kwh = f"{load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     return [
         exact("Per hour", usd(bill.usd_per_hour, 2), gpus, bill.usd_per_hour),
         exact(
@@ -68,7 +68,12 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
             "$ per 1k requests", usd(load.usd_per_thousand_requests, 4), at, load.usd_per_thousand_requests
         ),
         exact("Utilization", used, "of what it could serve", bill.utilization),
-        exact("Energy", f"{load.joules_per_output_token:,.2f} J/token", kwh, load.joules_per_output_token),
+        exact(
+            "Provisioned energy",
+            f"{load.joules_per_output_token:,.2f} J/output token",
+            kwh,
+            load.joules_per_output_token,
+        ),
     ]
 
 
@@ -119,8 +124,6 @@ def day_and_curve(options: dict[str, Any]) -> None:
     """Latency against load, and replicas by the hour of a day."""
     st.subheader("How much it carries, and replicas by the hour")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        ttft_ms = state.number("p95 TTFT, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=135)
-        tpot_ms = state.number("p95 TPOT, ms", "cost_tpot", 50.0, 0.1, 1e5, width=125)
         ratio = state.number(
             "Peak over mean",
             "cost_peak_to_mean",
@@ -145,7 +148,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
         **inputs.client,
-        "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
+        "slo": inputs.slo,
         "peak_rate": peak,
         "peak_to_mean": ratio,
         "requests_per_user_hour": each,
@@ -191,7 +194,7 @@ def sensitivity(options: dict[str, Any]) -> None:
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     replicas = state.whole("Replicas", "cost_replicas", 1, 1, 1000, width=120)
-    requests = state.whole("Requests to simulate", "cost_requests", 500, 10, 20_000, step=100, width=160)
+    requests = state.requests_to_simulate("cost_requests")
 billed = api_options()
 if not inputs.cost:
     listed = (
@@ -206,7 +209,7 @@ else:
         **inputs.lengths,
         **inputs.spread,
         "request_rate": inputs.request_rate,
-        "num_prompts": requests,
+        **requests,
         **({"replicas": replicas} if replicas > 1 else {}),
         **inputs.cost,
     }

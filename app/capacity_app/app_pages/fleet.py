@@ -20,8 +20,8 @@ from capacity.report.subject import subject_of
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
 from capacity_app.router import current_inputs
-from capacity_app.traffic import AS_SIDEBAR, LENGTH_SHAPES
 
 FUNCTION = "capacity.planning.fleet:fleet"
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -148,10 +148,10 @@ def lengths() -> dict[str, Any]:
     shape = state.choice(
         "Lengths",
         "fleet_lengths",
-        LENGTH_SHAPES,
-        AS_SIDEBAR,
+        FLEET_SHAPES,
+        FLEET_SHAPES[0],
         width=190,
-        help="As the sidebar says, or lognormal or gamma of this spread.",
+        help="Around the sidebar's: lognormal or gamma as far as the spread says, or as the sidebar varies them.",
     )
     spread = state.number(
         "Spread of prompts",

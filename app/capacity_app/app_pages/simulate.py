@@ -119,8 +119,12 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
     cost = answer.cost
     if cost is None:
         return []
+    judged = None if answer.verdict is None else answer.verdict.verdict
+    steady = judged not in (None, "overloaded", "too short to tell")
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
+        if not steady:
+            return parts.Kpi(label=label, value="-", below=judged or "no verdict")
         return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
@@ -172,7 +176,9 @@ def show(traffic: dict[str, Any]) -> None:
             verdict_line(label, answer)
         said = {name: value for name, value in options.items() if name not in inputs.cost}
         current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
-        sides.figures(current, base, ask=ask, row=figures_of_merit)
+        if base.verdict is not None and base.verdict.verdict == "overloaded" and "request_rate" in said:
+            parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
+        sides.figures(current, base, ask=ask, row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
             st.caption(
                 plain(

@@ -17,7 +17,7 @@ from capacity_app.router import current_inputs
 OBJECTIVES = {
     "the lowest bill": "cost",
     "the fewest GPUs": "gpus",
-    "the least energy": "energy",
+    "the least provisioned power": "energy",
     "speed": "latency",
 }
 LIMITS = {  # of a service level: its words, its unit in seconds, its widget on the Plan page, and any there
@@ -97,7 +97,7 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
         isl=traffic.input_len,
         osl=traffic.output_len,
         rate=traffic.request_rate,
-        plan_case=case.name,
+        lengths=case.name,
         plan_at=f"p{levels[0].percentile:g}",
         plan_for=objective,
         **limits,
@@ -138,7 +138,7 @@ with st.expander("What is assumed of them, to be changed", expanded=True, key="s
     )
 rate = traffic.request_rate or 0.0
 simulate = state.link_to(
-    "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
+    "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, lengths=case.name
 )
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]

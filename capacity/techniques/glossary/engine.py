@@ -201,14 +201,14 @@ def links(s: Situation) -> str:
 
 @term(
     "energy",
-    "Power of GPU, host and cooling over the tokens made with it.",
+    "Provisioned energy: full power of GPU, host and cooling over output tokens per second; drawn power is lower.",
     also="joules per token, power, watts",
 )
 def energy(s: Situation) -> str:
     used = s.estimate.energy
     return (
-        f"{used.watts_per_gpu:,.0f} W a GPU, all-in, make {used.joules_per_output_token:,.2f} J an output token, "
-        f"{used.joules_per_output_token / 3.6:,.2f} kWh for 1M"
+        f"{used.watts_per_gpu:,.0f} W provisioned per GPU: {used.joules_per_output_token:,.2f} J per output token, "
+        f"{used.joules_per_output_token / 3.6:,.2f} kWh per 1M output tokens"
     )
 
 
