@@ -69,6 +69,10 @@ SAME_KERNEL = (
     ("sglang", "h200", "mla_decode", "8bit", "trtllm"),
 )
 
+# Experts whose own few rows leave their rate of compute at its bound, which made a card faster than its sister with the
+# same chip and faster memory: their constants are those of both cards' rows (operator, engine, kernel: card, sister).
+WITH_SISTER = {("moe", "vllm", "mxfp4"): ("h100", "h200")}
+
 # On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
 # which no table measured. The generated kernels for FP8 stand for it, at their rate and their fraction of HBM; weights
 # are stored with 3072 where gpt-oss, whose format it is, has 2880 rows and columns.
@@ -81,6 +85,10 @@ Fits = dict[str, dict[str, Any]]
 def fit_operator(operator: Operator) -> dict[tuple[str, str, str], FitResult]:
     """Fits of all its tables, pool by pool."""
     pools: dict[Hashable, dict[Hashable, Any]] = {}
+    for (name, engine, kernel), cards in WITH_SISTER.items():
+        if name == operator.name:
+            own, sister = (operator.tables[card, engine, kernel] for card in cards)
+            operator.tables[cards[0], engine, kernel] = [*own, *sister]
     for key, rows in operator.tables.items():
         pools.setdefault(operator.pools(key), {})[key] = rows
     found: dict[Any, FitResult] = {}

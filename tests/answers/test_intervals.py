@@ -124,3 +124,18 @@ def test_the_ends_of_a_batchs_e2e_are_the_sums_of_its_parts() -> None:
     assert e2e.value == pytest.approx(ttft.value + 49 * tpot.value)
     assert e2e.low == pytest.approx((ttft.low or 0) + 49 * (tpot.low or 0))
     assert e2e.high == pytest.approx((ttft.high or 0) + 49 * (tpot.high or 0))
+
+
+def test_ttft_interval_near_the_largest_cuda_graph_holds_both_sides() -> None:
+    """One token more is launched kernel by kernel; away from that size intervals are as without it."""
+    asked: dict[str, Any] = {"gpu": "h200", "tensor_parallel_size": 2, "batch_size": 1, "output_len": 50}
+    at, beyond, far = (
+        capacity.estimate("qwen3-next-80b-a3b", input_len=tokens, **asked) for tokens in (512, 513, 700)
+    )
+    for metric in ("ttft_s", "e2e_s"):
+        replayed, launched = getattr(at, metric), getattr(beyond, metric)
+        assert launched.value > 1.2 * replayed.value
+        assert replayed.high > launched.value
+        assert launched.low < replayed.value
+    assert width(far.ttft_s) < 0.5 * width(at.ttft_s)
+    assert width(at.tpot_s) == pytest.approx(width(far.tpot_s))
