@@ -62,4 +62,5 @@ def _drafts(search: Search, model: ModelSpec, pool: Pool) -> str | None:
         return None
     if search.acceptance is not None:
         return f"an {way} checkpoint for this model"
-    return f"{way} drafts accepted as by {find_speculator(way).acceptance_model}"
+    measured_on = find_speculator(way).acceptance_model.partition(" with ")[0]
+    return f"{way} drafts accepted as by {measured_on}"

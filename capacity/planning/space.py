@@ -84,7 +84,7 @@ class Search(Spec):
     )
     quantizations: Choices = flag(
         (),
-        "Weight formats (default: the checkpoint's own); unset: also fp8 and int4 of 16-bit ones, recommended if lossless.",
+        "Weight formats (default: the checkpoint's own); unset: also fp8 and int4 of 16-bit ones, if lossless.",
     )
     kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(
         ("auto", "fp8"), "KV-cache formats; unset: auto and fp8, recommended if lossless."
@@ -96,7 +96,7 @@ class Search(Spec):
     prefix_caching: Switches = flag((None,), "Prefix caching on and off.")
     speculators: Ways = flag(
         (),
-        "Ways to draft (`speculate --list`), none: without; unset: none, and mtp or eagle3 where measured for the model.",
+        "Ways to draft (`speculate --list`), none: without; unset: none, and mtp or eagle3 if measured for the model.",
     )
     draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
     num_speculative_tokens: Drafts = flag((2, 4), "Drafts of a request in a step.")

@@ -202,9 +202,14 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
 
 def misses_table(plan: Plan) -> Part:
     """The parts of the SLO that nothing meets."""
-    return listed(
+    title = (
         f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
-        f"{' without what is listed below' if plan.conditional else ''}[/red]",
+        f"{' without what is listed below' if plan.conditional else ''}[/red]"
+    )
+    if not plan.misses:
+        return title
+    return listed(
+        title,
         plan.misses,
         ("part", "left", lambda miss: miss.slo),
         ("limit", "right", lambda miss: miss.limit),

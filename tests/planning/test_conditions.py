@@ -80,6 +80,22 @@ def test_search_widened_by_name_may_recommend_it(
     assert not any(condition.startswith(name) for condition in left for name in conditions)
 
 
+def test_plan_without_a_lossless_answer_recommends_nothing_and_lists_the_others() -> None:
+    """A model of 131 GiB on GPUs of 48: only 4-bit weights fit, so there is no answer that keeps its quality."""
+    question = QUESTION | {
+        "tensor_parallel_sizes": (1,),
+        "request_rate": 1.0,
+        "slo": "ttft:p95:5s tpot:p95:150ms",
+    }
+    answer = plan("llama-3.1-70b", **question | {"gpus": "l40s", "price": "1", "max_gpus": 8})
+    assert answer.best is None
+    assert {"int4 weights"} <= {condition for each in answer.conditional for condition in each.conditions}
+    for detail in (False, True):
+        text = " ".join(render(answer, "table", detail=detail).split())
+        assert "Nothing in the space meets the SLO without what is listed below" in text
+        assert "with int4 weights: $" in text
+
+
 def test_no_loss_allowed_excludes_every_format_with_a_published_loss() -> None:
     answer = plan("llama-3.1-8b", **QUESTION, max_quality_loss=0.0, speculators="none")
     assert {each.pool.quantization for each in answer.ranked} == {None}
