@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from capacity.cli.options import (
     ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
+    SloOption,
     check_format,
     fail,
     progress_bar,
@@ -25,6 +26,12 @@ from capacity.cli.options import (
 )
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from capacity.answers.records import ReplicasNeeded
+    from capacity.deployment import DeploymentFile
 
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -57,7 +64,7 @@ def fit(
 
     Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
     """
-    from capacity.answers.gpu_comparison import EVERY_GPU
+    from capacity.answers.load_point import EVERY_GPU
 
     if "gpu" not in question.flags and question.deployment is None:
         question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
@@ -91,22 +98,45 @@ def estimate(
             help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
         ),
     ] = None,
+    slo: SloOption = None,
 ) -> None:
     """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
 
-    --gpu all asks it of every GPU, each at its smallest pool that takes the load.
+    --gpu all asks it of every GPU, each with the replicas that serve the load.
     """
-    from capacity.answers.gpu_comparison import EVERY_GPU
+    from capacity.answers.load_point import EVERY_GPU
 
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
-        compared = capacity.compare_gpus(request, order=order, profiles=question.profiles)
+        compared = capacity.compare_gpus(request, order=order, slo=slo or (), profiles=question.profiles)
         show_answer(compared, question.format)
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
     answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
-    show_answer(answer, question.format, detail=question.detail)
+    needed = _replicas_needed(question, request, answer, slo or ())
+    show_answer(replace(answer, replicas_needed=needed), question.format, detail=question.detail)
+
+
+def _replicas_needed(
+    question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: Sequence[str]
+) -> ReplicasNeeded | None:
+    """How many replicas serve the load, where it is of --users, has an --slo, or is more than this engine serves."""
+    traffic = request.traffic
+    by_clock = traffic.request_rate is not None and traffic.concurrency is None
+    if slo and not by_clock:
+        raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
+    if not by_clock or not (slo or traffic.users or answer.verdict in ("saturated", "overloaded")):
+        return None
+    from capacity.hardware.pricing import price_of
+    from capacity.planning.replicas import replicas_needed
+    from capacity.pool.resolve import resolve
+
+    resolved = resolve(
+        request.model, request.pools[0], profiles=question.profiles, download=question.download
+    )
+    price = price_of(resolved.profile.name, request.cost)
+    return replicas_needed(resolved, traffic, slo=slo, price=price, profiles=question.profiles)
 
 
 def explain(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
+from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.images import with_image_tokens
 from capacity.deployment.use_cases import levels_of
@@ -36,43 +38,6 @@ from capacity.workload import Workload, parse_slos
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
 MORE_REPLICAS = 1.5  # of those for the mean rate, at most, where arrivals vary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCount:
-    """A number of replicas and their bill; `requests_per_s_per_replica` is the load that each of them can take.
-
-    Without a price the dollars are None.
-    """
-
-    replicas: int
-    tensor_parallel_size: int
-    num_gpus: int
-    billed_gpus: int
-    usd_per_hour: float | None
-    usd_per_month: float | None
-    requests_per_s_per_replica: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasNeeded:
-    """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
-
-    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
-    no number of replicas meets them; `reason` then says why.
-    """
-
-    requests_per_s: float | None
-    slos: tuple[str, ...]
-    confidence: float
-    stable: ReplicaCount | None
-    within_slo: ReplicaCount | None
-    reason: str | None
-
-    @property
-    def needed(self) -> ReplicaCount | None:
-        """The replicas to rent: within the service levels where there are some."""
-        return self.within_slo if self.slos else self.stable
 
 
 def replicas_needed(
@@ -102,7 +67,9 @@ def replicas_needed(
     if not slos and not by_clock:
         return None
     varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
-    stable = _least([_stable(each, first, price, varies=varies) for each in engines]) if by_clock else None
+    stable = None
+    if by_clock:
+        stable = _stable(_cheapest_when_full(engines, first, price), first, price, varies=varies)
     within, reason = None, None
     if slos:
         check_goal(slos, first)
@@ -219,7 +186,21 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
     )
 
 
-def _least(counts: Sequence[ReplicaCount | None]) -> ReplicaCount | None:
-    """The least bill, then the fewest replicas."""
-    found = [count for count in counts if count is not None]
-    return min(found, key=lambda count: (count.billed_gpus, count.replicas), default=None)
+def _cheapest_when_full(
+    engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
+) -> ResolvedPool:
+    """The engine whose replicas cost least if each completes what the closed form of full load says."""
+    if len(engines) == 1:
+        return engines[0]
+    load = ServedLoad(
+        requests_per_s=workload.offered_per_s,
+        input_tokens=float(workload.prompt_tokens.mean()),
+        output_tokens=float(workload.output_tokens.mean()),
+    )
+
+    def bill(engine: ResolvedPool) -> tuple[int, int]:
+        rate = most_per_s([(engine, 1)], load)
+        count = _count(engine, math.ceil(workload.offered_per_s / (STABLE_LOAD * rate)), price, rate)
+        return count.billed_gpus, count.replicas
+
+    return min(engines, key=bill)
