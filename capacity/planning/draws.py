@@ -9,7 +9,7 @@ from capacity.workload import Workload
 
 
 def draws(
-    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int
+    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
 ) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
     check_replications(count)
