@@ -38,6 +38,7 @@ from capacity.step.time_classes import EFFECTS
 
 ENGINES = served_rows.ENGINES
 ALL, NO_CLIENT, NOTHING, PUBLISHED = "all", "no client", "nothing", "as published"
+OTHER_LAB = "other lab"  # launch and release known, the client not
 SETTINGS = ("engine_version", "max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
 SCHEDULING = (
     "prompts_per_step",

@@ -26,6 +26,7 @@ from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.deployment.launched import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Kind, Metric, spreads
 from capacity.pool.drafting import speculator_of
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 PROMPT_SPREAD = 0.1
 """How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates
 add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
-
-UNSAID = {"max_num_batched_tokens": None, "max_num_seqs": None, "kv_cache_dtype": "auto"}
 
 
 class Latencies(NamedTuple):
@@ -66,14 +65,21 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
 
 
 def beside_client(
-    quantity: Quantity, traffic: Traffic, *, adjustment: Adjustment | None = None, unit_s: float = 1.0
+    quantity: Quantity,
+    traffic: Traffic,
+    *,
+    adjustment: Adjustment | None = None,
+    unit_s: float = 1.0,
+    as_found: bool = False,
 ) -> Quantity:
-    """A time to first token, or to the last, with what is not known of its client: nothing where the traffic says it.
+    """A time to first token, or to the last, of a client at an unknown distance; unchanged where the distance is known.
 
-    Clients of published benchmarks are `LEAST_S` to `MOST_S` away, one's own is where the runs of an `adjustment` found
-    it; that and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
+    It is known where the traffic gives it, and of a deployment that is not `as_found`: that of the traffic. Clients of
+    published benchmarks are `LEAST_S` to `MOST_S` away, your own is where the runs of an `adjustment` found it; that
+    and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
     """
-    if "client_latency_s" in traffic.model_fields_set:
+    learnt = adjustment is not None and adjustment.covariance
+    if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
         return quantity
     value = quantity.value
     nearer, farther = (each / unit_s for each in client_range_s(traffic, adjustment))
@@ -106,17 +112,28 @@ def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
 
 
 def predicted_latencies(
-    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
+    resolved: ResolvedPool,
+    phases: Phases,
+    traffic: Traffic,
+    lengths: RequestLengths,
+    *,
+    as_found: bool = False,
 ) -> Latencies | None:
-    """What clients see of a batch or a load, with intervals; None without a steady state."""
+    """What clients see of a batch or a load, with intervals; None without a steady state.
+
+    Of a deployment launched as predicted; `as_found`: of a server whose settings and client are not known.
+    """
     if phases.served is None:
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
     else:
-        found = served_latencies(resolved, phases.served, traffic)
+        found = served_latencies(resolved, phases.served, traffic, as_found=as_found)
     if found is None:
         return None
     adjustment = resolved.profile.adjustment
-    ttft, e2e = (beside_client(each, traffic, adjustment=adjustment) for each in (found.ttft_s, found.e2e_s))
+    ttft, e2e = (
+        beside_client(each, traffic, adjustment=adjustment, as_found=as_found)
+        for each in (found.ttft_s, found.e2e_s)
+    )
     return Latencies(ttft, found.tpot_s, e2e)
 
 
@@ -125,10 +142,15 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction."""
+    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction.
+
+    Of a server that is launched with the settings and the release of the prediction; `as_found`: of one that exists,
+    whose settings may differ from the defaults wherever the user did not give them.
+    """
 
     resolved: ResolvedPool
     seen: LoadSeen
+    as_found: bool = False
 
     @cached_property
     def sensitivities(self) -> Sensitivities:
@@ -182,7 +204,7 @@ class LoadBands:
             error_factor=resolved.step_model.error_factor,
             unmeasured=resolved.step_model.unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
-            unsaid=unsaid_settings(pool),
+            unsaid=unsaid_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,
             length_spread=length_spread(resolved),
         )
@@ -218,8 +240,11 @@ def with_other_side(ends: tuple[float, float], other_s: float, own_s: float) -> 
 
 
 def unsaid_settings(pool: Pool) -> tuple[str, ...]:
-    """Launch settings that a server may have another value of than the default that is taken."""
-    names = [name for name, usual in UNSAID.items() if getattr(pool, name) == usual]
+    """Launch settings that a server may have another value of: those left open. A default that is given is known."""
+    given = pool.model_fields_set
+    names = [
+        name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
+    ]
     return (*([] if "@" in pool.engine else [VERSION]), *names)
 
 
@@ -254,26 +279,31 @@ def load_bands(
     return LoadBands(resolved, seen)
 
 
-def bands_of(resolved: ResolvedPool, load: Served, traffic: Traffic) -> LoadBands | None:
+def bands_of(
+    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
+) -> LoadBands | None:
     """The intervals of an estimate's load; None without a steady state."""
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
-    return load_bands(
+    bands = load_bands(
         resolved,
         load.steady,
         (traffic.input_len, traffic.output_len),
         client_latency_s=traffic.client_latency_s,
         load_fraction=load.verdict.load_fraction if traffic.concurrency is None else None,
     )
+    return replace(bands, as_found=as_found)
 
 
-def served_latencies(resolved: ResolvedPool, load: Served, traffic: Traffic) -> Latencies | None:
+def served_latencies(
+    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
+) -> Latencies | None:
     """Means of a load's steady state; None where it has none.
 
     Their intervals cover the mean over the whole run. Of arrivals close to what the engine serves, TTFT and E2E have no
     upper end.
     """
-    bands = bands_of(resolved, load, traffic)
+    bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
         return None
     covered = _of_means(bands, load.steady)

@@ -31,17 +31,20 @@ def predicted_ms(
     traffic: Traffic,
     run: SimulationResult,
     verdict: Verdict | None,
+    *,
+    as_found: bool = False,
 ) -> dict[str, Quantity]:
     """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests.
 
-    Of unequal pools that answer requests an interval holds those of all of them.
+    Of a deployment launched as predicted; `as_found`: of servers whose settings and clients are not known. Of unequal
+    pools that answer requests an interval holds those of all of them.
     """
     found: dict[str, Quantity] = {}
     for pool in _kinds(pools):
         bands = run_bands(pool, requests, run, verdict)
         if bands is None:
             return {}
-        known = latency_intervals(bands, run, traffic, verdict)
+        known = latency_intervals(replace(bands, as_found=as_found), run, traffic, verdict)
         for name, quantity in known.items():
             found[name] = found[name].covering(quantity) if name in found else quantity
     return found
@@ -117,7 +120,9 @@ def latency_intervals(
         for key, quantity in quantities.items():
             if metric != "tpot":
                 adjustment = bands.resolved.profile.adjustment
-                quantity = beside_client(quantity, traffic, adjustment=adjustment, unit_s=1e-3)
+                quantity = beside_client(
+                    quantity, traffic, adjustment=adjustment, unit_s=1e-3, as_found=bands.as_found
+                )
             found[key] = quantity
     return found
 

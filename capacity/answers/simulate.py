@@ -126,6 +126,7 @@ def simulate(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
         predicted_ms=predicted_ms(pools, requests, traffic, run, verdict),
+        as_found_ms=predicted_ms(pools, requests, traffic, run, verdict, as_found=True),
         cost=_cost(prices, pools, service, requests, run, verdict),
         replications=replicated,
         priorities=priority_classes(requests, run.records),

@@ -57,11 +57,13 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         read_deployment,
     )
     from capacity.deployment import write_deployment as write_file
+    from capacity.deployment.launched import LAUNCH_DEFAULTS
     from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
-    pool = {**pasted, **question.of(Pool)}
+    defaults = {} if question.from_launch is None else LAUNCH_DEFAULTS
+    pool = {**defaults, **pasted, **question.of(Pool)}
     pools = () if stored is None else stored.pools
     if pool and len(pools) > 1:
         raise InvalidInput(

@@ -16,7 +16,7 @@ SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run mostly shows its
 
 
 def draws(
-    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int
+    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
 ) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
     check_replications(count)

@@ -285,8 +285,8 @@ def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Length
 
 
 def _times_mean(traffic: Traffic, longest_tokens: int | None) -> float:
-    """How many times their mean lengths may be, so that a request fits: of lengths whose variation nobody gave."""
-    if longest_tokens is None or traffic.use_case is not None or SPREAD_FIELDS & traffic.model_fields_set:
+    """How many times their mean lengths may be, so that a request fits."""
+    if longest_tokens is None:
         return math.inf
     images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
     left = (longest_tokens - traffic.random_prefix_len - images) / traffic.turns
@@ -295,8 +295,10 @@ def _times_mean(traffic: Traffic, longest_tokens: int | None) -> float:
 
 def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Lengths:
     if traffic.length_distribution == "lognormal":
-        highest = MAX_REQUEST_TOKENS if math.isinf(times_mean) else math.floor(times_mean * tokens)
-        return LognormalLengths(tokens, cv, highest_tokens=min(highest, MAX_REQUEST_TOKENS))
+        if traffic.use_case is not None or SPREAD_FIELDS & traffic.model_fields_set:
+            return LognormalLengths(tokens, cv)
+        highest = min(tokens * times_mean, MAX_REQUEST_TOKENS)
+        return LognormalLengths(tokens, cv, highest_tokens=math.floor(highest), exact_mean=True)
     if traffic.length_distribution == "gamma":
         return GammaLengths(tokens, cv)
     ratio = traffic.random_range_ratio

@@ -11,8 +11,7 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
-CLOSE_MEAN = 1e-3  # of clipped lengths: closer than any sample shows
-MOST_SHIFT = 10.0  # standard deviations by which clipping may move a scale
+SCALINGS, CLOSE = 100, 1e-4  # of a sample towards its mean: at most, and how close is enough
 
 
 class Lengths(Protocol):
@@ -81,43 +80,28 @@ class UniformLengths:
 class LognormalLengths:
     """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
 
-    The scale is raised or lowered so that clipped lengths have the mean; their coefficient of variation is then less.
+    `exact_mean`: every sample is scaled to have the mean, clipping included.
     """
 
     mean_tokens: float
     cv: float
     lowest_tokens: int = 1
     highest_tokens: int = MAX_REQUEST_TOKENS
+    exact_mean: bool = False
 
     def __post_init__(self) -> None:
         _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        sigma = math.sqrt(math.log1p(self.cv * self.cv))
-        drawn = rng.lognormal(self._mu(sigma), sigma, count)
+        variance = math.log1p(self.cv * self.cv)
+        drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
+        if self.exact_mean and count:
+            for _ in range(SCALINGS):
+                factor = self.mean_tokens / np.clip(drawn, self.lowest_tokens, self.highest_tokens).mean()
+                drawn *= factor
+                if abs(factor - 1) < CLOSE:
+                    break
         return _whole(drawn, self.lowest_tokens, self.highest_tokens)
-
-    def _mu(self, sigma: float) -> float:
-        """Mean of the logarithm at which clipped lengths have the mean."""
-        mu = math.log(self.mean_tokens) - sigma * sigma / 2
-        if abs(self._clipped_mean(mu, sigma) / self.mean_tokens - 1) < CLOSE_MEAN:
-            return mu
-        low, high = mu - MOST_SHIFT * sigma, mu + MOST_SHIFT * sigma
-        for _ in range(60):
-            mu = (low + high) / 2
-            if self._clipped_mean(mu, sigma) < self.mean_tokens:
-                low = mu
-            else:
-                high = mu
-        return mu
-
-    def _clipped_mean(self, mu: float, sigma: float) -> float:
-        """Mean of a lognormal that is clipped to the shortest and longest length."""
-        if sigma == 0:
-            return min(max(math.exp(mu), self.lowest_tokens), self.highest_tokens)
-        low, high = ((math.log(end) - mu) / sigma for end in (self.lowest_tokens, self.highest_tokens))
-        between = math.exp(mu + sigma * sigma / 2) * (_normal_cdf(high - sigma) - _normal_cdf(low - sigma))
-        return self.lowest_tokens * _normal_cdf(low) + between + self.highest_tokens * _normal_cdf(-high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +152,6 @@ def _ranks(values: FloatArray) -> IntArray:
 
 def _whole(drawn: FloatArray, lowest_tokens: int, highest_tokens: int) -> IntArray:
     return np.clip(np.rint(drawn), lowest_tokens, highest_tokens).astype(np.int64)
-
-
-def _normal_cdf(z: float) -> float:
-    return math.erfc(-z / math.sqrt(2)) / 2
 
 
 def _check_shape(mean_tokens: float, cv: float, lowest_tokens: int, highest_tokens: int) -> None:

@@ -194,6 +194,7 @@ def _with_intervals(
     bands = run_bands(resolved, requests, result, verdict)
     if bands is None:
         return {}
+    bands = replace(bands, as_found=True)
     if run.in_process:
         bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
     percentiles = [int(name[1:]) for name in STATISTICS if name != "mean"]
