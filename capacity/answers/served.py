@@ -58,7 +58,8 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
         )
     full = replace(
         verdict,
-        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait",
+        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
+        + ("" if verdict.bound_by is None else f"; {verdict.bound_by}"),
     )
     return Served(
         verdict=full,

@@ -12,6 +12,7 @@ from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     engine_frontend,
+    offline_notes,
     requests_of,
     unheeded_notes,
 )
@@ -252,6 +253,7 @@ def _described(
             *resolved.notes,
             *resolved.memory.warnings,
             *requests.notices,
+            *offline_notes([resolved], requests),
             *resolved.step_model.notes,
             *resolved.split_notes(requests.mean_prompt_tokens),
             *tower_notes(resolved, pictured=requests.images is not None),

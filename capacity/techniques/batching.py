@@ -122,7 +122,7 @@ def batching_comparison(
         _option(
             name,
             resolved.pool.num_gpus,
-            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved)),
+            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved, workload)),
             waste,
         )
         for name, setup in _ways(resolved, workload, batching_window_s)

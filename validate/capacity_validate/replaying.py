@@ -31,7 +31,7 @@ TRAFFIC_FIELDS = (
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
-    client = client_of(run, traffic)
+    workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
         return requests_of(client, workload), how
     return replace(workload, client_latency_s=client.client_latency_s), how
