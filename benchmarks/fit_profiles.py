@@ -34,7 +34,7 @@ from step_evidence import Evidence, all_evidence
 
 from capacity.hardware import PROFILES_VARIABLE, load_profile
 from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
-from capacity.hardware.coefficients import StepCoefficients
+from capacity.hardware.coefficients import TRANSFER_WIDENING, StepCoefficients
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
@@ -228,7 +228,6 @@ def substitute(documents: Fits) -> None:
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
 KEPT = ("transferred_from", "error_factor", "chip_share")  # written by hand, or by fit_chip_share.py
-TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
 
 
 def residuals(evidence: Sequence[Evidence], *, transferred: bool) -> dict[str, Any]:

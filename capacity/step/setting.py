@@ -273,7 +273,10 @@ def family_of(engine: EngineSpec | None) -> str:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
+    """The profile's own fit, then the one that it transfers from, copies of which are not its own.
+
+    Raises InvalidInput for another GPU's fit.
+    """
     own = profile.step_time
     if own is None:
         return ()
@@ -285,4 +288,4 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
     if own.transferred_from is None:
         return (own,)
     other = load_profile(own.transferred_from).step_time
-    return (own,) if other is None else (own, other)
+    return (own,) if other is None else (own.without_copies(other), other.transferred)
