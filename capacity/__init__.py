@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.answers.fit import fit as fit
     from capacity.answers.fit_comparison import compare_fits as compare_fits
     from capacity.answers.frontier import frontier as frontier
-    from capacity.answers.gpu_comparison import compare_gpus as compare_gpus
     from capacity.answers.listings import gpus as gpus
     from capacity.answers.listings import models as models
     from capacity.answers.listings import use_cases as use_cases
@@ -51,6 +50,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.planning.diff import diff as diff
     from capacity.planning.fleet import fleet as fleet
     from capacity.planning.fleet_records import FleetPlan as FleetPlan
+    from capacity.planning.gpu_comparison import compare_gpus as compare_gpus
     from capacity.planning.plan import plan as plan
     from capacity.planning.records import Plan as Plan
     from capacity.planning.stack import stack as stack
@@ -66,7 +66,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.engine_comparison": ("compare_engines",),
     "capacity.answers.fit_comparison": ("compare_fits",),
     "capacity.answers.frontier": ("frontier",),
-    "capacity.answers.gpu_comparison": ("compare_gpus",),
+    "capacity.planning.gpu_comparison": ("compare_gpus",),
     "capacity.answers.listings": ("gpus", "models", "use_cases"),
     "capacity.answers.load_sweep": ("load_sweep",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),

@@ -16,7 +16,7 @@ from capacity_app.jobs import Task
 from capacity_app.state import Inputs
 
 SORTS = {
-    "$ per 1M output": "price",
+    "$ per 1k requests": "price",
     "$ a month": "month",
     "TTFT": "ttft",
     "TPOT": "tpot",
@@ -52,7 +52,7 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Every GPU at this load, each at its smallest pool, sorted by what the user picks."""
+    """Every GPU at this load, each with what it needs to serve it, sorted by what the user picks."""
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = {n: v for n, v in inputs.pool.items() if n not in ("gpu", "tensor_parallel_size")}
@@ -69,8 +69,9 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     compared = parts.background("compare_gpus", task, doing="Asking every GPU").value
     if compared is not None:
         st.caption(
-            "Each GPU at the fewest that take this load by tensor parallelism, all else as in the sidebar; whiskers "
-            "are 90 % intervals. Loads without a steady state come after the others, then what does not fit."
+            "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load at the "
+            "least cost, all else as in the sidebar; whiskers are 90 % intervals. Saturated and overloaded GPUs come "
+            "after the others, then what does not fit."
         )
         parts.chart(figures.comparison_chart(compared, inputs.units))
         money = st.column_config.NumberColumn
@@ -80,7 +81,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
             alt="For each GPU whether it serves the load, how fast and how dear, or why not.",
             column_config={
                 "GPU": st.column_config.Column(pinned=True),
-                "$ per 1M output": money(format="$%.3f"),
+                "$ per 1k requests": money(format="$%.4f"),
                 "$ a month": money(format="$%,.0f"),
                 f"TTFT, {inputs.units.time}": money(format="%.4g"),
                 f"TPOT, {inputs.units.time}": money(format="%.4g"),

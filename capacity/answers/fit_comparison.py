@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.gpu_comparison import EVERY_GPU
-from capacity.answers.load_point import Profiles, price_or_why_not, sizes_to_try
+from capacity.answers.load_point import EVERY_GPU, Profiles, price_or_why_not, sizes_to_try
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split

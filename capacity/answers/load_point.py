@@ -12,7 +12,7 @@ from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware import HardwareProfile, load_profile
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, price_of
 from capacity.model import ModelSpec
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
@@ -22,6 +22,8 @@ LoadField = Literal["batch_size", "concurrency", "request_rate"]
 LOAD_FIELDS: tuple[LoadField, ...] = get_args(LoadField)
 Profiles = str | None
 Progress = Callable[[int, int], None]
+EVERY_GPU = "all"  # in place of a GPU's name
+LAST = ("saturated", "overloaded")  # verdicts whose points stand behind all others that fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +32,14 @@ class LoadPoint:
 
     `reason` says why nothing is served, and all figures are then None. A load without a steady state has a
     throughput, what is served at most, and no latency: `verdict` says why. `kv_requests` and `seats` are how many
-    such requests the KV cache holds, and the engine runs, at once. Without a price, `price_note` says why where one
-    was asked for.
+    such requests the KV cache holds, and the engine runs, at once. `num_gpus` are of all `replicas`, each of which
+    takes an equal part of the load. `misses` says why no number of replicas meets the service levels. Without a price,
+    `price_note` says why where one was asked for.
     """
 
     gpu: str
     num_gpus: int | None = None
+    replicas: int | None = None
     tensor_parallel_size: int | None = None
     engine: str | None = None
     weight_format: str | None = None
@@ -44,6 +48,7 @@ class LoadPoint:
     reason: str | None = None
     verdict: str | None = None
     verdict_reason: str | None = None
+    misses: str | None = None
     kv_requests: int | None = None
     seats: int | None = None
     requests_in_flight: float | None = None
@@ -55,6 +60,7 @@ class LoadPoint:
     output_tokens_per_s_per_gpu: Quantity | None = None
     output_tokens_per_s_per_user: Quantity | None = None
     usd_per_million_output_tokens: Quantity | None = None
+    usd_per_thousand_requests: Quantity | None = None
     usd_per_hour: float | None = None
     usd_per_month: float | None = None
     price_note: str | None = None
@@ -102,6 +108,7 @@ def load_point(
     place: Mapping[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
+        "replicas": 1,
         "tensor_parallel_size": pool.tensor_parallel_size,
         "engine": resolved.engine.label,
         "load": float(load),
@@ -141,6 +148,9 @@ def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
         output_tokens_per_s_per_gpu=answer.output_tokens_per_s_per_gpu,
         output_tokens_per_s_per_user=answer.output_tokens_per_s_per_user,
         usd_per_million_output_tokens=answer.usd_per_million_output_tokens,
+        usd_per_thousand_requests=None
+        if bill is None
+        else answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3),
         usd_per_hour=None if bill is None else bill.usd_per_hour,
         usd_per_month=None if bill is None else bill.usd_per_month,
         basis=answer.basis,
@@ -219,17 +229,22 @@ def smallest_pools(
         if progress is not None:
             progress(done, len(pools))
         found.append(smallest_pool(model, pool, traffic, cost, profiles=profiles))
+    raise_common_refusal(found)
+    return found
+
+
+def raise_common_refusal(found: Sequence[Sized]) -> None:
+    """Raise what all pools are refused for, where it is the same: then it is the question that is wrong."""
     refused = [each.refused for each in found]
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
-    return found
 
 
 Worth = Callable[[LoadPoint], float | None]
 ORDERS: dict[
     str, tuple[str, Worth]
 ] = {  # how points are put in order, the best first: name, and what is least
-    "price": ("$ per 1M output tokens", lambda p: _middle(p.usd_per_million_output_tokens)),
+    "price": ("$ per 1k requests", lambda p: _middle(p.usd_per_thousand_requests)),
     "month": ("$ a month", lambda p: p.usd_per_month),
     "ttft": ("TTFT", lambda p: _middle(p.ttft_s)),
     "tpot": ("TPOT", lambda p: _middle(p.tpot_s)),
@@ -240,7 +255,8 @@ ORDERS: dict[
 
 
 def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
-    """The best first, those without the figure behind, then loads that grow for ever, at the end what does not fit.
+    """The best first, those without the figure behind, then those that miss the service levels, saturated and
+    overloaded ones, at the end what does not fit.
 
     Raises InvalidInput.
     """
@@ -248,9 +264,16 @@ def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
         raise InvalidInput(f"no order {order!r}: {', '.join(ORDERS)}")
     worth = ORDERS[order][1]
 
-    def key(point: LoadPoint) -> tuple[bool, bool, float, str]:
+    def key(point: LoadPoint) -> tuple[bool, bool, bool, bool, float, str]:
         value = worth(point) if point.fits else None
-        return not point.fits, not point.steady, math.inf if value is None else value, point.gpu
+        return (
+            not point.fits,
+            not point.steady,
+            point.verdict in LAST,
+            point.misses is not None,
+            math.inf if value is None else value,
+            point.gpu,
+        )
 
     return tuple(sorted(points, key=key))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from capacity.cli.options import (
     ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
+    SloOption,
     check_format,
     fail,
     progress_bar,
@@ -25,6 +26,11 @@ from capacity.cli.options import (
 )
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
+
+if TYPE_CHECKING:
+    from capacity.deployment import DeploymentFile
+    from capacity.report.layout import Part
+    from capacity.report.tables import Tables
 
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -57,7 +63,7 @@ def fit(
 
     Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
     """
-    from capacity.answers.gpu_comparison import EVERY_GPU
+    from capacity.answers.load_point import EVERY_GPU
 
     if "gpu" not in question.flags and question.deployment is None:
         question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
@@ -91,22 +97,64 @@ def estimate(
             help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
         ),
     ] = None,
+    slo: SloOption = None,
 ) -> None:
     """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
 
-    --gpu all asks it of every GPU, each at its smallest pool that takes the load.
+    --gpu all asks it of every GPU, each with the replicas that serve the load.
     """
-    from capacity.answers.gpu_comparison import EVERY_GPU
+    from capacity.answers.load_point import EVERY_GPU
 
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
-        compared = capacity.compare_gpus(request, order=order, profiles=question.profiles)
+        compared = capacity.compare_gpus(request, order=order, slo=slo or (), profiles=question.profiles)
         show_answer(compared, question.format)
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
     answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
-    show_answer(answer, question.format, detail=question.detail)
+    show_answer(
+        answer,
+        question.format,
+        detail=question.detail,
+        tables=_with_replicas(question, request, answer, slo)
+        if question.format in ("table", "html")
+        else None,
+    )
+
+
+def _with_replicas(
+    question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: list[str] | None
+) -> Tables | None:
+    """The tables of an estimate with the replicas that serve its load; None where nobody asks for a number of them:
+    no --users, no --slo, and the load is stable."""
+    traffic, pool = request.traffic, request.pools[0]
+    by_clock = traffic.request_rate is not None and traffic.concurrency is None
+    if slo and not by_clock:
+        raise InvalidInput("--slo needs a load by the clock here: give --request-rate or --users")
+    if not by_clock or not (slo or traffic.users or answer.verdict in ("saturated", "overloaded")):
+        return None
+    from capacity.hardware.pricing import price_of
+    from capacity.planning.replicas import replicas_needed
+    from capacity.pool.resolve import resolve
+    from capacity.report.answers import estimate_sheet, estimate_summary, estimate_tables
+    from capacity.report.replicas import replicas_text
+
+    resolved = resolve(request.model, pool, profiles=question.profiles, download=question.download)
+    price = price_of(resolved.profile.name, request.cost)
+    needed = replicas_needed(resolved, traffic, slo=slo or (), price=price, profiles=question.profiles)
+    if needed is None:
+        return None
+    if question.format == "html":
+        drawn: Tables = estimate_sheet
+    else:
+        drawn = estimate_tables if question.detail else estimate_summary
+
+    def tables(shown: capacity.Estimate) -> list[Part]:
+        headline, verdict, *others = drawn(shown)
+        return [headline, verdict, f"needed: {replicas_text(needed)}", *others]
+
+    return tables
 
 
 def explain(

@@ -44,7 +44,7 @@ PAGES = {
         ),
     ),
     "estimate": Page(
-        f"{ENGINE} {LENGTHS} concurrency request-rate use-case users batch-size price-tier detail format",
+        f"{ENGINE} {LENGTHS} concurrency request-rate use-case users slo batch-size price-tier detail format",
         (
             f"estimate {LLAMA} {CHAT} --concurrency 32 --price-tier on-demand",
             f"estimate llama-3.1-8b --gpu l4 -q fp8 {CHAT} --request-rate 0.5",

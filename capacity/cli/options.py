@@ -37,6 +37,10 @@ WriteOption = Annotated[
     str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
 ]
 DetailOption = Annotated[bool, typer.Option("--detail", help="All tables, not one screen of them.")]
+SloOption = Annotated[
+    list[str] | None,
+    typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
+]
 ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
 LaunchOption = Annotated[
     str | None,

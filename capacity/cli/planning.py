@@ -22,6 +22,7 @@ from capacity.cli.options import (
     ModelArgument,
     ProfilesOption,
     ReplicationsOption,
+    SloOption,
     check_format,
     dashed,
     progress_bar,
@@ -45,10 +46,6 @@ NO_ARRIVALS = ("batch_size", "scheduling")
 NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
 
 PEAK_TO_MEAN = 1.6
-SloOption = Annotated[
-    list[str] | None,
-    typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
-]
 ReplicasOption = Annotated[
     int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
 ]

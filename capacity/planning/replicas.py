@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.images import with_image_tokens
@@ -101,7 +102,9 @@ def replicas_needed(
     if not slos and not by_clock:
         return None
     varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
-    stable = _least([_stable(each, first, price, varies=varies) for each in engines]) if by_clock else None
+    stable = None
+    if by_clock:
+        stable = _stable(_cheapest_when_full(engines, first, price), first, price, varies=varies)
     within, reason = None, None
     if slos:
         check_goal(slos, first)
@@ -218,7 +221,21 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
     )
 
 
-def _least(counts: Sequence[ReplicaCount | None]) -> ReplicaCount | None:
-    """The least bill, then the fewest replicas."""
-    found = [count for count in counts if count is not None]
-    return min(found, key=lambda count: (count.billed_gpus, count.replicas), default=None)
+def _cheapest_when_full(
+    engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
+) -> ResolvedPool:
+    """The engine whose replicas cost least if each completes what the closed form of full load says."""
+    if len(engines) == 1:
+        return engines[0]
+    load = ServedLoad(
+        requests_per_s=workload.offered_per_s,
+        input_tokens=float(workload.prompt_tokens.mean()),
+        output_tokens=float(workload.output_tokens.mean()),
+    )
+
+    def bill(engine: ResolvedPool) -> tuple[int, int]:
+        rate = most_per_s([(engine, 1)], load)
+        count = _count(engine, math.ceil(workload.offered_per_s / (STABLE_LOAD * rate)), price, rate)
+        return count.billed_gpus, count.replicas
+
+    return min(engines, key=bill)

@@ -76,7 +76,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit-comparison": _of("capacity.answers.fit_comparison", "FitComparison"),
     "engine-comparison": _of("capacity.answers.engine_comparison", "EngineComparison"),
     "gpu-support": _of("capacity.answers.support", "SupportMatrix"),
-    "gpu-comparison": _of("capacity.answers.gpu_comparison", "GpuComparison"),
+    "gpu-comparison": _of("capacity.planning.gpu_comparison", "GpuComparison"),
     "frontier": _of("capacity.answers.frontier", "Frontier"),
     "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),
     "simulation": _simulation,

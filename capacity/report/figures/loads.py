@@ -12,10 +12,10 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, dig
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.answers.gpu_comparison import GpuComparison
     from capacity.answers.load_point import LoadPoint
     from capacity.answers.load_sweep import LoadSweep
     from capacity.answers.records import Quantity
+    from capacity.planning.gpu_comparison import GpuComparison
 
 BAND_OPACITY = 0.18
 LOAD_WORDS = {
@@ -55,6 +55,7 @@ FIGURES: dict[str, Figure] = {
 }
 BARS: dict[str, Figure] = {  # by the orders of a comparison
     **FIGURES,
+    "price": Figure(field="usd_per_thousand_requests", title="$ per 1k requests"),
     "month": Figure(field="usd_per_month", title="$ a month"),
     "throughput-per-gpu": Figure(field="output_tokens_per_s_per_gpu", title="Output tokens/s per GPU"),
     "gpus": Figure(field="num_gpus", title="GPUs"),
@@ -291,13 +292,17 @@ def _comparison_row(point: LoadPoint, units: Units) -> dict[str, object]:
     return {
         "GPU": point.gpu,
         "GPUs": point.num_gpus,
+        "replicas": point.replicas,
         "serves it": served_words(point),
         f"TTFT, {units.time}": _value(point.ttft_s, scale),
         f"TPOT, {units.time}": _value(point.tpot_s, scale),
         "output tokens/s": _value(point.output_tokens_per_s, 1.0),
-        "$ per 1M output": _value(point.usd_per_million_output_tokens, 1.0),
+        "$ per 1k requests": _value(point.usd_per_thousand_requests, 1.0),
         "$ a month": point.usd_per_month,
-        "why not": point.reason or point.price_note or (None if point.steady else point.verdict_reason),
+        "why not": point.reason
+        or point.misses
+        or point.price_note
+        or (None if point.steady else point.verdict_reason),
     }
 
 
@@ -305,6 +310,8 @@ def served_words(point: LoadPoint) -> str:
     """Whether the pool serves the load: `yes`, `does not fit`, or what becomes of it."""
     if not point.fits:
         return "does not fit"
+    if point.misses is not None:
+        return "misses the service levels"
     return "yes" if point.steady and point.verdict in (None, "stable") else str(point.verdict)
 
 

@@ -1,23 +1,27 @@
-"""Every GPU at one load: each row is `estimate` at the smallest pool."""
+"""Every GPU at one load: each row is `estimate` with the replicas that the load needs."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 import capacity
+from capacity.answers.load_point import LoadPoint, in_order
+from capacity.answers.records import Quantity
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.hardware import profile_names
 
 LENGTHS = {"input_len": 1024, "output_len": 256}
 
 
-def test_every_gpu_is_a_row_with_the_estimate_of_its_smallest_pool() -> None:
+def test_compare_gpus_has_a_row_for_every_gpu_with_its_estimate() -> None:
     compared = capacity.compare_gpus("llama-3.1-70b", **LENGTHS, request_rate=1.0, price_tier="on-demand")
     assert sorted(row.gpu for row in compared.rows) == list(profile_names())
     assert compared.order == "price"
-    prices = [row.usd_per_million_output_tokens for row in compared.rows if row.steady]
-    values = [price.value for price in prices if price is not None]
-    assert values == sorted(values)
+    served = [row for row in compared.rows if row.verdict == "stable"]
+    bills = [row.usd_per_month for row in served if row.usd_per_month is not None]
+    assert bills == sorted(bills)
     fitting = [row for row in compared.rows if row.fits]
     assert 0 < len(fitting) < len(compared.rows)
     assert compared.rows[: len(fitting)] == tuple(fitting)
@@ -25,7 +29,7 @@ def test_every_gpu_is_a_row_with_the_estimate_of_its_smallest_pool() -> None:
         fit = capacity.fit("llama-3.1-70b", gpu=row.gpu)
         assert row.fits == (fit.smallest_tensor_parallel_size is not None)
         assert row.fits or row.reason
-    row = fitting[-1]
+    row = next(row for row in fitting if row.replicas == 1)
     direct = capacity.estimate(
         "llama-3.1-70b",
         gpu=row.gpu,
@@ -76,3 +80,44 @@ def test_a_deployment_file_asks_the_same() -> None:
         price_tier="on-demand",
     )
     assert compared == direct
+
+
+def test_compare_gpus_puts_no_saturated_or_dominated_gpu_first() -> None:
+    """A saturated H200 NVL at $2,812 a month came before an MI300X at $1,891 that served the load with less latency."""
+    compared = capacity.compare_gpus(
+        "llama-3.1-70b", gpus=("h200-nvl", "mi300x", "rtx-5090"), quantization="fp8", kv_cache_dtype="fp8",
+        max_model_len=8192, random_range_ratio=0.0, **LENGTHS, request_rate=4.0, price_tier="on-demand", order="price",
+    )  # fmt: skip
+    assert [row.gpu for row in compared.rows] == ["mi300x-192gb", "rtx-5090-32gb", "h200-nvl-141gb"]
+    assert all(row.verdict == "stable" for row in compared.rows)
+    bills = [row.usd_per_month for row in compared.rows]
+    assert bills == sorted(bills)
+    five = compared.rows[1]
+    assert five.replicas is not None
+    assert five.replicas > 1
+    assert five.num_gpus == five.replicas * (five.tensor_parallel_size or 0)
+    assert five.requests_per_s is not None
+    assert five.requests_per_s.value == pytest.approx(4.0)
+    assert five.usd_per_thousand_requests is not None
+    assert five.usd_per_thousand_requests.value == pytest.approx(
+        (five.usd_per_month or 0) / 730 / 3600 / 4 * 1e3
+    )
+
+
+def test_compare_gpus_adds_replicas_until_service_levels_of_use_case_are_met() -> None:
+    compared = capacity.compare_gpus(
+        "llama-3.3-70b", gpus=("h100", "a40"), use_case="chat", users=2000, price_tier="on-demand"
+    )
+    best, other = compared.rows
+    assert (best.gpu, best.verdict, best.misses) == ("h100-sxm-80gb", "stable", None)
+    assert other.misses is not None
+    assert "cannot be met" in other.misses
+
+
+def test_rows_that_are_saturated_or_miss_service_levels_come_last() -> None:
+    point = LoadPoint(gpu="a", load=1.0, verdict="stable", ttft_s=Quantity(value=1.0), usd_per_month=9.0)
+    misses = replace(point, gpu="b", misses="ttft", usd_per_month=1.0)
+    saturated = replace(point, gpu="c", verdict="saturated", usd_per_month=0.5)
+    overloaded = replace(point, gpu="d", verdict="overloaded", ttft_s=None, usd_per_month=0.1)
+    rows = in_order((overloaded, saturated, misses, point), "month")
+    assert [row.gpu for row in rows] == ["a", "b", "c", "d"]
