@@ -71,11 +71,11 @@ def _estimate_reads() -> Set[str]:
 
 
 def _simulate_reads() -> Set[str]:
-    read = QUESTION | PRICE | {"client", "time"}
+    read = QUESTION | PRICE | LEVELS | {"client", "time"}
     arrivals = chosen("sim_arrivals", ARRIVALS[0])
     if arrivals == TRACE:
         return read
-    load = {CLOSED_LOOP: {"concurrency"}, TOGETHER_AT_ONCE: set()}.get(arrivals, {"rate"} | LEVELS)
+    load = {CLOSED_LOOP: {"concurrency"}, TOGETHER_AT_ONCE: set()}.get(arrivals, {"rate"})
     return read | LENGTHS | VARIATION | load
 
 
@@ -110,7 +110,7 @@ PAGES = (
         title="Start",
         icon=":material/flag:",
         help="What do you need? From a use case, people and the response they want, to a plan.",
-        reads=lambda: MODEL | {"tier", "price"},
+        reads=lambda: QUESTION | PRICE,
     ),
     PageEntry(
         name="fit",

@@ -88,7 +88,8 @@ class Inputs:
     request_rate: float
     random_range_ratio: float | None
     length_shape: str
-    slo: tuple[str, ...]
+    ttft_ms: float
+    tpot_ms: float
     client_latency_s: float
     cost: Mapping[str, Any]
     units: Units
@@ -116,6 +117,11 @@ class Inputs:
             return {"length_distribution": self.length_shape}
         ratio = self.random_range_ratio
         return {} if ratio is None else {"random_range_ratio": ratio}
+
+    @property
+    def slo(self) -> tuple[str, ...]:
+        """The service levels within which deployments are counted and compared."""
+        return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
 
     @property
     def client(self) -> dict[str, Any]:
@@ -168,6 +174,7 @@ def requests_to_simulate(key: str) -> dict[str, int]:
         None,
         step=100,
         placeholder="enough for a verdict",
+        width=190,
         **bound(key, None),
     )
     return {} if count is None else {"num_prompts": int(count)}
@@ -236,7 +243,8 @@ def sidebar() -> Inputs:
         request_rate=rate,
         random_range_ratio=ratio,
         length_shape=shape,
-        slo=(f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
         client_latency_s=client_s,
         cost=cost,
         units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),

@@ -53,13 +53,14 @@ def _verdict(bill: Bill) -> Iterator[str]:
     """Whether the load is served, within which levels, and how many replicas would serve it."""
     if bill.verdict is None:
         return
-    missed = "".join(f"; {_miss(level)}" for level in bill.levels if not level.met)
+    missed = "".join(f"; {miss_text(level)}" for level in bill.levels if not level.met)
     yield verdict_text(bill.verdict, f"{bill.verdict_reason}{missed}")
     if bill.needed is not None:
         yield f"needed: {replicas_text(bill.needed)}"
 
 
-def _miss(level: SloLevel) -> str:
+def miss_text(level: SloLevel) -> str:
+    """Return an unmet service level with the value that the run shows."""
     seen = f"{level.attained_fraction:.1%} of requests within it"
     return f"{level.slo} is unmet ({seen if level.value_ms is None else f'{level.value_ms:,.0f} ms'})"
 

@@ -35,6 +35,7 @@ Judgement = Literal[
     "stable", "stable with bursts", "not all served", "saturated", "overloaded", "too short to tell"
 ]
 STABLE: tuple[Judgement, ...] = ("stable", "stable with bursts")
+UNSETTLED: tuple[Judgement, ...] = ("overloaded", "too short to tell")  # no steady state to price
 Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs

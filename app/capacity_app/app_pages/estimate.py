@@ -140,7 +140,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    if answer.ttft_s is None:
+    if answer.ttft_s is None and not sides.pinned():
         parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
     answers = sides.figures(current, found, ask=ask, row=figures_of_merit, slo=inputs.slo)
     queue = "" if answer.verdict is None else ", queueing included"

@@ -12,6 +12,8 @@ from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find
 from capacity.report.use_cases import assumption_rows
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
+from capacity_app.boundary import boundary, plain
+from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
 OBJECTIVES = {
@@ -105,7 +107,7 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
 
 
 st.caption(
-    "What is it for, who uses it, and what response do they want? The model and its price are the sidebar's."
+    "What is it for, who uses it, and what response do they want? The model, the GPU and its price are the sidebar's."
 )
 first = st.columns(3)
 with first[0]:
@@ -146,6 +148,17 @@ with beside:
     parts.kpis(
         [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
     )
+    with boundary():
+        asked = {
+            "model": inputs.model,
+            "pool": inputs.pool,
+            "traffic": {"use_case": case.name, "users": users, **said},
+            "cost": inputs.cost,
+            "slo": slo,
+        }
+        tensor = inputs.pool.get("tensor_parallel_size", 1)
+        st.markdown(plain(f"How many replicas of {inputs.model_name} on {tensor} x {inputs.pool['gpu']}?"))
+        parts.replicas_line(Task(function="capacity_app.tasks:replicas", arguments=asked))
 with onwards:
     st.html(
         f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
