@@ -26,13 +26,13 @@ def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ..
 
 
 def _weights(search: Search, model: ModelSpec, pool: Pool) -> str | None:
-    if search.quantizations or pool.quantization is None:
+    if pool.quantization is None or search.quantizations or search.max_quality_loss is not None:
         return None
     try:
         scheme = scheme_for(model, pool.quantization)
     except CapacityError:
         return None  # turned down with its reason in its turn
-    if search.max_quality_loss is None and not quality_change(scheme, model.checkpoint, "auto").lossless:
+    if not quality_change(scheme, model.checkpoint, "auto").lossless:
         return f"{pool.quantization} weights"
     return f"a checkpoint in {pool.quantization}" if _needs_checkpoint(model, pool) else None
 

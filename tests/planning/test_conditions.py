@@ -64,7 +64,7 @@ def test_conditional_deployments_cost_less_and_name_what_they_depend_on(by_defau
     [
         ({"speculators": "none,eagle3"}, {"eagle3"}),
         ({"quantizations": (None, "fp8", "int4")}, {"int4"}),
-        ({"max_quality_loss": 0.05}, {"int4"}),
+        ({"max_quality_loss": 0.05}, {"int4", "fp8"}),
         ({"kv_cache_dtypes": ("auto", "fp8")}, {"fp8 KV"}),
     ],
 )
@@ -77,7 +77,7 @@ def test_search_widened_by_name_may_recommend_it(
     assert by_default.best is not None
     assert answer.best.objective <= by_default.best.objective
     left = {condition for each in answer.conditional for condition in each.conditions}
-    assert not any(condition.startswith(name) for condition in left for name in conditions)
+    assert not any(name in condition for condition in left for name in conditions)
 
 
 def test_plan_without_a_lossless_answer_recommends_nothing_and_lists_the_others() -> None:
