@@ -52,7 +52,7 @@ VALUES = {
     "router-ttft-s": "0.02 --router within-ttft --replicas 2",
     "cache-salts": "40", "priority-shares": "0:1,1:1",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
-    "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
+    "change": "hbm=x2", "clients": "5", "concurrency": "3", "cpu-offload-gb": "4", "host-cpu": "epyc-9755", "n-gpu-layers": "20",
     "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
     "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
