@@ -1,8 +1,9 @@
-"""What servers lie off of which not all is said, beyond what the other parts of an interval explain.
+"""What machines, clients and builds differ by, beyond what the other parts of an interval explain.
 
-Of every such figure (`not_all_said`) the deviation of one part more is found with which its interval would have held;
-what is kept is a quantile of these, every source the same weight. Which quantile: the first at which intervals hold of
-sources that had no part in them.
+`other_machines`: of servers whose launch and release are known, on machines of campaigns and laboratories that had no
+part in anything else. `beyond_said`: of servers of which none of that is known. Of every such figure the deviation of
+one part more is found with which its interval would have held; a quantile of these is kept, every source the same
+weight. No figure of `tests/data/blind_rows.csv` is used: those judge.
 """
 
 from __future__ import annotations
@@ -12,18 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from interval_evidence import PUBLISHED, Figure
+from interval_evidence import ALL, NOTHING, Figure
 from left_out import Judged, without_client_range
-from spread_model import COUNTED, WHOLE_SOURCE, Floats, ends_name, not_all_said
+from spread_model import COUNTED, WHOLE_SOURCE, Floats, ends_name, ends_on, usable
 
-from capacity.answers.interval_parts import NINETY, Part, beyond_said_part, deviation_of
+from capacity.answers.interval_parts import LAUNCH_SETTINGS, NINETY, Part, deviation_of, machine_part
 from capacity.hardware.spreads import Unsaid
 
 NOMINAL = 0.9
-ENOUGH = {"ttft": 0.85, "tpot": 0.9}
-"""Of what strangers published, of the mean of figures and sources; of either `LEAST`. Nine in ten of the TTFTs of dense
-models would take a factor of four either way, for a few pages that leave open what of their prompts was cached."""
-LEAST = 0.85
 QUANTILES = tuple(step / 200 for step in range(130, 199))
 MOST = 1.5  # of a logarithm
 KINDS = ("dense", "moe")
@@ -34,20 +31,26 @@ Ends = Mapping[str, tuple[float, float]]
 def fit_quantiles(judged: Sequence[Judged], ends_without: Callable[[str], Ends]) -> dict[str, float]:
     """By kind of model and metric; `ends_without`: the ends that sources other than one gave."""
     found = {}
-    for name, rows in _by_name(judged).items():
-        left_out = _LeftOut(rows, ends_without, ENOUGH[name.split()[1]])
-        found[name] = next(filter(left_out.holds_enough, QUANTILES), QUANTILES[-1])
+    for name, rows in _by_name(filter(nothing_said, judged)).items():
+        found[name] = next(filter(_LeftOut(rows, ends_without).holds_enough, QUANTILES), QUANTILES[-1])
     return found
+
+
+def nothing_said(each: Judged) -> bool:
+    """Means of a server of which neither release nor launch settings are known."""
+    figure = each.figure
+    return figure.said == NOTHING and usable(figure) and figure.statistic in ("mean", "median")
+
+
+def all_said(each: Judged) -> bool:
+    """Means of a server whose release and launch settings are known."""
+    return each.figure.said != ALL or ends_on(each.figure)
 
 
 class _LeftOut:
     """Figures of one kind and metric, each judged by what sources other than its own need."""
 
-    def __init__(
-        self, rows: Sequence[Judged], ends_without: Callable[[str], Ends], of_strangers: float
-    ) -> None:
-        self._rows = rows
-        self._of_strangers = of_strangers
+    def __init__(self, rows: Sequence[Judged], ends_without: Callable[[str], Ends]) -> None:
         self._weights = _weights(rows)
         self._source = np.array([each.left_out for each in rows])
         self._needed = {
@@ -56,20 +59,12 @@ class _LeftOut:
         }
 
     def holds_enough(self, quantile: float) -> bool:
-        """Whether that quantile of the others' is enough: of all figures and sources, and of those of strangers."""
+        """Whether that quantile of the others' is enough, of all figures and of all sources."""
         held = self._held(quantile)
-        if (held.mean() + self._weights @ held) / 2 < NOMINAL:
-            return False
-        by_strangers = np.array([each.figure.said == PUBLISHED for each in self._rows])
-        if not by_strangers.any():
-            return True
-        own = held[by_strangers]
-        weights = _weights([each for each in self._rows if each.figure.said == PUBLISHED])
-        shares = own.mean(), float(weights @ own)
-        return min(shares) >= LEAST and sum(shares) / 2 >= self._of_strangers
+        return bool((held.mean() + self._weights @ held) / 2 >= NOMINAL)
 
     def _held(self, quantile: float) -> Floats:
-        found = np.zeros(len(self._rows))
+        found = np.zeros(len(self._source))
         for source, needed in self._needed.items():
             own = self._source == source
             found[own] = needed[own] <= _quantile(needed[~own], self._weights[~own], quantile)
@@ -77,35 +72,48 @@ class _LeftOut:
 
 
 def spreads_of(judged: Iterable[Judged], ends: Ends, quantiles: Mapping[str, float]) -> dict[str, Unsaid]:
-    """By kind of model."""
+    """By kind of model, of servers of which nothing is known."""
+    return _spreads(filter(nothing_said, judged), ends, quantiles.get)
+
+
+def other_machines(judged: Iterable[Judged], ends: Ends) -> dict[str, Unsaid]:
+    """By kind of model, of servers whose launch is known: nine in ten figures, every campaign the same weight."""
+    return _spreads(filter(all_said, judged), ends, lambda _: NOMINAL)
+
+
+def _spreads(
+    judged: Iterable[Judged], ends: Ends, quantile: Callable[[str], float | None]
+) -> dict[str, Unsaid]:
     by_name = _by_name(judged)
     found = {}
     for kind in KINDS:
-        rows = {metric: by_name.get(f"{kind} {metric}", []) for metric in ("ttft", "tpot")}
-        if not all(rows.values()) or any(f"{kind} {metric}" not in quantiles for metric in rows):
-            continue
-        ttft, tpot = (
-            _quantile(np.array([_needed(e, ends) for e in own]), _weights(own), quantiles[f"{kind} {metric}"])
-            for metric, own in rows.items()
-        )
-        deployments = {each.figure.group for own in rows.values() for each in own}
-        found[kind] = Unsaid(ttft=round(ttft, 3), tpot=round(tpot, 3), deployments=len(deployments))
+        deviations, groups = {}, set()
+        for metric in ("ttft", "tpot"):
+            rows, level = by_name.get(f"{kind} {metric}", []), quantile(f"{kind} {metric}")
+            if rows and level is not None:
+                needed = np.array([_needed(each, ends) for each in rows])
+                deviations[metric] = round(_quantile(needed, _weights(rows), level), 3)
+                groups |= {each.figure.group for each in rows}
+        if len(deviations) == 2:
+            found[kind] = Unsaid(**deviations, deployments=len(groups))
     return found
 
 
-def parts_of(figure: Figure, spreads: Mapping[str, Unsaid]) -> tuple[Part, ...]:
-    """The part of an interval, where not all is said of a figure."""
-    spread = spreads.get("moe" if figure.is_moe else "dense")
-    if spread is None or not not_all_said(figure):
+def parts_of(figure: Figure, least: Mapping[str, Unsaid], most: Mapping[str, Unsaid]) -> tuple[Part, ...]:
+    """The part of an interval for the machine, as the product has it."""
+    kind = "moe" if figure.is_moe else "dense"
+    if kind not in least:
         return ()
-    return (beyond_said_part(figure.metric, spread, figure.ttft_share),)
+    unsaid = LAUNCH_SETTINGS if figure.said == NOTHING else len(figure.unsaid.split())
+    share = unsaid / LAUNCH_SETTINGS
+    return (machine_part(figure.metric, least[kind], most.get(kind), share, figure.ttft_share),)
 
 
 def _by_name(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
     """TTFTs and TPOTs by kind of model: a request's time has both."""
     found: dict[str, list[Judged]] = {}
     for each in judged:
-        if not_all_said(each.figure) and each.figure.metric != "e2e":
+        if each.figure.metric != "e2e":
             kind = "moe" if each.figure.is_moe else "dense"
             found.setdefault(f"{kind} {each.figure.metric}", []).append(each)
     return found
@@ -114,7 +122,7 @@ def _by_name(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
 def _needed(each: Judged, ends: Ends) -> float:
     """The deviation of one part more with which the interval of a figure would just have held."""
     figure, off = each.figure, each.figure.log_error
-    if figure.metric != "tpot":
+    if figure.metric != "tpot" and figure.said != ALL:
         off = without_client_range(off, figure.predicted_s)
     low, high = ends[ends_name(figure)]
     others = NINETY * deviation_of(part for part in each.parts if not part.judged)

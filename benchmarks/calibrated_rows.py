@@ -12,12 +12,11 @@ import numpy as np
 from capacity_validate.posterior import DIFFERENCE, Figure, Matrix, Vector
 from capacity_validate.replay_figures import adjustment_at, deployed
 from served_data import ServedRow
-from served_rows import Server, client_of, server_of, simulated
+from served_rows import Server, client_seconds, server_of, simulated
 
 from capacity.answers.interval_parts import Asked, ends_of, interval_parts, kind_of
 from capacity.answers.sensitivity import LoadSeen, Shares, sensitivities
 from capacity.base.errors import CapacityError
-from capacity.deployment.client_latency import client_latency
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.priors import figure_deviation, prior
 from capacity.hardware.spreads import Metric, Spreads
@@ -151,7 +150,7 @@ def load_of(row: ServedRow, server: Server, at: Vector) -> LoadSeen:
     """The load of a row whose TPOT and TTFT are predicted so."""
     tpot_s, ttft_s, e2e_s = map(float, np.exp(with_e2e(at, row)))
     engine = server.resolved.engine
-    client_s = client_latency(client_of(row)).seconds
+    client_s = client_seconds(row)
     return LoadSeen(
         input_len=row.input_len * row.length_scale,
         output_len=row.output_len * row.length_scale,

@@ -34,7 +34,7 @@ from step_evidence import Evidence, all_evidence
 
 from capacity.hardware import PROFILES_VARIABLE, load_profile
 from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
-from capacity.hardware.coefficients import StepCoefficients
+from capacity.hardware.coefficients import TRANSFER_WIDENING, StepCoefficients
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
@@ -50,14 +50,28 @@ BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
 # of the quantization was made: its bytes are taken off, and the dynamic fit's latency stays.
 STATIC_FP8_FIXED_S = {"h100": 4.4e-6, "h200": 4.6e-6, "b200": 4.9e-6, "l40s": 1.9e-6}
 
-# TensorRT-LLM chooses among kernels at start-up; some of its tables are of one that it would not choose (NVFP4
-# products three times slower at small M). vLLM calls the same library's better one
-# through FlashInfer, whose table therefore stands for both.
+# Tables of a kernel that the engine does not run, and the engine whose table is of the one that it does.
+# TensorRT-LLM chooses among kernels at start-up, and would not choose that of its NVFP4 tables (three times slower at
+# small M); vLLM calls the same library's better one through FlashInfer. SGLang's MXFP4 tables on Hopper and Ada are of
+# Triton's fused experts on weights written out at 16 bit, which it runs under expert parallelism alone: on Hopper it
+# takes OpenAI's Triton kernels (srt/server_args.py of 0.5.1 to 0.5.9, srt/arg_groups/model_overrides/gpt_oss.py since)
+# and on SM120, whose constants are Ada's, Marlin (SGLang pull request 28231). Its MLA table with FP8 KV on Hopper is of
+# FlashAttention 3, which has no such kernel: SGLang converts the whole KV pool to 16 bit in every layer of every step
+# (SGLang issue 35291). FlashMLA reads FP8, is what launch lines ask for, and is TensorRT-LLM's kernel there.
 SAME_KERNEL = (
-    ("b200", "gemm", "nvfp4"),
-    ("b200", "moe", "nvfp4"),
-    ("gb200", "moe", "nvfp4"),
+    ("trtllm", "b200", "gemm", "nvfp4", "vllm"),
+    ("trtllm", "b200", "moe", "nvfp4", "vllm"),
+    ("trtllm", "gb200", "moe", "nvfp4", "vllm"),
+    ("sglang", "h100", "moe", "mxfp4", "vllm"),
+    ("sglang", "h200", "moe", "mxfp4", "vllm"),
+    ("sglang", "l40s", "moe", "mxfp4", "vllm"),
+    ("sglang", "h100", "mla_decode", "8bit", "trtllm"),
+    ("sglang", "h200", "mla_decode", "8bit", "trtllm"),
 )
+
+# Experts whose own few rows leave their rate of compute at its bound, which made a card faster than its sister with the
+# same chip and faster memory: their constants are those of both cards' rows (operator, engine, kernel: card, sister).
+WITH_SISTER = {("moe", "vllm", "mxfp4"): ("h100", "h200")}
 
 # On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
 # which no table measured. The generated kernels for FP8 stand for it, at their rate and their fraction of HBM; weights
@@ -71,6 +85,10 @@ Fits = dict[str, dict[str, Any]]
 def fit_operator(operator: Operator) -> dict[tuple[str, str, str], FitResult]:
     """Fits of all its tables, pool by pool."""
     pools: dict[Hashable, dict[Hashable, Any]] = {}
+    for (name, engine, kernel), cards in WITH_SISTER.items():
+        if name == operator.name:
+            own, sister = (operator.tables[card, engine, kernel] for card in cards)
+            operator.tables[cards[0], engine, kernel] = [*own, *sister]
     for key, rows in operator.tables.items():
         pools.setdefault(operator.pools(key), {})[key] = rows
     found: dict[Any, FitResult] = {}
@@ -98,10 +116,9 @@ def table_name(gpu: str, operator: Operator, key: tuple[str, str, str]) -> str:
     _, engine, kernel = key
     if engine == "trtllm" and (operator.name, kernel) == ("gemm", "fp8") and gpu in STATIC_FP8_FIXED_S:
         return "fp8_dynamic"
-    other = (gpu, operator.name, kernel) in SAME_KERNEL or (
-        (operator.name, kernel) == ("moe", "mxfp4") and gpu in MXFP8_ACTIVATIONS
+    replaced = (engine, gpu, operator.name, kernel) in {entry[:4] for entry in SAME_KERNEL} or (
+        (engine, operator.name, kernel) == ("trtllm", "moe", "mxfp4") and gpu in MXFP8_ACTIVATIONS
     )
-    replaced = engine == "trtllm" and other
     return f"{kernel}_table" if replaced else kernel
 
 
@@ -202,16 +219,15 @@ def substitute(documents: Fits) -> None:
         experts = families["trtllm"]["moe"]
         experts["mxfp4_table"] = experts["mxfp4"]
         experts["mxfp4"] = mxfp8_activations(gpu, families["vllm"]["moe"]["fp8"])
-    for gpu, operator, kernel in SAME_KERNEL:
+    for engine, gpu, operator, kernel, other in SAME_KERNEL:
         families = documents[PROFILES[gpu]]["families"]
-        families["trtllm"][operator][f"{kernel}_table"] = families["trtllm"][operator][kernel]
-        families["trtllm"][operator][kernel] = families["vllm"][operator][kernel]
+        families[engine][operator][f"{kernel}_table"] = families[engine][operator][kernel]
+        families[engine][operator][kernel] = families[other][operator][kernel]
 
 
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
-KEPT = ("transferred_from", "error_factor")  # of a profile's section: written by hand
-TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
+KEPT = ("transferred_from", "error_factor", "chip_share")  # written by hand, or by fit_chip_share.py
 
 
 def residuals(evidence: Sequence[Evidence], *, transferred: bool) -> dict[str, Any]:

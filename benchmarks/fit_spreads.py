@@ -24,14 +24,16 @@ import beyond_said
 import numpy as np
 from beyond_said import NOMINAL, weights_of
 from blind_figures import blind_figures
-from interval_evidence import ALL, NO_CLIENT, NOTHING, PUBLISHED, Figure, all_figures, load, save
-from left_out import LEARNT_RUNS, Judged, learnt_left_out, left_out, without_each
+from interval_evidence import ALL, NO_CLIENT, NOTHING, OTHER_LAB, PUBLISHED, Figure, all_figures, load, save
+from left_out import LEARNT_RUNS, Judged, asked_of, learnt_left_out, left_out, without_each
+from other_labs import other_labs
 from scipy.stats import t
 from served_data import shared_folder
 from spread_model import E2E_KINDS, KINDS, NO_ENDS, ends_name, ends_on, made
 from spreads_file import write
 
 from capacity.answers.interval_parts import ends_of as interval_ends
+from capacity.answers.interval_parts import interval_parts
 from capacity.answers.intervals import beside_client_range
 from capacity.hardware.spreads import Held, Kind, Spreads, Unsaid
 
@@ -140,8 +142,13 @@ class Coverage:
 HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width"
 
 
-def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[Judged, bool, float]]:
-    """Whether each interval held, its ends made without the source as well, and its half-width."""
+def holds(
+    judged: Sequence[Judged], beyond: Mapping[str, float], machines: Mapping[str, Unsaid] | None = None
+) -> list[tuple[Judged, bool, float]]:
+    """Whether each interval held, its ends made without the source as well, and its half-width.
+
+    `machines`: the part for other machines, which those of the fit's own sources go without.
+    """
     found = []
     for source in sorted({each.left_out for each in judged}):
         others = [each for each in judged if each.left_out != source]
@@ -151,7 +158,8 @@ def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[J
             if each.left_out == source:
                 low_end, high_end = ends[ends_name(each.figure)]
                 kind = Kind(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
-                low, high = interval_ends((*each.parts, *beyond_said.parts_of(each.figure, unsaid)), kind)
+                more = beyond_said.parts_of(each.figure, machines or {}, unsaid)
+                low, high = interval_ends((*each.parts, *more), kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":
                     low, high = beside_client_range(low, high, each.figure.predicted_s)
                 ratio = each.figure.measured_s / each.figure.predicted_s
@@ -210,33 +218,50 @@ class Ends:
     learnt: dict[str, tuple[float, float]]
     held: dict[str, Held]
     beyond_said: dict[str, Unsaid]
+    machines: dict[str, Unsaid]
+
+
+def campaign_of(figure: Figure) -> str:
+    """Whose machines a figure is of."""
+    return figure.source.split()[0]
+
+
+def fit_machines(figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]) -> dict[str, Unsaid]:
+    """What servers of known launch differ by, each campaign and each laboratory judged by all others."""
+    own = [figure for figure in figures if figure.said == ALL]
+    judged = left_out(own, campaign_of)
+    whole = made(own, ends)
+    judged += [
+        Judged(f, campaign_of(f), interval_parts(f.metric, dict(f.sensitivity), asked_of(f), whole), 0.0)
+        for f in figures
+        if f.said == OTHER_LAB
+    ]
+    return beyond_said.other_machines(judged, ends)
 
 
 def report(figures: Sequence[Figure]) -> Ends:
     """Print coverage by metric and by source; the ends of all sources, and what they held of those left out."""
-    found = None
-    for title, key in (
-        ("source (campaign, engine with its client, GPU)", lambda f: f.source),
-        ("campaign", lambda f: f.source.split()[0]),
-    ):
-        known = without_each(figures, key)
-        judged, learnt = left_out(figures, key, known), learnt_left_out(figures, key, known)
-        beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
-        held = holds(judged, beyond)
-        metrics = coverage(held, by_metric)
-        after = after_runs(learnt, beyond_learnt)
-        print(f"\n90 % intervals, each {title} judged by the others'", HEADER, *metrics, *after, sep="\n")
-        if found is None:
-            print("\nBy source, everything known being said", HEADER, *coverage(held, _by_source), sep="\n")
-            before = ends_of(judged, beyond)
-            found = Ends(
-                before=before,
-                beyond_said=beyond_said.spreads_of(judged, before, beyond),
-                learnt=ends_of(learnt, beyond_learnt),
-                held={each.label: each.kept for each in (*metrics, *after)},
-            )
-    assert found is not None
-    return found
+    known = without_each(figures, _source)
+    judged, learnt = left_out(figures, _source, known), learnt_left_out(figures, _source, known)
+    beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
+    before = ends_of(judged, beyond)
+    machines = fit_machines(figures, before)
+    held = holds(judged, beyond, machines)
+    metrics, after = coverage(held, by_metric), after_runs(learnt, beyond_learnt)
+    print("90 % intervals, each source (campaign, engine with its client, GPU) judged by the others'")
+    print(HEADER, *metrics, *after, sep="\n")
+    print("\nBy source, everything known being said", HEADER, *coverage(held, _by_source), sep="\n")
+    return Ends(
+        before=before,
+        machines=machines,
+        beyond_said=beyond_said.spreads_of(judged, before, beyond),
+        learnt=ends_of(learnt, beyond_learnt),
+        held={each.label: each.kept for each in (*metrics, *after)},
+    )
+
+
+def _source(figure: Figure) -> str:
+    return figure.source
 
 
 def after_runs(learnt: Sequence[Judged], beyond: Mapping[str, float]) -> list[Coverage]:
@@ -283,7 +308,8 @@ def figures_of(folder: Path, table: Path | None) -> list[Figure]:
     """As they were saved in `table`; else they are made, and saved there where it is named."""
     if table is not None and table.exists():
         return load(table)
-    figures = [*all_figures(folder), *blind_figures()]
+    measured = folder / "reference" / "measured"
+    figures = [*all_figures(folder), *other_labs(measured), *blind_figures()]
     if table is not None:
         save(figures, table)
     return figures
@@ -302,8 +328,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     figures = figures_of(folder, options.table)
     found = report(figures)
-    known = made(figures, found.before, found.learnt, found.held, found.beyond_said)
+    known = made(figures, found.before, found.learnt, found.held, found.beyond_said, found.machines)
     print("\nclasses", known.classes)
+    print("other machines", known.other_machines)
     print("beyond what is said", known.beyond_said)
     for title, ends in (("ends", found.before), ("ends after runs of its own", found.learnt)):
         print(title, {name: tuple(round(end, 2) for end in pair) for name, pair in ends.items()})

@@ -38,6 +38,7 @@ from capacity.step.time_classes import EFFECTS
 
 ENGINES = served_rows.ENGINES
 ALL, NO_CLIENT, NOTHING, PUBLISHED = "all", "no client", "nothing", "as published"
+OTHER_LAB = "other lab"  # launch and release known, the client not
 SETTINGS = ("engine_version", "max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
 SCHEDULING = (
     "prompts_per_step",
@@ -148,7 +149,7 @@ def _left_out(row: ServedRow, setting: str, **server: Any) -> Iterator[Figure]:
 
 
 def _closed_loop(row: ServedRow) -> Iterator[Figure]:
-    client_s = client_latency(served_rows.client_of(row)).seconds
+    client_s = served_rows.client_seconds(row)
     try:
         known = served_rows.server_of(row)
         yield from _seen(row, known, client_s, said=ALL)

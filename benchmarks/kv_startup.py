@@ -20,8 +20,10 @@ from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import with_defaults
+from capacity.pool.supported import loaded_of
 
 TABLE = Path(__file__).parents[1] / "tests/data/startup_lines.csv"
 GIB = 2**30
@@ -32,6 +34,8 @@ class ScoredLine:
     """One start-up line: what it printed and what is predicted, in the line's own unit."""
 
     engine: str
+    gpu: str
+    model: str
     label: str
     source: str
     part: str
@@ -77,6 +81,8 @@ def _scored(row: Mapping[str, str]) -> ScoredLine:
     }[row["metric"]]
     return ScoredLine(
         engine=row["engine"],
+        gpu=row["gpu"],
+        model=row["model"],
         label=f"{row['engine']} {row['version']} {row['gpu']} {row['model']} tp{row['tp']}",
         source=row["source"],
         part=row["part"],
@@ -98,7 +104,9 @@ def _plan(row: Mapping[str, str]) -> MemoryPlan:
     engine = find_engine(f"{row['engine']}@{row['version']}")
     profile = load_profile(row["gpu"])
     scheme = _scheme(model, row["quantization"])
-    return with_defaults(pool, model, profile=profile, engine=engine, scheme=scheme).memory
+    model = loaded_of(model, pool, engine)
+    resolved = with_defaults(pool, model, profile=profile, engine=engine, scheme=scheme)
+    return memory_with_draft(resolved)
 
 
 def _values(settings: Mapping[str, str]) -> dict[str, object]:

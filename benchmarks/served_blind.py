@@ -125,6 +125,12 @@ def lengths_of(row: Mapping[str, str]) -> tuple[Any, Any]:
     """Prompt and output tokens of every request."""
     count = int(row["prompts"])
     longest = int(row["input_len"]), int(row["output_len"])
+    if row["lengths"].startswith("ratio "):  # vLLM's --random-range-ratio
+        ratio = float(row["lengths"].removeprefix("ratio "))
+        draw = np.random.default_rng(0)
+        bounds = [(math.floor(mean * (1 - ratio)), math.ceil(mean * (1 + ratio))) for mean in longest]
+        prompts, outputs = (draw.integers(low, high, size=count, endpoint=True) for low, high in bounds)
+        return prompts, outputs
     if row["lengths"] != "sglang":
         return np.full(count, longest[0]), np.full(count, longest[1])
     draw = np.random.RandomState(BENCH_SERVING_SEED)
@@ -146,8 +152,10 @@ def pool_fields(row: Mapping[str, str]) -> dict[str, Any]:
 
 def judged(row: Mapping[str, str]) -> list[Judged]:
     """Every figure of a row beside what is predicted for it. Raises CapacityError where nothing can be."""
-    pool = Pool.model_validate(pool_fields(row))
-    answer = simulate(row["model"], workload=workload_of(row), **pool.model_dump(exclude_unset=True))
+    fields = pool_fields(row)
+    replicas = {name: int(fields.pop(name)) for name in ("replicas", "prefill_replicas") if name in fields}
+    pool = Pool.model_validate(fields).model_dump(exclude_unset=True)
+    answer = simulate(row["model"], workload=workload_of(row), **pool, **replicas)
     if not answer.run.records.completed.all():
         raise InvalidInput("not every request was served")
     counted = counted_of(row, len(answer.run.records))

@@ -180,6 +180,20 @@ def _closed(run: dict[str, Any]) -> bool:
     return bool(run["load_type"] == "closed_loop_concurrency")
 
 
+def known_lengths(run: dict[str, Any]) -> bool:
+    """Whether the lengths that decide a run are published: of random prompts, and of few requests at a time."""
+    return _closed(run) or _random(run)
+
+
+def server_and_requests(run: dict[str, Any], engine: str | None) -> tuple[ResolvedPool, Workload]:
+    """Return the server and the requests of a run."""
+    return _server(run, engine), _workload(run)
+
+
+def _random(run: dict[str, Any]) -> bool:
+    return any(abs(run["input_len"] / length - 1) < 0.02 for length in RANDOM_LENS)
+
+
 def _simulated(run: dict[str, Any], resolved: ResolvedPool) -> dict[str, Any]:
     result = simulate(_workload(run), engine_setup(resolved), frontend=engine_frontend(resolved))
     return dict(result.summary.to_dict())
@@ -188,7 +202,7 @@ def _simulated(run: dict[str, Any], resolved: ResolvedPool) -> dict[str, Any]:
 def _workload(run: dict[str, Any]) -> Workload:
     num_requests = int(re.match(r"(\d+) requests", run["notes"]).group(1))  # type: ignore[union-attr]
     concurrency = int(run["batch_or_concurrency"]) if _closed(run) else None
-    if any(abs(run["input_len"] / length - 1) < 0.02 for length in RANDOM_LENS):
+    if _random(run):
         return random_requests(
             num_requests=num_requests,
             input_len=round(run["input_len"]),

@@ -26,7 +26,7 @@ from served_errors import Prediction, print_bands, print_table
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
-from capacity.deployment.client_latency import client_latency
+from capacity.deployment.client_latency import CLIENTS, USUAL_S
 from capacity.deployment.engines import EngineSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes, simulate
@@ -283,12 +283,13 @@ def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> 
         concurrency=concurrency,
         seed=seed,
     )
-    return replace(drawn, client_latency_s=client_latency(client_of(row)).seconds)
+    return replace(drawn, client_latency_s=client_seconds(row))
 
 
-def client_of(row: ServedRow) -> str:
-    """The client of the row's campaign, as `capacity.deployment.client_latency` calls it."""
-    return {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
+def client_seconds(row: ServedRow) -> float:
+    """Return the client latency of the row's campaign, or the usual one where the campaign's is not known."""
+    name = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
+    return next((client.seconds for client in CLIENTS if client.name == name), USUAL_S)
 
 
 def main(arguments: list[str] | None = None) -> int:

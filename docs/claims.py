@@ -340,7 +340,95 @@ def int8_slower() -> Sequence[float]:
     return [1 / ratio for ratio in faster("llama-3.1-8b", "llm-int8", BATCHES, gpu="a100")]
 
 
+@computed
+def smoothquant_speed() -> Sequence[float]:
+    return [
+        *faster("llama-3.1-70b", "smoothquant", BATCHES, **BIG),
+        *faster("llama-2-7b", "smoothquant", BATCHES, gpu="a100"),
+    ]
+
+
+@computed
+def fp8_speed_70b() -> Sequence[float]:
+    return faster("llama-3.1-70b", "fp8", BATCHES, **BIG)
+
+
+@computed
+def int4_speed_70b() -> Sequence[float]:
+    return faster("llama-3.1-70b", "awq", BATCHES, **BIG)
+
+
+@computed
+def int4_speed_7b() -> Sequence[float]:
+    return faster("llama-2-7b", "gptq", BATCHES, gpu="a100")
+
+
+@computed
+def nf4_speed_7b() -> Sequence[float]:
+    return faster("llama-2-7b", "nf4", BATCHES, gpu="a100")
+
+
+@computed
+def gguf_speed() -> Sequence[float]:
+    return [
+        *faster("llama-3.1-70b", "gguf-q4_k_m", BATCHES, **BIG),
+        *faster("llama-2-7b", "gguf-q4_k_m", BATCHES, gpu="a100"),
+    ]
+
+
+@computed
+def int4_lost() -> Sequence[float]:
+    return [100 * loss for loss in published_losses("int4")]
+
+
+@computed
+def quantized_lost() -> Sequence[float]:
+    return [100 * loss for name in ("fp8", "int8", "int4") for loss in published_losses(name)]
+
+
+def published_losses(family: str) -> list[float]:
+    """The median and the worst published loss of a score, as fractions."""
+    from capacity.planning.quality import quality_table
+
+    found = quality_table()[family]
+    return [loss for loss in (found.typical_loss_fraction, found.worst_loss_fraction) if loss is not None]
+
+
+@computed
+def perplexity_of_16_bit() -> Sequence[float]:
+    from capacity.techniques.quantization_methods import find_method
+
+    return [figure.baseline for figure in find_method("awq-int4").quality if figure.model == "Llama-2-70B"]
+
+
 # attention
+
+
+@computed
+def flash2_speed() -> Sequence[float]:
+    return [row["eager"] / row["flash_attention_2"] for row in kernel_seconds()]
+
+
+@computed
+def flash3_speed() -> Sequence[float]:
+    return [row["flash_attention_2"] / row["flash_attention_3"] for row in kernel_seconds()]
+
+
+def kernel_seconds() -> list[dict[str, float]]:
+    """Seconds of prefill attention by kernel, of Llama-3.1-8B on an H100 at 4K, 16K and 64K tokens."""
+    import capacity
+
+    rows = capacity.attention_traffic("llama-3.1-8b", gpu="h100", contexts=(4096, 16384, 65536)).rows
+    return [{kernel.kernel: kernel.prefill_s for kernel in row.kernels} for row in rows]
+
+
+@computed
+def attention_memory() -> Sequence[float]:
+    import capacity
+
+    rows = capacity.attention_traffic("llama-2-7b", gpu="a100", contexts=(1024, 4096)).rows
+    inputs = 4 * 4096 * 2  # queries, keys, values and output of a token, bytes
+    return [1 + row.naive_extra_bytes / (inputs * row.tokens) for row in rows]
 
 
 @computed
@@ -370,6 +458,11 @@ def amdahl_prefill() -> Sequence[float]:
             seconds / (seconds - sum(op.seconds for op in prefill if op.name == "attention prefill") / 2)
         )
     return gains
+
+
+@computed
+def memory_of_128k() -> Sequence[float]:
+    return [weights_gb("llama-3.1-70b", quantization="awq") + kv_bytes("llama-3.1-70b", 131_072) / 1e9]
 
 
 @computed
@@ -408,6 +501,27 @@ def paging_gain() -> Sequence[float]:
 @computed
 def vllm_over_hf() -> Sequence[float]:
     return engine_ratio("vllm", "hf-transformers")
+
+
+@computed
+def tensorrt_over_vllm() -> Sequence[float]:
+    asked = {"input_len": 512, "output_len": 128, "random_range_ratio": 0.8}
+    loads = [{"gpu": gpu, "concurrency": concurrency} for gpu in ("h100", "a100") for concurrency in (8, 128)]
+    rates = [
+        [tokens_per_s("llama-3.1-8b", engine=engine, **load, **asked).value for load in loads]
+        for engine in ("tensorrt-llm", "vllm")
+    ]
+    return [first / second for first, second in zip(*rates, strict=True)]
+
+
+@computed
+def awq_vllm_over_hf() -> Sequence[float]:
+    asked = {"gpu": "a100", "input_len": 512, "output_len": 128, "random_range_ratio": 0.8}
+    return [
+        tokens_per_s("llama-2-7b", quantization="awq", concurrency=concurrency, **asked).value
+        / tokens_per_s("llama-2-7b", engine="hf-transformers", concurrency=concurrency, **asked).value
+        for concurrency in (1, 8)
+    ]
 
 
 @computed
@@ -490,6 +604,57 @@ def verification() -> Sequence[float]:
     return [row.verify_cost for row in (*drafted(), *speedups("llama-2-13b", "eagle2-tree", gpu="a100"))]
 
 
+def accepted_fraction(method: str, tokens: int) -> float:
+    """The acceptance of each draft at which `tokens` of them give the method's published tokens per round."""
+    from scipy.optimize import brentq
+
+    from capacity.pool.drafting import find_speculator
+
+    found = find_speculator(method)
+    if found.acceptance_rate is not None:
+        return found.acceptance_rate
+    length = found.accepted_length
+    if length is None and found.acceptance_by_position:
+        length = 1 + sum(math.prod(found.acceptance_by_position[: k + 1]) for k in range(tokens))
+    assert length is not None
+    return float(brentq(lambda rate: sum(rate**k for k in range(tokens + 1)) - length, 0.0, 1.0))
+
+
+@computed
+def draft_acceptance() -> Sequence[float]:
+    return [accepted_fraction("draft-model", 5)]
+
+
+@computed
+def self_draft_acceptance() -> Sequence[float]:
+    return [accepted_fraction("self-draft", 4)]
+
+
+@computed
+def ngram_acceptance() -> Sequence[float]:
+    return [accepted_fraction("ngram", 10)]
+
+
+@computed
+def medusa_acceptance() -> Sequence[float]:
+    return [accepted_fraction("medusa", 5)]
+
+
+@computed
+def eagle_acceptance() -> Sequence[float]:
+    return [accepted_fraction("eagle", 5), accepted_fraction("eagle3", 7)]
+
+
+@computed
+def eagle3_code() -> Sequence[float]:
+    return [row.speedup for row in speedups("llama-3.3-70b", "eagle3", acceptance="code", **BIG)]
+
+
+@computed
+def eagle3_chat() -> Sequence[float]:
+    return [row.speedup for row in speedups("llama-3.3-70b", "eagle3", acceptance="chat", **BIG)]
+
+
 # caches, cascades, batches
 
 
@@ -550,6 +715,11 @@ def swiglu() -> Sequence[float]:
 
     spec = load_model("llama-2-7b")
     return [3 * spec.hidden_size * 11008 / spec.hidden_size**2]
+
+
+@computed
+def awq_70b_tokens() -> Sequence[float]:
+    return [1 / tpot_s("llama-3.1-70b", 1, gpu="a100", quantization="awq", max_model_len=4096)]
 
 
 @computed

@@ -59,7 +59,7 @@ VALUES = {
     "draft": "llama-3.2-1b",
     "draft-layers": "16", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
-    "enforce-eager": "on", "language-model-only": "on",
+    "enforce-eager": "on", "language-model-only": "on", "indexer-kv-dtype": "fp8",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "front-end-request-s": "0.02",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
@@ -139,6 +139,8 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
         f"{SMALL} --trace {{trace}}",
     ),
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
+    "indexer-kv-dtype": "minimax-m3 --gpu b200 -tp 4 --quantization nvfp4 --isl 600 --osl 20 --request-rate 9 "
+    "--num-prompts 20 --random-range-ratio 0",
     "language-model-only": "gemma-3-4b --gpu h100 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
     "images-per-prompt": "gemma-3-4b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
     "audio-seconds": "qwen2-audio-7b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",

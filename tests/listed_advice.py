@@ -15,4 +15,6 @@ LOAD: dict[str, Any] = {
 
 
 def line(answer: AdviceList, text: str) -> Advice:
-    return next(found for found in (*answer.advice, *answer.refused) if text in found.change)
+    return next(
+        found for found in (*answer.advice, *answer.without_benefit, *answer.refused) if text in found.change
+    )

@@ -26,7 +26,7 @@ def level(value_s: float | None, limit_s: float = 1.0, **fields: Any) -> Level:
     """A level of p95 TTFT."""
     own = {
         "slo": "ttft:p95:1s", "limit_s": limit_s, "value_s": value_s, "good_fraction": 1.0, "required_fraction": 0.95,
-        "met": value_s is None or value_s <= limit_s,
+        "ratio": 0.0 if value_s is None else value_s / limit_s, "met": value_s is None or value_s <= limit_s,
     }  # fmt: skip
     return Level(**(own | fields))
 

@@ -9,7 +9,8 @@ from capacity.planning.records import Plan
 
 PRICES = "a100=1.6,h100=3.85,h200=4.45,b200=6.79,l40s=1"
 
-SHORT: dict[str, Any] = {"input_len": 700, "output_len": 60, "num_prompts": 100, "replications": 1}
+LENGTHS: dict[str, Any] = {"input_len": 700, "output_len": 60, "random_range_ratio": 0.0}
+SHORT: dict[str, Any] = {**LENGTHS, "num_prompts": 100, "replications": 1}
 
 PLAIN: dict[str, Any] = {"speculators": "none", "serving": "aggregated", "data_parallel_sizes": (1,)}
 

@@ -12,5 +12,5 @@ TURNS = {"input_len": 200, "turns": "4"}
 
 
 def requests(**traffic: object) -> Workload:
-    asked = {"output_len": 40, "request_rate": 4.0, "num_prompts": 300, **traffic}
+    asked = {"output_len": 40, "random_range_ratio": 0.0, "request_rate": 4.0, "num_prompts": 300, **traffic}
     return make_workload(Traffic(**asked))  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capacity.deployment.client_latency import USUAL_S
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -191,3 +193,15 @@ def test_what_does_not_fit_is_said_so(served: Any, capsys: pytest.CaptureFixture
     assert prediction.tpot_s is None
     served.print_table([prediction])
     assert "qwen3-235b-a22b fp8-block TP 1: " in capsys.readouterr().out
+
+
+def test_client_latency_of_an_unlisted_campaign_is_the_usual_one(served: Any) -> None:
+    assert served.client_seconds(row(served)) == 0.0065
+    assert served.client_seconds(row(served, campaign="gap-analysis")) == 0.0165
+    assert served.client_seconds(row(served, campaign="gap-analysis", backend="vllm")) == USUAL_S
+
+
+def test_marlin_is_the_kernel_of_gpt_oss_on_h100_only(served: Any) -> None:
+    fields = {"backend": "vllm", "model": "gpt-oss-120b", "quantization": None}
+    assert "weight_kernels" in served.launch_settings(row(served, gpu="h100-sxm-80gb", **fields))
+    assert "weight_kernels" not in served.launch_settings(row(served, gpu="b200-sxm-180gb", **fields))

@@ -44,9 +44,9 @@ def files(drawn: Chart) -> None:
     alt = f"The numbers of: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
     with st.container(horizontal=True):
-        download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
-        download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml")
-        download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
+        download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv", place="chart")
+        download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
+        download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
         components.mount(
             "png",
             html=PNG_HTML,

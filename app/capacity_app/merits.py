@@ -21,10 +21,10 @@ MEANINGS = {
     "TPOT": TPOT,
     "Mean TPOT": f"{TPOT} The mean over all requests.",
     "p95 TPOT": f"{TPOT} {SLOWEST}",
-    "p50": "Half of all requests are quicker: the median, with step times as slow as the confidence asks for.",
-    "p90": "One request in ten takes longer: the 90th percentile, with step times as slow as the confidence asks for.",
-    "p95": "One request in twenty takes longer, with step times as slow as the confidence asks for.",
-    "p99": "One request in a hundred takes longer, with step times as slow as the confidence asks for.",
+    "p50": "Half of all requests are quicker: the median.",
+    "p90": "One request in ten takes longer: the 90th percentile.",
+    "p95": "One request in twenty takes longer.",
+    "p99": "One request in a hundred takes longer.",
     "E2E latency": "How long a whole answer takes. Last output token less arrival.",
     "Output tokens/s": "How much text the deployment writes for all users together. Output tokens over seconds.",
     "per user": "How fast one user's text appears. 1 / TPOT in a batch; output tokens / E2E of a load.",
@@ -59,7 +59,10 @@ MEANINGS = {
     "$ per 1M input": PER_INPUT,
     "$ per 1k requests": "What a thousand answers cost. $ an hour over the requests of an hour, times a thousand.",
     "Utilization": "How much of what is paid for is used. Load that is served over the load that it could serve.",
-    "Energy": "What an output token takes from the socket. Watts, all in, over output tokens a second.",
+    "Provisioned energy": (
+        "Upper bound of the energy of an output token. Full power of GPUs, hosts and cooling over output tokens per "
+        "second; the drawn power is lower."
+    ),
     "Together": (
         "How many times as much all techniques together make of the naive deployment. Output tokens/s with all of them "
         "over those with none."

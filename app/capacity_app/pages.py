@@ -6,8 +6,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from capacity_app.state import ENGINE, LENGTHS, MODEL, PRICE, chosen
-from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TOGETHER_AT_ONCE, TRACE
+from capacity_app.state import ENGINE, LENGTHS, LEVELS, MODEL, PRICE, VARIATION, chosen
+from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, TOGETHER_AT_ONCE, TRACE
 
 FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
@@ -29,6 +29,8 @@ KV_POOL = (
     "kv_cache_dtype",
     "engine",
 )  # what its page asks of a pool
+AS_SIDEBAR = "as in the sidebar"
+FLEET_SHAPES = ("lognormal", "gamma", AS_SIDEBAR)  # of the lengths that a fleet's page splits
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
     "as recorded",
     "by requests/s",
@@ -56,43 +58,47 @@ class PageEntry:
 
 
 def _estimate_reads() -> Set[str]:
-    load = {TOGETHER: set(), LOOP: {"concurrency", "range"}, RATE: {"rate", "range"}}
-    differ = {"range"} if chosen("view", "") == FRONTIER else set()
+    load = {LOOP: VARIATION | {"concurrency"}, RATE: VARIATION | LEVELS | {"rate"}}
+    differ = VARIATION if chosen("view", "") == FRONTIER else frozenset()
     return (
-        differ | QUESTION | LENGTHS | PRICE | {"client", "time"} | load.get(chosen("load", TOGETHER), set())
+        differ
+        | QUESTION
+        | LENGTHS
+        | PRICE
+        | {"client", "time"}
+        | load.get(chosen("load", TOGETHER), frozenset())
     )
 
 
 def _simulate_reads() -> Set[str]:
-    read = QUESTION | PRICE | {"client", "time"}
+    read = QUESTION | PRICE | LEVELS | {"client", "time"}
     arrivals = chosen("sim_arrivals", ARRIVALS[0])
     if arrivals == TRACE:
         return read
     load = {CLOSED_LOOP: {"concurrency"}, TOGETHER_AT_ONCE: set()}.get(arrivals, {"rate"})
-    differ = {"range"} if chosen("sim_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
-    return read | LENGTHS | load | differ
+    return read | LENGTHS | VARIATION | load
 
 
 def _compare_reads() -> Set[str]:
     arrivals = {AT_RATE: {"rate"}, AT_CONCURRENCY: {"concurrency"}}.get(
         chosen("cmp_arrivals", AS_FILE), set()
     )
-    lengths = LENGTHS | {"range"} if chosen("cmp_lengths", "") in ("true", "True") else set()
+    lengths = LENGTHS | VARIATION if chosen("cmp_lengths", "") in ("true", "True") else set()
     return QUESTION | arrivals | lengths
 
 
 def _stack_reads() -> Set[str]:
     load = {"rate"} if chosen("stack_load", LOOP) == RATE else {"concurrency"}
-    return QUESTION | LENGTHS | PRICE | load | {"range", "client", "time"}
+    return QUESTION | LENGTHS | VARIATION | PRICE | load | {"client", "time"}
 
 
 def _fleet_reads() -> Set[str]:
-    differ = {"range"} if chosen("fleet_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
+    differ = VARIATION if chosen("fleet_lengths", FLEET_SHAPES[0]) == AS_SIDEBAR else frozenset()
     return MODEL | LENGTHS | PRICE | differ | {"engine", "rate", "client"}
 
 
 def _cascade_reads() -> Set[str]:
-    read = MODEL | LENGTHS | PRICE | {"rate", "range", "client"}
+    read = MODEL | LENGTHS | VARIATION | PRICE | {"rate", "client"}
     if chosen("casc_on", OWN_GPUS) == OWN_GPUS:
         return read | ENGINE | {"time"}
     return read | ({"gpu", "time"} if chosen("casc_small", "true") in ("true", "True") else set())
@@ -104,7 +110,7 @@ PAGES = (
         title="Start",
         icon=":material/flag:",
         help="What do you need? From a use case, people and the response they want, to a plan.",
-        reads=lambda: MODEL | {"tier", "price"},
+        reads=lambda: QUESTION | PRICE,
     ),
     PageEntry(
         name="fit",
@@ -132,14 +138,14 @@ PAGES = (
         title="Plan",
         icon=":material/fact_check:",
         help="What to rent? The cheapest deployments that meet a service level, ranked, with what was turned down.",
-        reads=lambda: MODEL | LENGTHS | PRICE | {"engine", "rate", "range", "client"},
+        reads=lambda: MODEL | LENGTHS | VARIATION | PRICE | {"engine", "rate", "client"},
     ),
     PageEntry(
         name="cost",
         title="Cost",
         icon=":material/payments:",
         help="What does it cost? The bill, an API beside it, replicas by the hour, and what the bill hangs on.",
-        reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
+        reads=lambda: QUESTION | LENGTHS | VARIATION | LEVELS | PRICE | {"rate", "client", "time"},
     ),
     PageEntry(
         name="stack",
@@ -155,7 +161,7 @@ PAGES = (
         icon=":material/lightbulb:",
         section=IMPROVE,
         help="What would help? Every change of the field's checklist, simulated for this deployment.",
-        reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
+        reads=lambda: QUESTION | LENGTHS | VARIATION | PRICE | {"rate", "client", "time"},
     ),
     PageEntry(
         name="quantization",
@@ -211,7 +217,7 @@ PAGES = (
         icon=":material/call_split:",
         section=IMPROVE,
         help="Prefill here, decode there? Every ratio of such replicas, on the same arrivals.",
-        reads=lambda: QUESTION | LENGTHS | {"rate", "range", "client", "time"},
+        reads=lambda: QUESTION | LENGTHS | VARIATION | {"rate", "client", "time"},
     ),
     PageEntry(
         name="fleet",

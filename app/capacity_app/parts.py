@@ -69,6 +69,15 @@ def verdict(judgement: str, text: str) -> None:
     show(with_code(in_words(text)), icon=icon)
 
 
+def replicas_line(task: Task) -> None:
+    """Draw how many replicas serve a load, which a task like `tasks.replicas` counts in the background."""
+    from capacity.report.replicas import replicas_text
+
+    needed = background("replicas", task, doing="Counting replicas")
+    if needed.value is not None and not needed.stale:
+        st.info(with_code(in_words(replicas_text(needed.value))), icon=":material/dns:")
+
+
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from capacity.answers.records import Quantity
-from capacity.planning.judging import Level
 from capacity.planning.records import Plan, Ranked
 from capacity.report.display import text_and_interval
 from capacity.report.plan import level_name, level_text
@@ -41,7 +40,7 @@ def figures_of_merit(plan: Plan) -> list[parts.Kpi]:
         _exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
         *_price(best),
         _headroom(best),
-        *(_level(level) for level in best.trial.levels),
+        *(_level(place, best, plan.confidence) for place in range(len(best.trial.levels))),
         _exact("per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu),
     ]
 
@@ -79,16 +78,24 @@ def _headroom(best: Ranked) -> parts.Kpi:
     )
 
 
-def _level(level: Level) -> parts.Kpi:
-    """A service level: what it is at the confidence that was asked for, against its limit."""
-    value, _, within = level_text(level).partition(" (")
+def _level(place: int, best: Ranked, confidence: float) -> parts.Kpi:
+    """A service level: its expected value, its value at the confidence that was asked for, and its limit."""
+    level = best.trial.levels[place]
+    expected = level if best.predicted is None else best.predicted.levels[place]
+    value, _, within = level_text(expected).partition(" (")
+    sure = (
+        ""
+        if best.predicted is None
+        else f"at {confidence:.0%} confidence {level_text(level).partition(' (')[0]}"
+    )
+    at = "expected" if best.predicted is not None else f"at {confidence:.0%} confidence"
     limit = f"limit {1e3 * level.limit_s:,.4g} ms"
     number = None
-    if level.value_s is not None:
-        number = Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+    if expected.value_s is not None:
+        number = Quantity(value=expected.value_s, low=expected.low_s, high=expected.high_s)
     return parts.Kpi(
-        label=level_name(level),
+        label=f"{level_name(level)}, {at}",
         value=value,
-        below="; ".join(filter(None, (within.rstrip(")"), limit))),
+        below="; ".join(filter(None, (within.rstrip(")"), sure, limit))),
         number=number,
     )

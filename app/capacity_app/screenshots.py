@@ -72,7 +72,7 @@ SHOTS = (
     Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Latency against load"),
     Shot(name="speculation", path="/speculation", until="Ways to draft"),
     Shot(name="stack", path="/stack", click="Try every technique", until="Why factors of tokens/s"),
-    Shot(name="advise", path="/advise?adv_n=100", click="Try every change", until="Every change, most"),
+    Shot(name="advise", path="/advise?adv_n=100", click="Try every change", until="Changes that help"),
     Shot(name="quantization", path="/quantization", until="Time per output token"),
     Shot(name="kv", path=f"/kv?{LLAMA}", until="Not lossless"),
     Shot(name="beam-search", path="/beam_search", until="Time per output token by"),

@@ -20,7 +20,6 @@ from capacity.model.quantization import known_quantizations, kv_cache_format_nam
 from capacity.planning.rungs import ORDER as TECHNIQUES
 from capacity.techniques.speculate import speculation_methods
 from capacity_app.links import packed_text, unpacked_text
-from capacity_app.traffic import LENGTH_SHAPES
 
 OBJECTIVES = ("cost", "gpus", "energy", "latency")  # of a plan
 LARGEST = 10_000_000  # of any number that a page takes
@@ -31,7 +30,7 @@ NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "engine": engine_names,
     "quantization": lambda: tuple(known_quantizations()),
     "kv_cache_dtype": lambda: tuple(kv_cache_format_names()),
-    "length_distribution": lambda: LENGTH_SHAPES,
+    "length_distribution": lambda: ("lognormal", "gamma"),
     "arrivals": lambda: ("on-off", "ramp", "diurnal"),
     "router": lambda: tuple(ROUTERS),
     "method": lambda: tuple(row.method for row in speculation_methods().rows),
@@ -64,6 +63,7 @@ POOL = (
     "engine",
     "max_model_len",
 )
+NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
 LOADS = ("batch_size", "concurrency", "request_rate")
 NUMBERS = (
     *POOL,
@@ -155,6 +155,17 @@ class Side:
     def traffic(self) -> dict[str, Any]:
         """Who asks what, when."""
         return self.of(dict.fromkeys(Traffic.model_fields))
+
+    @property
+    def load(self) -> dict[str, Any]:
+        """The traffic without what does not change the load: the length of its run, its seed and the client's part."""
+        return {name: value for name, value in self.traffic.items() if name not in NOT_OF_THE_LOAD}
+
+    def under_load_of(self, current: Side) -> Side:
+        """Return the same deployment in the question and under the load of `current`."""
+        asked = self.asked_on(current)
+        kept = {name: value for name, value in asked.options.items() if name not in asked.load}
+        return replace(asked, options={**kept, **current.load})
 
     @property
     def deployment(self) -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
 from capacity.answers.sides import Change
-from capacity.deployment import Cost
+from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.diff import Diff
+from capacity.planning.replicas import ReplicasNeeded
 from capacity.report.comparisons import difference_and_interval
+from capacity.report.replicas import count_text
 from capacity.report.sides import change_text, settings_text
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
@@ -23,6 +26,7 @@ from capacity_app.state import OWN_MODEL, SIDES, WIDGETS
 
 CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
 LETTERS = "ABCD"
+UNLIKE = "different loads, not compared"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
 PAIRED = (
@@ -35,17 +39,22 @@ Ask = Callable[[Side], Task]
 Row = Callable[[Any], Sequence[parts.Kpi]]
 
 
-def figures(current: Side, answer: Any, *, ask: Ask, row: Row) -> dict[str, Any]:
+def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()) -> dict[str, Any]:
     """The page's figures of merit, each with how far it is from A's, and every side beside each other.
 
-    `row` makes the figures of what `ask`'s task answers. Returns the answers by letter, the one in sight last.
+    `row` makes the figures of what `ask`'s task answers; `slo` are the service levels within which deployments are
+    compared at the same rate. Returns the answers by letter, the one in sight last.
     """
     st.session_state[IN_SIGHT] = current
     sides = pinned()
     answers = _answers(sides, current, ask)
     done = {letter: row(found) for letter, found in answers.items()}
     here = list(row(answer))
-    parts.kpis(against(here, done["A"]) if "A" in done else here)
+    if sides and current.page in PAIRED and math.isfinite(current.options.get("request_rate", math.inf)):
+        with boundary():
+            _replicas_of_sides(sides, current, ask, slo)
+    alike = "A" in done and sides[0].asked_on(current).load == current.load
+    parts.kpis(against(here, done["A"]) if alike else here)
     _buttons(current, sides)
     if done:
         _beside(current, here, sides, done)
@@ -85,9 +94,12 @@ def _answers(sides: list[Side], current: Side, ask: Ask) -> dict[str, Any]:
     for letter, side in zip(LETTERS, sides, strict=False):
         with boundary():
             task = ask(side.asked_on(current))
-            answer = parts.background(f"side_{letter}", task, doing=f"Asking {letter}").value
-            if answer is not None:
-                done[letter] = answer
+            place = (
+                f"side_{current.page}_{letter}"  # each page has its own, because their answers differ in type
+            )
+            answer = parts.background(place, task, doing=f"Asking {letter}")
+            if answer.value is not None and not answer.stale:
+                done[letter] = answer.value
     return done
 
 
@@ -111,6 +123,73 @@ def _buttons(current: Side, sides: list[Side]) -> None:
                 on_click=_unpin,
                 args=(side.text,),
             )
+
+
+def _set_same_load(current: Side) -> None:
+    """Put every pinned deployment under the load in sight."""
+    asked = [side.under_load_of(current).text for side in pinned()]
+    st.session_state[SIDES] = list(dict.fromkeys(asked))
+
+
+def _replicas_of_sides(sides: list[Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
+    """State how many replicas of each deployment serve the load in sight within the SLO, and at which bill."""
+    asked = {LETTERS[index]: each for index, each in enumerate([*sides, current])}
+    found = {}
+    for letter, side in asked.items():
+        same_load = side.under_load_of(current)
+        task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
+        answer = parts.background(f"replicas_{letter}", task, doing=f"Counting replicas of {letter}")
+        if answer.value is None or answer.stale:
+            return
+        found[letter] = answer.value
+    running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
+    parts.verdict("stable" if _all_hold(found, running) else "saturated", equal_load_text(found, running))
+
+
+def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
+    """Return the task that counts the replicas of a side's deployment for its load."""
+    names = tuple(name for name in Pool.model_fields if name not in ("model", "replicas"))
+    arguments = {
+        "model": model,
+        "pool": side.of(names),
+        "traffic": side.load,
+        "cost": side.of(Cost.model_fields),
+        "slo": tuple(slo),
+    }
+    return Task(function="capacity_app.tasks:replicas", arguments=arguments)
+
+
+def _all_hold(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> bool:
+    return all(_holds(each, running[letter]) for letter, each in found.items())
+
+
+def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
+    return answer.needed is not None and answer.needed.replicas <= replicas
+
+
+def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> str:
+    """Return which sides serve the load within the SLO, and the replicas and bill with which each would."""
+    first = next(iter(found.values()))
+    load = f"{first.requests_per_s:,.4g} requests/s"
+    holding = [letter for letter, each in found.items() if _holds(each, running[letter])]
+    if len(holding) == len(found):
+        held = "every side holds" if len(found) > 2 else "both hold"
+    elif holding:
+        held = f"only {' and '.join(holding)} hold{'s' * (len(holding) == 1)}"
+    else:
+        held = "neither holds" if len(found) == 2 else "no side holds"
+    counts = [
+        f"{letter} {count_text(each.needed) if each.needed else f'no number of replicas ({each.reason})'}"
+        for letter, each in found.items()
+    ]
+    within = f"within {' and '.join(first.slos)} at {first.confidence:.0%} confidence"
+    text = f"At {load} {held} the SLO. For {load} {within}: {'; '.join(counts)}"
+    bills = [None if each.needed is None else each.needed.usd_per_month for each in found.values()]
+    if len(bills) == 2 and bills[0] is not None and bills[1] is not None:
+        before, after = found
+        change = bills[1] / bills[0] - 1
+        text += f"; {after} costs {abs(change):.0%} {'less' if change < 0 else 'more'} than {before}"
+    return f"{text}."
 
 
 def may_be_pinned(side: Side) -> bool:
@@ -152,8 +231,9 @@ def _changes(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> dict[str, 
     }
 
 
-def rows(sides: Mapping[str, Sequence[parts.Kpi]]) -> list[dict[str, str]]:
-    """A row for each figure: every side with its interval; for each but the first, how far it is from the first."""
+def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()) -> list[dict[str, str]]:
+    """A row for each figure: every side with its interval; for each but the first, how far it is from the first, or
+    that it is among the `unlike`, which answer another load."""
     first = next(iter(sides.values()))
     labels = dict.fromkeys(kpi.label for row in sides.values() for kpi in row)
     changes = {name: _changes(row, first) for name, row in sides.items()}
@@ -167,13 +247,17 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]]) -> list[dict[str, str]]:
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
             if name != next(iter(sides)):
                 change = changes[name].get(label)
-                line[f"{name} against {next(iter(sides))}"] = "-" if change is None else change_text(change)
+                shown_change = "-" if change is None else change_text(change)
+                line[f"{name} against {next(iter(sides))}"] = UNLIKE if name in unlike else shown_change
         table.append(line)
     return table
 
 
 def _beside(
-    current: Side, row: Sequence[parts.Kpi], sides: list[Side], done: Mapping[str, Sequence[parts.Kpi]]
+    current: Side,
+    row: Sequence[parts.Kpi],
+    sides: list[Side],
+    done: Mapping[str, Sequence[parts.Kpi]],
 ) -> None:
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
     here = LETTERS[len(sides)]
@@ -184,14 +268,29 @@ def _beside(
         said = _described(side) if side is first else settings_text(first.said, side.said, CALLED)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     alt = f"Each figure of A to {here}, and how far it is from A."
-    parts.table("sides", rows({**done, here: row}), alt=alt)
+    loads = {
+        letter: side.load
+        for letter, side in zip((*LETTERS[: len(sides)], here), [*asked, current], strict=True)
+    }
+    others = " and ".join(letter for letter, load in loads.items() if load != current.load)
+    if others:
+        st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
+        st.button(
+            f"Ask {others} under the load of {here}",
+            key="same_load",
+            icon=":material/equal:",
+            on_click=_set_same_load,
+            args=(current,),
+        )
+    unlike = {letter for letter, load in loads.items() if load != loads[next(iter(done))]}
+    parts.table("sides", rows({**done, here: row}, unlike=unlike), alt=alt)
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
-    loads = [name for name in LOADS if name in current.options]
+    ways = [name for name in LOADS if name in current.options]
     if (
         current.page in PAIRED
         and current.deployed
         and current.traffic == first.traffic
-        and loads not in ([], ["batch_size"])
+        and ways not in ([], ["batch_size"])
         and current != first
     ):
         _paired(first, current, here)

@@ -13,6 +13,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.deployment.client_latency import CLIENTS, USUAL_S
 from capacity.deployment.engines import engine_names
+from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model, model_names
@@ -28,7 +29,12 @@ AS_PUBLISHED = "as published"
 MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
-SHARED = MODEL | ENGINE | LENGTHS | PRICE | {"concurrency", "rate", "range", "client", "mem", "time"}
+VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
+SHARED = (
+    MODEL | ENGINE | LENGTHS | PRICE | VARIATION | LEVELS | {"concurrency", "rate", "client", "mem", "time"}
+)
+UNSET = "not set"
+LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 
 _BOUND, _IDLE = "_bound", "_idle"
@@ -81,6 +87,9 @@ class Inputs:
     concurrency: int
     request_rate: float
     random_range_ratio: float | None
+    length_shape: str
+    ttft_ms: float
+    tpot_ms: float
     client_latency_s: float
     cost: Mapping[str, Any]
     units: Units
@@ -101,9 +110,18 @@ class Inputs:
 
     @property
     def spread(self) -> dict[str, Any]:
-        """How far lengths go around them, where the user has said so."""
+        """How lengths vary around them, where the user sets it: the same for every page that serves a load."""
+        if self.length_shape in USE_CASES:
+            return {"use_case": self.length_shape}
+        if self.length_shape != UNSET:
+            return {"length_distribution": self.length_shape}
         ratio = self.random_range_ratio
         return {} if ratio is None else {"random_range_ratio": ratio}
+
+    @property
+    def slo(self) -> tuple[str, ...]:
+        """The service levels within which deployments are counted and compared."""
+        return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
 
     @property
     def client(self) -> dict[str, Any]:
@@ -147,6 +165,21 @@ def number(label: str, key: str, default: float, low: float, high: float, **opti
     return float(st.number_input(label, low, high, default, **bound(key, default), **_said(key, options)))
 
 
+def requests_to_simulate(key: str) -> dict[str, int]:
+    """Draw the bound input for the number of requests; empty: as many as a verdict needs, as on every page."""
+    count = st.number_input(
+        "Requests to simulate",
+        10,
+        50_000,
+        None,
+        step=100,
+        placeholder="enough for a verdict",
+        width=190,
+        **bound(key, None),
+    )
+    return {} if count is None else {"num_prompts": int(count)}
+
+
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """A bound select box."""
     chosen = st.selectbox(label, options, options.index(default), **bound(key, default), **_said(key, more))
@@ -181,7 +214,19 @@ def sidebar() -> Inputs:
         with columns[1]:
             output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64, help="Of an answer.")
             rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0, help="That arrive, of all users.")
+        shape = choice(
+            "Lengths vary as",
+            "lengths",
+            LENGTH_SHAPES,
+            UNSET,
+            help="A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±.",
+        )
         ratio, client_s = _lengths_and_client()
+        columns = st.columns(2)
+        with columns[0]:
+            ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
+        with columns[1]:
+            tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
         cost = _cost(pool["gpu"])
         st.divider()
         memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
@@ -197,6 +242,9 @@ def sidebar() -> Inputs:
         concurrency=concurrency,
         request_rate=rate,
         random_range_ratio=ratio,
+        length_shape=shape,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
         client_latency_s=client_s,
         cost=cost,
         units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),
@@ -274,10 +322,10 @@ def _lengths_and_client() -> tuple[float | None, float]:
             0.95,
             None,
             step=0.1,
-            placeholder="not said",
+            placeholder="as measured",
             **bound("range", None),
-            help="Lengths are uniform within this share. Empty: equal, and where a closed loop "
-            "would march in step for that, the answer says so.",
+            help="Lengths are uniform within this share of their means; 0: all equal. Empty: as varied as "
+            "measured chat traffic.",
         )
     with columns[1]:
         usual_ms = USUAL_S * 1e3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.records import Attribution, Estimate, Simulation
@@ -10,6 +10,7 @@ from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
 
 if TYPE_CHECKING:
+    from capacity.planning.replicas import ReplicasNeeded
     from capacity.techniques.speculate import Speculating, SpeculationRow
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -24,6 +25,26 @@ def estimated(
 
     answer = capacity.estimate(model, **options, **cost)
     return answer, None if answer.ttft_s is None else capacity.explain(model, **options)
+
+
+def replicas(
+    model: str | ModelSpec,
+    *,
+    pool: Mapping[str, Any],
+    traffic: Mapping[str, Any],
+    cost: Mapping[str, Any],
+    slo: Sequence[str],
+) -> ReplicasNeeded | None:
+    """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill, as every verb answers it."""
+    from capacity.deployment import Cost, Pool, Traffic, build
+    from capacity.hardware.pricing import price_of
+    from capacity.planning.replicas import replicas_needed
+    from capacity.pool.resolve import resolve
+
+    resolved = resolve(model, build(Pool, pool))
+    resolved.memory.require_fit()
+    price = price_of(resolved.profile.name, build(Cost, cost))
+    return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
 
 
 def timeline(

@@ -26,8 +26,6 @@ ARRIVALS = (
     "conversations",
     TRACE,
 )
-EQUAL = "equal or within ±"
-LENGTH_SHAPES = (EQUAL, "lognormal", "gamma")
 _HELP = (
     "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
     f"a trace is a file of yours ({trace_titles()}, gzip or not)."
@@ -94,15 +92,12 @@ def _generated(kind: str, inputs: Inputs) -> Keywords:
     with columns[0]:
         count = state.whole("Requests", "sim_requests", 1000, 1, 100_000, step=500)
     with columns[1]:
-        spread = state.choice("Lengths", "sim_lengths", LENGTH_SHAPES, LENGTH_SHAPES[1])
-    with columns[2]:
         prefix = state.whole(
             "System prompt tokens", "sim_prefix", 0, 0, 100_000, help="Shared by all requests."
         )
-    with columns[3]:
+    with columns[2]:
         seed = state.whole("Seed", "sim_seed", 0, 0, 1_000_000)
-    requests: Keywords = {**inputs.lengths, "num_prompts": count}
-    requests |= inputs.spread if spread == EQUAL else {"length_distribution": spread}
+    requests: Keywords = {**inputs.lengths, **inputs.spread, "num_prompts": count}
     if prefix:
         requests["random_prefix_len"] = prefix
     return {**requests, **_arriving(kind, inputs), **({"seed": seed} if seed else {})}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from capacity.answers.costs import Prices
-from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
+from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit, goodput_ms
 from capacity.answers.routes import check_routes, escalation, takes_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
@@ -72,7 +72,7 @@ def run_service(
         decode_router=service.decode_router,
         cascade=escalation(pools, service),
         seed=seed,
-        frontend=engine_frontend(pools[0]),
+        frontend=engine_frontend(pools[0], workload),
         sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
         keep_work=keep_work,
@@ -237,6 +237,7 @@ def verdict_on(
         capacity=capacity,
         gaps=run.gaps,
         losses=_losses(run, pools, workload),
+        front_end=front_end_limit(pools, workload),
         way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
 

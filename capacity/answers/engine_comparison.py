@@ -17,6 +17,7 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.deployment.engines import find_engine
 from capacity.deployment.engines.spec import EngineSpec
 from capacity.model import ModelSpec, load_model
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool
 
 SIDE_BY_SIDE = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
@@ -138,9 +139,10 @@ def _row(
 def _of_pool(pool: ResolvedPool | None) -> Mapping[str, Any]:
     if pool is None:
         return {}
+    plan = memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short
     return {
-        "weights_bytes": pool.memory_in_short.weights_bytes,
-        "kv_capacity_tokens": pool.memory_in_short.kv_capacity_tokens,
+        "weights_bytes": plan.weights_bytes,
+        "kv_capacity_tokens": plan.kv_capacity_tokens,
         "max_num_seqs": pool.max_num_seqs,
         "notes": (*pool.notes, *pool.step_model.notes),
     }

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
@@ -27,6 +29,7 @@ from capacity.simulator.schedulers import (
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
+from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import described
@@ -35,8 +38,10 @@ WINDOW_PAGE_TOKENS = 16
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
-def make_workload(traffic: Traffic) -> Workload:
+def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workload:
     """The requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
+
+    Lengths whose variation the user left open are within `max_model_len`.
 
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
@@ -44,24 +49,32 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = _from_client(described(traffic), traffic)
+    workload = _from_client(described(traffic, max_model_len), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
 
 
-def requests_of(traffic: Traffic, workload: Workload | None) -> Workload:
+def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int | None = None) -> Workload:
     """The requests of a question: the workload of one's own, or else those that the traffic describes.
 
     They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
     """
     if workload is None:
-        return make_workload(traffic)
+        return make_workload(traffic, max_model_len)
     return _from_client(workload, traffic)
 
 
 def _from_client(workload: Workload, traffic: Traffic) -> Workload:
     if workload.client_latency_s is not None:
         return workload
-    return replace(workload, client_latency_s=traffic.client_latency_s)
+    return replace(
+        workload, client_latency_s=traffic.client_latency_s, offline=_is_offline(workload, traffic)
+    )
+
+
+def _is_offline(workload: Workload, traffic: Traffic) -> bool:
+    """Whether all requests come at once (--request-rate inf) and no client is named: an offline batch."""
+    at_once = traffic.request_rate == math.inf and not workload.is_closed_loop
+    return at_once and "client_latency_s" not in traffic.model_fields_set
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
@@ -106,10 +119,15 @@ def _encoder_tokens(resolved: ResolvedPool) -> int:
     return max(resolved.max_num_scheduled_tokens, *largest) if largest else 0
 
 
-def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
-    """What lies between the client and this engine, as the pool or else the engine's data say."""
+def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
+    """What lies between the client and this engine, as the pool or else the engine's data say.
+
+    Of an offline `workload` the engine's own time for a streamed token is left out.
+    """
     engine, pool = resolved.engine, resolved.pool
     output_token_s = pool.front_end_output_token_s
+    if output_token_s is None and workload is not None and workload.offline:
+        output_token_s = 0.0
     return FrontendTimes(
         request_latency_s=engine.request_latency_s,
         response_latency_s=engine.response_latency_s,
@@ -118,6 +136,37 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
         input_token_s=pool.front_end_input_token_s,
         request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
+    )
+
+
+def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontEndLimit | None:
+    """The most that the API servers of all engines tokenize and stream of such requests; None: no limit."""
+    times = engine_frontend(pools[0], workload)
+    messages = workload.output_tokens
+    if times.stream_interval > 1:
+        messages = np.minimum(messages, 1 + np.ceil((messages - 1) / times.stream_interval))
+    work_s = (
+        float(messages.mean()) * times.output_token_s
+        + float(workload.prompt_tokens.mean()) * times.input_token_s
+        + times.request_s
+    )
+    if not work_s:
+        return None
+    engines = sum(
+        pool.pool.replicas * pool.independent_ranks for pool in pools if pool.pool.role != "prefill"
+    )
+    rate = times.processes * engines / work_s
+    return FrontEndLimit(requests_per_s=rate, output_tokens_per_s=rate * float(workload.output_tokens.mean()))
+
+
+def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[str, ...]:
+    """That the API server's limit is left out of an offline batch."""
+    whole = front_end_limit(pools, replace(workload, offline=False))
+    if not workload.offline or whole is None or front_end_limit(pools, workload) is not None:
+        return ()
+    return (
+        "all requests come at once and no client is named: an offline batch, without the API server, which streams "
+        f"at most {whole.output_tokens_per_s:,.0f} output tokens/s; --client-latency NAME includes it",
     )
 
 
@@ -329,7 +378,7 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with "
             f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
-    speculator = speculator_of(pool)
+    speculator = speculator_of(pool, resolved.model)
     own = OWN_DRAFTERS.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
         ways = " and ".join(way.name for way in speculators().values() if way.kind in own)

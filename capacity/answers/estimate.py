@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
-from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths, tower_notes
+from capacity.answers.phases import (
+    Phases,
+    estimate_fields,
+    phases_of,
+    request_lengths,
+    synchronised,
+    tower_notes,
+)
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -18,6 +25,7 @@ from capacity.answers.records import (
     Estimate,
     Fit,
     Intensity,
+    LaunchSettings,
     OperatorTime,
     Quantity,
     RunMeans,
@@ -69,6 +77,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
+    found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     requests_per_s = _throughput(traffic, times, latencies, load)
     output_rate = requests_per_s.scaled(lengths.output_len)
     in_flight = _in_flight(phases, requests_per_s, latencies)
@@ -94,11 +103,13 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         request_rate=traffic.request_rate,
         verdict=None if load is None else load.verdict.verdict,
         verdict_reason=None if load is None else load.verdict.reason,
-        in_step=None if load is None else load.in_step,
+        in_step=None if load is None else synchronised(traffic),
+        launch=_launch_settings(resolved, traffic),
         ttft_s=None if latencies is None else latencies.ttft_s,
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
         tpot_s=None if latencies is None else latencies.tpot_s,
         e2e_s=None if latencies is None else latencies.e2e_s,
+        as_found=None if found is None else found._asdict(),
         tokens_per_step=steps.tokens_per_step,
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
@@ -116,6 +127,18 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         basis="assumed"
         if tower_notes(resolved, pictured=bool(lengths.images))
         else resolved.step_model.basis,
+    )
+
+
+def _launch_settings(resolved: ResolvedPool, traffic: Traffic) -> LaunchSettings:
+    pool, memory = resolved.pool, resolved.memory
+    return LaunchSettings(
+        engine=resolved.engine.label,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        gpu_memory_utilization=pool.gpu_memory_utilization or memory.usable_bytes / memory.total_bytes,
+        kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
+        client_latency_s=traffic.client_latency_s,
     )
 
 

@@ -56,9 +56,11 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     if phases.served is not None and phases.served.steady is None:
         verdict = phases.served.verdict
         raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
+    bound = None if phases.served is None else phases.served.verdict.bound_by
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    notes = (*resolved.step_model.notes, *drafting_notes(resolved))
+    bounds = () if bound is None else (f"the load is {bound}; the steps below are not the limit",)
+    notes = (*bounds, *resolved.step_model.notes, *drafting_notes(resolved))
     return Attribution(
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),

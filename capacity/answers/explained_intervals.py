@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of, of_acceptance
 from capacity.answers.intervals import (
@@ -30,7 +31,8 @@ def explained_intervals(
 ) -> tuple[ExplainedInterval, ...]:
     """The intervals of an estimate's latencies with what they are made of; none without a steady state."""
     found = predicted_latencies(resolved, phases, traffic, lengths)
-    if found is None:
+    wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
+    if found is None or wider is None:
         return ()
     load = phases.served
     by_steps = load is None and resolved.profile.adjustment is None
@@ -44,12 +46,23 @@ def explained_intervals(
         quantity = getattr(found, f"{metric}_s")
         if quantity is None:
             continue
-        parts = [*(_steps(resolved, metric) if by_steps else _parts(bands, metric))]
+        parts, as_found = (
+            [*(_steps(resolved, metric) if by_steps else _parts(each, metric))]
+            for each in (bands, replace(bands, as_found=True))
+        )
         if metric != "tpot":
-            parts += _client(quantity, traffic, resolved.profile.adjustment)
+            adjustment = resolved.profile.adjustment
+            client = [*_client(quantity, traffic, adjustment)]
+            as_found += client
+            parts += client if adjustment is not None and adjustment.covariance else []
         explained.append(
             ExplainedInterval(
-                metric=title, predicted_s=quantity, parts=_shared(parts), holds=_holds(phases, metric)
+                metric=title,
+                predicted_s=quantity,
+                parts=_shared(parts),
+                holds=_holds(phases, metric),
+                as_found_s=getattr(wider, f"{metric}_s"),
+                as_found_parts=_shared(as_found),
             )
         )
     return tuple(explained)
@@ -115,8 +128,6 @@ def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
     if load is None:
         return ()
     held = []
-    if load.differing is not None:
-        held.append("the same load with lengths that differ: say --random-range-ratio")
     if load.whole is not None:
         held.append("the mean over the whole run, warm-up and drain included")
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None and metric != "tpot":

@@ -11,7 +11,7 @@ from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import TREE
 from capacity.model import ModelSpec
-from capacity.pool.drafting import Speculation, speculator_of
+from capacity.pool.drafting import Speculation, check_drafts_said, memory_with_draft, speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.pool.why_not import Change
 
@@ -46,13 +46,14 @@ def ways_to_fit(
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
-    """`fit` of what was looked up before."""
+    """`fit` of what was looked up before. Raises InvalidInput for a number of drafts without a way to draft."""
+    check_drafts_said(resolved.pool)
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
     """The record of a pool's memory, with further warnings behind its own."""
-    plan = resolved.memory
+    plan = memory_with_draft(resolved)
     return Fit(
         fits=plan.fits,
         reason=plan.reason,
@@ -108,7 +109,7 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         )
         notes += (
             f"memory and KV cache are of one of the {ranks} data-parallel ranks, which {what}; all of them hold "
-            f"{ranks * resolved.memory.kv_capacity_tokens:,} tokens",
+            f"{ranks * memory_with_draft(resolved).kv_capacity_tokens:,} tokens",
         )
     return notes
 
@@ -118,7 +119,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None:
         return ()
-    way = speculator_of(pool)
+    way = speculator_of(pool, resolved.model)
     depth = way.depth(pool.num_speculative_tokens)
     notes: tuple[str, ...] = (
         f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
@@ -147,14 +148,14 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     """What drafting takes from the KV cache. Raises InvalidInput where the way to draft does not suit the model."""
     pool = resolved.pool
-    if pool.speculator is None or not resolved.memory.fits:
+    if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()
-    memory = Speculation(resolved, speculator_of(pool)).memory()
+    memory = Speculation(resolved, speculator_of(pool, resolved.model)).memory()
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
         f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV "
-        f"a token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} of "
-        f"{memory.kv_capacity_tokens_before:,} tokens are left, and as many requests less",
+        f"a token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} tokens fit with it, "
+        f"{memory.kv_capacity_tokens_before:,} without",
     )
 
 

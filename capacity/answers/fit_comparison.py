@@ -17,6 +17,8 @@ from capacity.deployment import Cost, DeploymentFile, Pool, build, deployment_of
 from capacity.hardware import load_profile, profile_names
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
 from capacity.model import ModelSpec, load_model
+from capacity.pool.drafting import memory_with_draft
+from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool, resolve
 
 
@@ -110,7 +112,7 @@ def _point(
     for size in sizes_to_try(pool, model, profile):
         try:
             tried = resolve(model, pool.model_copy(update={"tensor_parallel_size": size}), profiles=profiles)
-            if tried.memory_in_short.fits:
+            if _memory(tried).fits:
                 break
         except InvalidInput as error:
             refused = refused or error
@@ -120,8 +122,13 @@ def _point(
     return _filled(tried, cost), None
 
 
+def _memory(pool: ResolvedPool) -> MemoryPlan:
+    """Memory with the draft, without the ways out of what does not fit."""
+    return memory_with_draft(pool) if pool.memory_in_short.fits else pool.memory_in_short
+
+
 def _filled(pool: ResolvedPool, cost: Cost) -> FitPoint:
-    plan, gpus = pool.memory_in_short, pool.pool.num_gpus
+    plan, gpus = _memory(pool), pool.pool.num_gpus
     price, price_note = price_or_why_not(pool.profile.name, cost)
     return FitPoint(
         gpu=pool.profile.name,

@@ -21,6 +21,8 @@ NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
+MACHINE = "machine, client and build"
+LAUNCH_SETTINGS = 4  # that a server may have another value of: the release and `LAUNCH_DEFAULTS`
 WHAT: dict[Effect, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
@@ -55,9 +57,10 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `unmeasured` as of
-    `StepModel`. `transferred`: by another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`:
-    that of the profile. `length_spread`: deviation of the logarithm of tokens a drafted round.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `unmeasured` as of `StepModel`.
+    `transferred`: by another GPU's constants. `unsaid`: launch settings that the server may have another value of; none
+    of a server that is launched as predicted. `adjustment`: that of the profile. `length_spread`: deviation of the
+    logarithm of tokens a drafted round.
     """
 
     engine: str
@@ -241,20 +244,31 @@ def of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
             flag, narrowed = SCHEDULING, CALIBRATE
             what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"
         found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed, judged=False))
-    beyond = known.beyond_said.get("moe" if asked.is_moe else "dense")
-    if asked.unsaid and beyond is not None:
-        part = beyond_said_part(metric, beyond, asked.ttft_share)
-        found.append(replace(part, deviation=part.deviation * left))
+    kind = "moe" if asked.is_moe else "dense"
+    least, most = known.other_machines.get(kind), known.beyond_said.get(kind)
+    if least is not None:
+        unknown = len(asked.unsaid) / LAUNCH_SETTINGS
+        part = machine_part(metric, least, most, unknown, asked.ttft_share)
+        learnt = bool(beyond_constants(metric, asked))
+        found.append(replace(part, deviation=part.deviation * (left * math.sqrt(unknown) if learnt else 1.0)))
     return found
 
 
-def beyond_said_part(metric: Metric, spread: Unsaid, ttft_share: float) -> Part:
-    """What servers differ by of which no more than the command is known: machine, client, build, and who measured."""
+def machine_part(
+    metric: Metric, least: Unsaid, most: Unsaid | None, unknown: float, ttft_share: float
+) -> Part:
+    """Return the part for a machine, client and build that were not measured.
+
+    From `least`, where the release and all launch settings are known, to `most`, where none is: variances in proportion
+    to the share `unknown` of them.
+    """
+    low = _unsaid_deviation(metric, least, ttft_share)
+    high = low if most is None else max(_unsaid_deviation(metric, most, ttft_share), low)
     return Part(
-        name="beyond what is said",
-        what="machine, client and build of a server of which a command is all that is known",
-        deviation=_unsaid_deviation(metric, spread, ttft_share),
-        narrowed_by=f"say every launch setting and the release, or {CALIBRATE}",
+        name=MACHINE,
+        what="machine, client and build, which were not measured",
+        deviation=math.sqrt(low**2 + unknown * (high**2 - low**2)),
+        narrowed_by=CALIBRATE,
         judged=False,
     )
 

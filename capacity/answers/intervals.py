@@ -26,10 +26,12 @@ from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.deployment.launched import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Kind, Metric, spreads
 from capacity.pool.drafting import speculator_of
 from capacity.pool.resolve import ResolvedPool
+from capacity.step import prefill_shape
 
 if TYPE_CHECKING:
     from capacity.answers.phases import Phases, RequestLengths
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from capacity.simulator.load_means import LoadMeans
     from capacity.step.closed_form import PhaseTimes
 
-UNSAID = {"max_num_batched_tokens": None, "max_num_seqs": None, "kv_cache_dtype": "auto"}
+PROMPT_SPREAD = 0.1
+"""How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates
+add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
 
 
 class Latencies(NamedTuple):
@@ -61,14 +65,21 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
 
 
 def beside_client(
-    quantity: Quantity, traffic: Traffic, *, adjustment: Adjustment | None = None, unit_s: float = 1.0
+    quantity: Quantity,
+    traffic: Traffic,
+    *,
+    adjustment: Adjustment | None = None,
+    unit_s: float = 1.0,
+    as_found: bool = False,
 ) -> Quantity:
-    """A time to first token, or to the last, with what is not known of its client: nothing where the traffic says it.
+    """A time to first token, or to the last, of a client at an unknown distance; unchanged where the distance is known.
 
-    Clients of published benchmarks are `LEAST_S` to `MOST_S` away, one's own is where the runs of an `adjustment` found
-    it; that and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
+    It is known where the traffic gives it, and of a deployment that is not `as_found`: that of the traffic. Clients of
+    published benchmarks are `LEAST_S` to `MOST_S` away, your own is where the runs of an `adjustment` found it; that
+    and the rest of the interval are independent. `unit_s`: seconds of the quantity's unit.
     """
-    if "client_latency_s" in traffic.model_fields_set:
+    learnt = adjustment is not None and adjustment.covariance
+    if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
         return quantity
     value = quantity.value
     nearer, farther = (each / unit_s for each in client_range_s(traffic, adjustment))
@@ -101,17 +112,28 @@ def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
 
 
 def predicted_latencies(
-    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
+    resolved: ResolvedPool,
+    phases: Phases,
+    traffic: Traffic,
+    lengths: RequestLengths,
+    *,
+    as_found: bool = False,
 ) -> Latencies | None:
-    """What clients see of a batch or a load, with intervals; None without a steady state."""
+    """What clients see of a batch or a load, with intervals; None without a steady state.
+
+    Of a deployment launched as predicted; `as_found`: of a server whose settings and client are not known.
+    """
     if phases.served is None:
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
     else:
-        found = served_latencies(resolved, phases.served, traffic)
+        found = served_latencies(resolved, phases.served, traffic, as_found=as_found)
     if found is None:
         return None
     adjustment = resolved.profile.adjustment
-    ttft, e2e = (beside_client(each, traffic, adjustment=adjustment) for each in (found.ttft_s, found.e2e_s))
+    ttft, e2e = (
+        beside_client(each, traffic, adjustment=adjustment, as_found=as_found)
+        for each in (found.ttft_s, found.e2e_s)
+    )
     return Latencies(ttft, found.tpot_s, e2e)
 
 
@@ -120,10 +142,15 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction."""
+    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction.
+
+    Of a server that is launched with the settings and the release of the prediction; `as_found`: of one that exists,
+    whose settings may differ from the defaults wherever the user did not give them.
+    """
 
     resolved: ResolvedPool
     seen: LoadSeen
+    as_found: bool = False
 
     @cached_property
     def sensitivities(self) -> Sensitivities:
@@ -140,7 +167,12 @@ class LoadBands:
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """The 90 % interval of measured over predicted."""
-        return ends_of(self.parts(metric, statistic), self.kind(metric))
+        own = ends_of(self.parts(metric, statistic), self.kind(metric))
+        if metric == "tpot":
+            return own
+        seen = self.seen
+        other_s = other_side_s(self.resolved, seen.input_len + max(seen.in_flight - 1, 0))
+        return with_other_side(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
     def beyond(self, metric: Metric) -> float:
         """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
@@ -172,7 +204,7 @@ class LoadBands:
             error_factor=resolved.step_model.error_factor,
             unmeasured=resolved.step_model.unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
-            unsaid=unsaid_settings(pool),
+            unsaid=unsaid_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,
             length_spread=length_spread(resolved),
         )
@@ -180,12 +212,39 @@ class LoadBands:
 
 def length_spread(resolved: ResolvedPool) -> float:
     """How far tokens a drafted round are from what is taken; 0 without drafts, or at an acceptance that is given."""
-    return 0.0 if resolved.pool.speculator is None else speculator_of(resolved.pool).length_spread
+    return (
+        0.0
+        if resolved.pool.speculator is None
+        else speculator_of(resolved.pool, resolved.model).length_spread
+    )
+
+
+def other_side_s(resolved: ResolvedPool, tokens: float) -> float:
+    """What a prefill step of so many tokens takes more on the other side of the largest CUDA graph; 0 away from it.
+
+    Longer steps are launched kernel by kernel, up to several times slower (a scheduler log of vLLM 0.15, gpt-oss-120b:
+    23 ms for 1,024 tokens, 64 for 1,050 to 1,500), so near that size an interval holds both.
+    """
+    steps = resolved.step_model
+    largest = steps.largest_prefill_graph
+    if largest is None or abs(math.log(tokens / largest)) > PROMPT_SPREAD:
+        return 0.0
+    replayed, launched = (steps.step_seconds(prefill_shape(1, rows)) for rows in (largest, largest + 1))
+    return launched - replayed if tokens <= largest else replayed - launched
+
+
+def with_other_side(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
+    """The ends of measured over predicted of a time that may be `other_s` longer, or shorter, than predicted."""
+    ratio = max(1 + other_s / own_s, 0.0)
+    return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
 def unsaid_settings(pool: Pool) -> tuple[str, ...]:
-    """Launch settings that a server may have another value of than the default that is taken."""
-    names = [name for name, usual in UNSAID.items() if getattr(pool, name) == usual]
+    """Launch settings that a server may have another value of: those left open. A default that is given is known."""
+    given = pool.model_fields_set
+    names = [
+        name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
+    ]
     return (*([] if "@" in pool.engine else [VERSION]), *names)
 
 
@@ -220,37 +279,41 @@ def load_bands(
     return LoadBands(resolved, seen)
 
 
-def bands_of(resolved: ResolvedPool, load: Served, traffic: Traffic) -> LoadBands | None:
+def bands_of(
+    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
+) -> LoadBands | None:
     """The intervals of an estimate's load; None without a steady state."""
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
-    return load_bands(
+    bands = load_bands(
         resolved,
         load.steady,
         (traffic.input_len, traffic.output_len),
         client_latency_s=traffic.client_latency_s,
         load_fraction=load.verdict.load_fraction if traffic.concurrency is None else None,
     )
+    return replace(bands, as_found=as_found)
 
 
-def served_latencies(resolved: ResolvedPool, load: Served, traffic: Traffic) -> Latencies | None:
+def served_latencies(
+    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
+) -> Latencies | None:
     """Means of a load's steady state; None where it has none.
 
-    Their intervals hold those of the regimes that the traffic leaves open, and the mean over the whole run. Of arrivals
-    close to what the engine serves, TTFT and E2E have no upper end.
+    Their intervals cover the mean over the whole run. Of arrivals close to what the engine serves, TTFT and E2E have no
+    upper end.
     """
-    bands = bands_of(resolved, load, traffic)
+    bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
         return None
-    own = _of_means(bands, load.steady)
-    regimes = [own, *(_of_means(bands, means) for means in (load.differing,) if means is not None)]
+    covered = _of_means(bands, load.steady)
     if load.whole is not None:
-        regimes.append(_as_they_are(load.whole))
-    covered = Latencies(
-        own.ttft_s.covering(*(each.ttft_s for each in regimes)),
-        None if own.tpot_s is None else own.tpot_s.covering(*(each.tpot_s for each in regimes)),
-        own.e2e_s.covering(*(each.e2e_s for each in regimes)),
-    )
+        whole = _as_they_are(load.whole)
+        covered = Latencies(
+            covered.ttft_s.covering(whole.ttft_s),
+            None if covered.tpot_s is None else covered.tpot_s.covering(whole.tpot_s),
+            covered.e2e_s.covering(whole.e2e_s),
+        )
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None:
         unbounded = (replace(each, high=None) for each in (covered.ttft_s, covered.e2e_s))
         return Latencies(next(unbounded), covered.tpot_s, next(unbounded))
@@ -280,6 +343,10 @@ def batch_latencies(
         tpot = None if times.tpot_s is None else bands.around("tpot", times.tpot_s)
         return Latencies(bands.around("ttft", times.ttft_s), tpot, bands.around("e2e", times.e2e_s))
     ttft = _of_steps(resolved, "prefill", times.ttft_s)
+    if ttft.low is not None and ttft.high is not None:
+        other_s = other_side_s(resolved, lengths.input_len * batch_size)
+        ends = with_other_side((ttft.low, ttft.high), other_s, times.ttft_s)
+        ttft = replace(ttft, low=ends[0], high=ends[1])
     tpot = None if times.tpot_s is None else _of_steps(resolved, "decode", times.tpot_s)
     return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
 

@@ -22,6 +22,7 @@ OF_A_REQUEST = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
+ALL_BUT_EQUAL = 0.1  # a range ratio, below which requests still wait for each other's prefills: assumed
 CLEARLY_LONGER = 1.1  # a decode step beyond the CUDA graphs, in times one within: then it is said
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in OF_A_REQUEST)
 
@@ -101,7 +102,8 @@ def _check_load(traffic: Traffic) -> None:
         )
     if traffic.batch_size is None:
         return
-    if idle := [name for name in LOAD_FIELDS if name in traffic.model_fields_set]:
+    given, fields = traffic.model_fields_set, type(traffic).model_fields
+    if idle := [n for n in LOAD_FIELDS if n in given and getattr(traffic, n) != fields[n].default]:
         flag = idle[0].replace("_", "-")
         raise InvalidInput(
             f"--{flag} changes nothing of a --batch-size, whose requests are alike and begin together: "
@@ -139,6 +141,22 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
     )
 
 
+def synchronised(traffic: Traffic) -> bool:
+    """Whether requests of a closed loop have equal lengths, so that they begin and end together."""
+    loop = traffic.trace is None and traffic.request_rate is None and (traffic.concurrency or 1) > 1
+    return loop and traffic.length_distribution == "uniform" and traffic.random_range_ratio < ALL_BUT_EQUAL
+
+
+def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
+    """What equal lengths do to a closed loop."""
+    if not synchronised(traffic):
+        return ()
+    return (
+        "with identical request lengths a closed loop synchronises: requests queue behind each other's prefills, and "
+        "TTFT is higher than with lengths that vary",
+    )
+
+
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
     slots, limits = _slots(resolved, traffic, lengths), _limits(resolved, traffic, lengths)
@@ -159,7 +177,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
         warnings=(
             *filled_notes(traffic),
             *seen,
-            *_load_notes(resolved, traffic, slots, load),
+            *_load_notes(resolved, traffic, slots),
             *_eager_notes(resolved, requests, lengths),
             *resolved.split_notes(lengths.input_len),
         ),
@@ -198,7 +216,7 @@ def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
-    load = served(resolved, traffic, slots, regimes=False)
+    load = served(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
     return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load)
 
@@ -289,9 +307,9 @@ def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestL
     return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)
 
 
-def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int, load: Served) -> tuple[str, ...]:
+def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[str, ...]:
     """What decides the latencies of a load, where that is not plain."""
-    notes = list(load.notes)
+    notes = list(equal_length_notes(traffic))
     concurrency = traffic.concurrency or 0
     if slots < concurrency:
         seats = resolved.pool.data_parallel_size * resolved.max_num_seqs

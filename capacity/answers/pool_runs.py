@@ -9,6 +9,7 @@ import numpy as np
 from capacity.answers.costs import Prices
 from capacity.answers.records import PoolRun
 from capacity.hardware.pricing import usd_per_hour
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.distribution import Distribution
@@ -50,7 +51,7 @@ def _pool_run(
         engine=resolved.engine.label,
         role=pool.role,
         replicas=pool.replicas,
-        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
+        kv_capacity_tokens=memory_with_draft(resolved).kv_capacity_tokens,
         requests=sum(member.requests for member in members),
         answered=int(own.sum()),
         busy_fraction=sum(m.busy_s for m in members) / there_s if there_s > 0 else 0.0,

@@ -181,7 +181,7 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """All-in energy (GPU, host, cooling) at full use, of one output token, prompts included."""
+    """Provisioned energy of one output token, prompts included: GPU, host and cooling at full power."""
 
     watts_per_gpu: float
     joules_per_output_token: float
@@ -236,6 +236,18 @@ class ReplicasNeeded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """The settings that a prediction assumes of its server, and the distance of its clients."""
+
+    engine: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    client_latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
     """Everything of `Fit`, and how fast and how dear.
 
@@ -243,10 +255,12 @@ class Estimate(Fit):
     clients in its steady state, queueing included, by a simulated run; `ttft_s` and `e2e_s` are None where there is
     none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
     `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
-    prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
+    prints of as many. `in_step`: a closed loop of equal lengths, which synchronises. Of a batch, which
     has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request
     on average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
-    `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
+    `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price. Intervals
+    are of the deployment that `launch` describes; `as_found` has the latencies with those of a server whose settings
+    and client are not known.
     `replicas_needed` is what the command adds for users, service levels and loads that this engine does not serve.
     """
 
@@ -260,10 +274,12 @@ class Estimate(Fit):
     verdict: str | None
     verdict_reason: str | None
     in_step: bool | None
+    launch: LaunchSettings
     ttft_s: Quantity | None
     ttft_parts_s: Mapping[str, float] | None
     tpot_s: Quantity | None
     e2e_s: Quantity | None
+    as_found: Mapping[str, Quantity | None] | None
     tokens_per_step: float
     requests_in_flight: float | None
     whole_run: RunMeans | None
@@ -301,13 +317,16 @@ class IntervalPart:
 class ExplainedInterval:
     """A predicted latency (s) with its interval, and what that is made of, the largest part first.
 
-    `holds`: what the interval holds besides, where it is wider than its parts.
+    `holds`: what the interval holds besides, where it is wider than its parts. `as_found_s` and `as_found_parts`: the
+    same of a server whose settings and client are not known.
     """
 
     metric: str
     predicted_s: Quantity
     parts: tuple[IntervalPart, ...]
     holds: tuple[str, ...]
+    as_found_s: Quantity
+    as_found_parts: tuple[IntervalPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +361,8 @@ class Simulation(AnswerRecord):
     """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus what only a simulator sees.
-    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names.
+    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names;
+    `as_found_ms` the same of a server whose settings and client are not known.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -364,6 +384,7 @@ class Simulation(AnswerRecord):
     time_parts: Mapping[str, Mapping[str, float]] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
     predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
+    as_found_ms: Mapping[str, Quantity] = field(default_factory=dict)
     cost: CostEstimate | None = None  # of the load that the steady part shows
     priorities: tuple[
         PriorityClass, ...
@@ -404,10 +425,8 @@ class Simulation(AnswerRecord):
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "priorities": [asdict(each) for each in self.priorities],
-            "prediction_intervals": {
-                name: None if found is None else {"low": found.low, "high": found.high}
-                for name, found in {"mean_ttft_ms": None, "mean_tpot_ms": None, **self.predicted_ms}.items()
-            },
+            "prediction_intervals": _intervals(self.predicted_ms),
+            "prediction_intervals_as_found": _intervals(self.as_found_ms),
             "cost": None if self.cost is None else asdict(self.cost),
             **({"pools": [asdict(pool) for pool in self.pools]} if self.pools else {}),
             "warnings": list(self.warnings),
@@ -440,6 +459,7 @@ class Simulation(AnswerRecord):
             "time_parts": {"type": ["object", "null"]},
             **{key: {"type": "array", "items": {"type": "object"}} for key in ("step_bounds", "priorities")},
             "prediction_intervals": {"type": "object"},
+            "prediction_intervals_as_found": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }
         of_some_engines: dict[str, object] = {
@@ -453,3 +473,10 @@ class Simulation(AnswerRecord):
             "properties": properties | of_some_engines,
             "required": list(properties),
         }
+
+
+def _intervals(known: Mapping[str, Quantity]) -> dict[str, dict[str, float | None] | None]:
+    return {
+        name: None if found is None else {"low": found.low, "high": found.high}
+        for name, found in {"mean_ttft_ms": None, "mean_tpot_ms": None, **known}.items()
+    }

@@ -31,18 +31,20 @@ def predicted_ms(
     traffic: Traffic,
     run: SimulationResult,
     verdict: Verdict | None,
-    differing: Sequence[LoadMeans],
+    *,
+    as_found: bool = False,
 ) -> dict[str, Quantity]:
     """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests.
 
-    Of unequal pools that answer requests an interval holds those of all of them.
+    Of a deployment launched as predicted; `as_found`: of servers whose settings and clients are not known. Of unequal
+    pools that answer requests an interval holds those of all of them.
     """
     found: dict[str, Quantity] = {}
     for pool in _kinds(pools):
         bands = run_bands(pool, requests, run, verdict)
         if bands is None:
             return {}
-        known = latency_intervals(bands, run, traffic, verdict, differing=differing)
+        known = latency_intervals(replace(bands, as_found=as_found), run, traffic, verdict)
         for name, quantity in known.items():
             found[name] = found[name].covering(quantity) if name in found else quantity
     return found
@@ -97,13 +99,12 @@ def latency_intervals(
     traffic: Traffic,
     verdict: Verdict | None,
     *,
-    differing: Sequence[LoadMeans] = (),
     names: Sequence[str] = OF_SIMULATION,
     percentiles: Sequence[int] = HIGH_PERCENTILES,
 ) -> dict[str, Quantity]:
     """Means and `percentiles` (ms) of the latencies `names` with their intervals, by the summary's names of them.
 
-    `traffic` says how far its clients are, or leaves it open; `differing`: means of runs with lengths that differ.
+    `traffic` says how far its clients are, or leaves it open.
     """
     found = {}
     steady = None if verdict is None else verdict.steady
@@ -112,36 +113,27 @@ def latency_intervals(
         metric: Metric = "e2e" if lasting == "ttft" and _judged(run) else lasting
         if latency is None or (_judged(run) and getattr(bands.sensitivities, metric) is None):
             continue
-        quantities = {
-            f"mean_{name}_ms": _banded_mean(bands, metric, lasting, latency.mean, steady, differing)
-        }
+        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, lasting, latency.mean, steady)}
         for percentile in percentiles:
             value = latency.percentiles[percentile]
             quantities[f"p{percentile}_{name}_ms"] = bands.around(metric, value, f"p{percentile}")
         for key, quantity in quantities.items():
             if metric != "tpot":
                 adjustment = bands.resolved.profile.adjustment
-                quantity = beside_client(quantity, traffic, adjustment=adjustment, unit_s=1e-3)
+                quantity = beside_client(
+                    quantity, traffic, adjustment=adjustment, unit_s=1e-3, as_found=bands.as_found
+                )
             found[key] = quantity
     return found
 
 
 def _banded_mean(
-    bands: LoadBands,
-    metric: Metric,
-    name: Metric,
-    mean: float,
-    steady: LoadMeans | None,
-    differing: Sequence[LoadMeans],
+    bands: LoadBands, metric: Metric, name: Metric, mean: float, steady: LoadMeans | None
 ) -> Quantity:
-    """A simulated mean (ms) of `name` with the interval of `metric`: it holds the mean of a run of any length, the
-    steady part's, and of differing lengths."""
-    means = [getattr(each, f"{name}_s") for each in differing]
-    others = [bands.around(metric, each * 1e3) for each in means if each is not None]
+    """A simulated mean (ms) of `name` with the interval of `metric`, which covers the steady part's mean."""
+    own = bands.around(metric, mean)
     lasting = None if steady is None else getattr(steady, f"{name}_s")
-    if lasting is not None:
-        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
-    return bands.around(metric, mean).covering(*others)
+    return own if lasting is None else own.covering(with_interval(lasting * 1e3, 0.0, 0.0))
 
 
 def rate_intervals(

@@ -1,7 +1,7 @@
 """A load on one engine with queueing: a run of the traffic that `simulate` makes, and its means.
 
 `estimate`, `explain` and whoever asks what clients see at a concurrency or a rate ask here, so that they say what
-`simulate` says. Of a closed loop the lengths decide more than anything: equal ones march in step.
+`simulate` says.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 WAVES = 10  # requests of a closed loop's run, in times its concurrency: as published benchmarks send
 MOST_PROMPTS = 50_000
-DIFFERING_RANGE_RATIO = 0.8  # of lengths that differ, where nobody says how much: InferenceMAX's
-LEAST_RANGE_RATIO = 0.1  # below, lengths are still all but equal
-MATTERS = 1.2  # a factor between two TTFTs that is worth a line
-LENGTH_FIELDS = frozenset(("random_range_ratio", "length_distribution"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,68 +30,24 @@ class Served:
 
     `steady` is over the steady part of the run, None where there is none (then the verdict says why); `whole` over all
     its `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None where the run was of
-    fewer requests in flight. `differing` is `steady` of the same load with lengths that differ, where the traffic
-    leaves open whether they do and the run is a closed loop of equal ones.
+    fewer requests in flight.
     """
 
     verdict: Verdict
     num_prompts: int
     steady: LoadMeans | None
     whole: LoadMeans | None
-    differing: LoadMeans | None
-
-    @property
-    def in_step(self) -> bool:
-        """Whether equal lengths keep the requests in step, and that decides TTFT."""
-        return in_step(self.steady, self.differing)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the lengths."""
-        return step_notes(self.steady, self.differing)
 
 
-def in_step(own: LoadMeans | None, differing: LoadMeans | None) -> bool:
-    """Whether TTFT or E2E depends on whether lengths differ."""
-    if own is None or differing is None:
-        return False
-    factors = (own.ttft_s / differing.ttft_s, own.e2e_s / differing.e2e_s)
-    return not all(1 / MATTERS < factor < MATTERS for factor in factors)
-
-
-def step_notes(own: LoadMeans | None, differing: LoadMeans | None) -> tuple[str, ...]:
-    """What hangs on the lengths, where it does."""
-    if own is None or differing is None or not in_step(own, differing):
-        return ()
-    return (
-        "equal lengths in a closed loop march in step: requests that began together end together, and wait for each "
-        f"other's prefills; TTFT and E2E are {_in_words(own)} so, and {_in_words(differing)} where lengths differ "
-        f"by up to {DIFFERING_RANGE_RATIO:.0%}; the intervals hold both, and --random-range-ratio says which",
-    )
-
-
-def _in_words(means: LoadMeans) -> str:
-    return f"{_two_digits(means.ttft_s)} and {_two_digits(means.e2e_s)}"
-
-
-def _two_digits(seconds: float) -> str:
-    """As many as intervals leave."""
-    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
-    return f"{float(f'{value:.2g}'):,.15g} {unit}"
-
-
-def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: bool = True) -> Served:
+def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     """The load of `traffic` on one engine that runs about `slots` such requests at once, the rest waiting.
 
-    `regimes`: also with lengths that differ, where the traffic leaves it open.
     Raises InvalidInput for what is not simulated.
     """
     engine = _alone(resolved)
     wanted = traffic.concurrency
     simulated = _crowded(traffic, slots)
     run, verdict, num_prompts = _run(engine, simulated)
-    differing = differing_lengths(engine, simulated) if regimes else None
-    other = None if differing is None else _run(engine, differing)[1].steady
     crowd = simulated.concurrency
     if wanted is None or crowd is None or wanted == crowd:
         return Served(
@@ -103,18 +55,17 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: boo
             num_prompts=num_prompts,
             steady=verdict.steady,
             whole=whole_means(run.summary, run.records),
-            differing=other,
         )
     full = replace(
         verdict,
-        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait",
+        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait"
+        + ("" if verdict.bound_by is None else f"; {verdict.bound_by}"),
     )
     return Served(
         verdict=full,
         num_prompts=num_prompts,
         steady=_queued(verdict.steady, wanted),
         whole=None,
-        differing=_queued(other, wanted),
     )
 
 
@@ -182,7 +133,7 @@ def long_enough(traffic: Traffic) -> Traffic:
 def _of_prompts(
     resolved: ResolvedPool, traffic: Traffic, num_prompts: int
 ) -> tuple[SimulationResult, Verdict]:
-    requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}))
+    requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
     service = Service()
     run = run_service([resolved], service, requests, scheduling=traffic.scheduling, seed=traffic.seed)
     verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
@@ -193,17 +144,3 @@ def _of_prompts(
     ):  # which has a steady state, if not here
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict
-
-
-def differing_lengths(resolved: ResolvedPool, traffic: Traffic) -> Traffic | None:
-    """The traffic of a closed loop with lengths that differ, where it has equal ones that nobody asked for; or None."""
-    lone = traffic.concurrency is None or traffic.concurrency < 2 or traffic.trace is not None
-    if lone or LENGTH_FIELDS & traffic.model_fields_set or traffic.request_rate is not None:
-        return None
-    if traffic.input_len is None or traffic.output_len is None or traffic.output_len < 2:
-        return None
-    longest = min(resolved.max_model_len, resolved.memory.kv_capacity_tokens)
-    ratio = min(DIFFERING_RANGE_RATIO, longest / (traffic.input_len + traffic.output_len) - 1)
-    if ratio < LEAST_RANGE_RATIO:
-        return None
-    return traffic.model_copy(update={"random_range_ratio": ratio})

@@ -12,18 +12,17 @@ from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     engine_frontend,
-    make_workload,
+    offline_notes,
     requests_of,
     unheeded_notes,
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
-from capacity.answers.phases import check_length, check_task, tower_notes
+from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
 from capacity.answers.pool_runs import pool_runs
 from capacity.answers.priority_classes import priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
 from capacity.answers.run_intervals import predicted_ms
-from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
@@ -34,16 +33,15 @@ from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
-from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
-from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
 @documented(Pool, Traffic, Service, Cost)
@@ -99,7 +97,7 @@ def simulate(
     _check(pools, None if workload is not None else traffic)
     prices = deployment_prices(pools, service, deployment.cost)
     levels = parse_slos(levels_of(slo or (), traffic))
-    requests = requests_of(traffic, workload)
+    requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
         check_task(each, int(requests.output_tokens.max(initial=1)))
     saved = _saved(requests, save_trace, save_trace_for)
@@ -124,12 +122,12 @@ def simulate(
     )
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
-    differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run)
     return replace(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
-        predicted_ms=predicted_ms(pools, requests, traffic, run, verdict, differing),
+        predicted_ms=predicted_ms(pools, requests, traffic, run, verdict),
+        as_found_ms=predicted_ms(pools, requests, traffic, run, verdict, as_found=True),
         cost=_cost(prices, pools, service, requests, run, verdict),
         replications=replicated,
         priorities=priority_classes(requests, run.records),
@@ -138,7 +136,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
+            *(() if workload is not None else equal_length_notes(traffic)),
             *_failure_notes(service),
             *_sharing_notes(prices),
             *route_notes(pools, run),
@@ -183,6 +181,12 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
                 check_length(pool, traffic.input_len + images + traffic.output_len)
 
 
+def _longest_request(pools: Sequence[ResolvedPool]) -> int:
+    """Tokens of the longest request that every pool takes, those for short requests apart."""
+    limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
+    return min(limits or [pool.max_model_len for pool in pools])
+
+
 def _saved(requests: Workload, path: str | Path | None, client: str) -> tuple[str, ...]:
     """Writes the requests where a path is given; how to replay them."""
     if path is None:
@@ -206,7 +210,7 @@ def _replicated(
     summaries = [run.summary]
     for seed in seeds[1:]:
         again = traffic.model_copy(update={"seed": seed})
-        requests = requests_of(again, workload)
+        requests = requests_of(again, workload, _longest_request(pools))
         rerun = run_service(
             pools,
             service,
@@ -220,33 +224,19 @@ def _replicated(
     return over_runs(seeds, summaries)
 
 
-def _of_differing_lengths(
-    pools: Sequence[ResolvedPool], service: Service, traffic: Traffic, run: SimulationResult
-) -> tuple[LoadMeans, ...]:
-    """Beside a closed loop of equal lengths: means of a run with lengths that differ, and of its steady part."""
-    other = differing_lengths(pools[0], traffic)
-    if other is None or run.status != "complete":
-        return ()
-    enough = max(DEFAULT_NUM_PROMPTS, WAVES * (other.concurrency or 0))
-    requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
-    beside = run_service(pools, service, requests, seed=traffic.seed)
-    verdict = verdict_on(beside, pools, service, requests)
-    means = (whole_means(beside.summary, beside.records), None if verdict is None else verdict.steady)
-    return tuple(each for each in means if each is not None)
-
-
 def _described(
     resolved: ResolvedPool,
     requests: Workload,
     run: SimulationResult,
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
+    plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
-        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
-        kv_capacity_blocks=resolved.memory.kv_capacity_blocks,
+        kv_capacity_tokens=plan.kv_capacity_tokens,
+        kv_capacity_blocks=plan.kv_capacity_blocks,
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
@@ -263,6 +253,7 @@ def _described(
             *resolved.notes,
             *resolved.memory.warnings,
             *requests.notices,
+            *offline_notes([resolved], requests),
             *resolved.step_model.notes,
             *resolved.split_notes(requests.mean_prompt_tokens),
             *tower_notes(resolved, pictured=requests.images is not None),

@@ -119,9 +119,9 @@ def _fitted(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tup
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time
     if lookup.assumed:
-        if step_time is None or (not step_time.families and step_time.transferred_from is None):
+        if step_time is None or (not lookup.own_sources and step_time.transferred_from is None):
             return "assumed", "rooflines with the fractions of other chips"
-        if not step_time.families:
+        if not lookup.own_sources:
             return "assumed", f"the {kernel} kernel of {step_time.transferred_from}"
         return "assumed", f"no {kernel} kernel of {engine.name} was measured on this card"
     if engine.kernel_family not in (engine.name, *engine.aliases):

@@ -18,7 +18,13 @@ from capacity.cli.verbs import COST, ESTIMATED, POOL, TRAFFIC, verb
 def register(app: typer.Typer) -> None:
     """Add the verb to the `capacity` command."""
     verb(
-        app, POOL, TRAFFIC, COST, shared=("format", "profiles"), traffic_fields=ESTIMATED, without=("engine",)
+        app,
+        POOL,
+        TRAFFIC,
+        COST,
+        shared=("deployment", "from_launch", "format", "profiles"),
+        traffic_fields=ESTIMATED,
+        without=("engine",),
     )(engines)
 
 
@@ -42,7 +48,7 @@ def engines(
 
     --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.
     """
-    if compare is None:
+    if compare is None and question.deployment is None and question.from_launch is None:
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
         if idle:
             raise InvalidInput(

@@ -39,7 +39,10 @@ def frontier(
     *,
     model: ModelArgument,
     options: Mapping[str, Any],
-    gpus: Annotated[str, typer.Option("--gpus", help="GPU profiles, by commas: h100,h200,b200.")],
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", help="GPU profiles, by commas: h100,h200,b200.", show_default=False),
+    ] = None,
     quantizations: Annotated[
         str, typer.Option("--quantizations", help="Weight formats, by commas; default: the checkpoint's.")
     ] = "default",
@@ -71,6 +74,8 @@ def frontier(
     from capacity.report.frontier import frontier_tables
 
     check_format(format)
+    if gpus is None:
+        raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
     if not 0 < tpot < float("inf"):
         raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
     with progress_bar("deployments") as progress:

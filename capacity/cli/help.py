@@ -181,7 +181,7 @@ PAGES = {
         ),
     ),
     "compare": Page(
-        f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "
+        f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log deployment "
         "fit-overheads format",
         (
             "compare result.json --gpu h100 -tp 4",

@@ -49,7 +49,7 @@ LaunchOption = Annotated[
         "--from-vllm",
         help="Take model and engine from a pasted line that launches a server, or from its file: vllm serve, "
         "sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, ollama; or from the manifest "
-        "(Kubernetes, compose) that starts it.",
+        "(Kubernetes, compose, SkyPilot) that starts it.",
     ),
 ]
 DownloadOption = Annotated[

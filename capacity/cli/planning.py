@@ -109,7 +109,9 @@ def plan(
 
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
-        say(f"written: {', '.join(str(path) for path in written)}")
+        sizes = [path.stat().st_size for path in written]
+        files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
+        say(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
@@ -355,10 +357,11 @@ def from_launch(
     read = read_launch(command)
     if not read.model:
         raise InvalidInput("the line names no model: paste the whole of it")
+    gpu = gpu or read.gpu
+    note_command(read)
     if gpu is None:
         raise InvalidInput(f"a launch line names {NO_GPU}")
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    note_command(read)
     pool = deployment.pools[0]
     note("not used", (f"--{dashed(name)}" for name in unread("simulate", (pool,), read.fields)))
     if output is None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     AnySpec = TypeVar("AnySpec", bound=Spec)
 
 Fields = Mapping[str, Any]
+NO_MODEL = (
+    "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
+    "or --from-launch 'vllm serve ...'"
+)
 NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 
@@ -57,11 +61,13 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         read_deployment,
     )
     from capacity.deployment import write_deployment as write_file
-    from capacity.deployment.reading import refuse_idle, unread
+    from capacity.deployment.launched import LAUNCH_DEFAULTS
+    from capacity.deployment.reading import NEVER_REFUSED, refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
-    pool = {**pasted, **question.of(Pool)}
+    defaults = {} if question.from_launch is None else LAUNCH_DEFAULTS
+    pool = {**defaults, **pasted, **question.of(Pool)}
     pools = () if stored is None else stored.pools
     if pool and len(pools) > 1:
         raise InvalidInput(
@@ -69,10 +75,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         )
     model = question.model or pasted_model or (None if stored is None else stored.model)
     if model is None:
-        raise InvalidInput(
-            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
-            "or --from-launch 'vllm serve ...'"
-        )
+        raise InvalidInput(NO_MODEL)
     if stored is None and "gpu" not in pool:
         raise InvalidInput(NO_GPU)
     traffic, service, cost = (stored.traffic, stored.service, stored.cost) if stored else (None, None, None)
@@ -90,10 +93,62 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
         specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
         refuse_idle(question.verb, specs, question.flags, **beside)
-        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, pasted)))
+        noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]
+        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, noted)))
     else:
         write_file(request, question.write_deployment)
     return request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDeployment:
+    """A deployment of one pool as a verb's flags: its model, and the fields that a file or a pasted line sets."""
+
+    model: str | None
+    specs: tuple[Spec, ...]
+    fields: Fields
+
+
+def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
+    """What a deployment file and a pasted command say, the command over the file; `flags` go over both in `specs`.
+
+    Raises InvalidInput for several pools, and as `request_of`.
+    """
+    from capacity.deployment import Cost, Pool, Service, Traffic, read_deployment
+
+    stored = None if deployment is None else read_deployment(deployment)
+    model, pasted = pasted_command(from_launch)
+    pools = () if stored is None else stored.pools
+    if len(pools) > 1:
+        raise InvalidInput(
+            f"{deployment} has {len(pools)} pools, and this verb takes one: keep one in the file"
+        )
+    gpu = flags.get("gpu", pasted.get("gpu", "-"))  # a pasted line may name none
+    parts: dict[type[Spec], Spec | None] = {
+        Pool: pools[0] if pools else None,
+        Traffic: None,
+        Service: None,
+        Cost: None,
+    }
+    if stored is not None:
+        parts |= {Traffic: stored.traffic, Service: stored.service, Cost: stored.cost}
+        model = model or stored.model
+    fields: dict[str, Any] = {}
+    specs = []
+    for spec, part in parts.items():
+        own = (
+            {}
+            if part is None
+            else {n: getattr(part, n) for n in spec.model_fields if n in part.model_fields_set}
+        )
+        own |= pasted if spec is Pool else {}
+        needed = {"gpu": gpu} if spec is Pool else {}
+        checked = over(spec, None, {**needed, **own}, as_flags=True)
+        set_there = checked.model_fields_set.difference(needed.keys() - own.keys())
+        fields |= {name: getattr(checked, name) for name in spec.model_fields if name in set_there}
+        said = {name: value for name, value in flags.items() if name in spec.model_fields}
+        specs.append(over(spec, None, {**needed, **own, **said}, as_flags=True))
+    return StoredDeployment(model=model, specs=tuple(specs), fields=fields)
 
 
 def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
@@ -116,7 +171,8 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
     command = read_launch(text)
     note_command(command)
-    return command.model, command.fields
+    gpu = {} if command.gpu is None else {"gpu": command.gpu}
+    return command.model, {**gpu, **command.fields}
 
 
 def note_command(command: LaunchCommand) -> None:

@@ -109,12 +109,13 @@ def validate(
 
 def calibrate(
     results: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Result files of benchmarks, engines' logs, scrapes of /metrics (files or http addresses), or what "
-            "`capacity validate` measured; with --suggest the MODEL."
+            "`capacity validate` measured; with --suggest the MODEL.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     *,
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
@@ -132,10 +133,12 @@ def calibrate(
     from capacity_validate import suggest_runs
 
     check_format(format, REPORT_FORMATS)
+    results = results or []
     if suggest:
-        if len(results) != 1:
-            raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(results)} words")
-        answer = suggest_runs(results[0], name=name, profiles=profiles, download=download, **options)
+        named = results or ([] if model is None else [model])
+        if len(named) != 1:
+            raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} words")
+        answer = suggest_runs(named[0], name=name, profiles=profiles, download=download, **options)
     else:
         _refuse_models(results)
         answer = run(

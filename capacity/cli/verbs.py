@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -12,10 +12,11 @@ import typer
 import typer.core
 import typer.main
 
+from capacity.base.errors import InvalidInput
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
-from capacity.cli.question import Question
+from capacity.cli.question import NO_MODEL, Question, note, stored_deployment
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -33,6 +34,11 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
     "profiles": (common.ProfilesOption, None),
     "download": (common.DownloadOption, False),
 }
+
+STORED = ("deployment", "from_launch")
+OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
+OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
+KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
 
 # specs and selections of their fields, imported when a verb's flags are made
 POOL, TRAFFIC, SERVICE, COST, BILLING, CASCADE = (
@@ -163,16 +169,23 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 
 
 def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
-    """The function as the parser calls it: its own parameters, the shared ones, the flags of specs."""
+    """The function as the parser calls it: its own parameters, the shared ones, the flags of specs.
+
+    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch line.
+    """
     declared = inspect.signature(function, eval_str=True).parameters
     own = [p for p in declared.values() if p.name not in ("options", "question")]
     of_question = [_shared(name) for name in shared]
     first = 1 if "model" in shared else 0  # arguments stand in the order that they are declared in
-    parameters = [*of_question[:first], *own, *of_question[first:]]
+    stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
+    parameters = [*of_question[:first], *map(_optional_model, own), *of_question[first:], *stored]
     names = [p.name for p in generated]
 
     def command(**values: Any) -> None:
+        context = values.pop("context", None)
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
+        if stored:
+            _fill_in(function, flags, values, names, context)
         if "question" in declared:
             asked = {name: values.pop(name) for name in shared}
             values["question"] = Question(flags=flags, verb=dashed(function.__name__), **asked)
@@ -180,10 +193,82 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
             values["options"] = flags
         function(**values)
 
+    if stored:
+        parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
+
+
+def _takes_model(declared: Mapping[str, Parameter]) -> bool:
+    return "question" not in declared and not declared.keys().isdisjoint(("model", "models"))
+
+
+def _optional_model(parameter: Parameter) -> Parameter:
+    """A required model as one that a deployment may give."""
+    if parameter.name not in ("model", "models") or parameter.default is not Parameter.empty:
+        return parameter
+    held, argument = get_args(parameter.annotation)
+    argument = typer.Argument(help=argument.help, show_default=False)
+    return parameter.replace(default=None, annotation=Annotated[held | None, argument])
+
+
+def _fill_in(
+    function: Verb, flags: dict[str, Any], values: dict[str, Any], names: list[str], context: typer.Context
+) -> None:
+    """Take from the deployment that was given what the user did not set; on stderr, what of it the verb does not use.
+
+    Raises InvalidInput without a model where the verb needs one.
+    """
+    from capacity.deployment.reading import unread
+
+    verb = dashed(function.__name__)
+    deployment, from_launch = (values.pop(name) for name in STORED)
+    key = "models" if "models" in values else "model"
+    if deployment is not None or from_launch is not None:
+        stored = stored_deployment(deployment, from_launch, flags)
+        given = {name for name in values if _is_given(context, name)} | flags.keys()
+        values[key] = values[key] or ([stored.model] if key == "models" else stored.model)
+        idle = {*unread(verb, stored.specs, stored.fields), *_not_of_the_file(verb, values)}
+        unused = []
+        for name, value in stored.fields.items():
+            axis = next((plural for plural in (name, f"{name}s") if plural in (*names, *values)), None)
+            if axis is None or (name in idle and name not in given):
+                unused.append(name)
+            elif not {name, axis} & given:
+                target = flags if axis in names else values
+                target[axis] = _as_typed(value if axis == name else str(value), context, axis)
+        note(f"not used by {verb}", (f"--{dashed(name)}" for name in unused))
+    needed = inspect.signature(function).parameters[key].default is Parameter.empty
+    if needed and not values[key]:
+        raise InvalidInput(NO_MODEL)
+
+
+def _not_of_the_file(verb: str, values: Mapping[str, Any]) -> set[str]:
+    """Fields of a deployment that the verb finds out itself."""
+    from capacity.deployment import Cost, Pool, Service, Traffic
+
+    if verb in OF_A_SEARCH:
+        return {*Pool.model_fields, "price", "price_instance"}.difference(KEPT_BY_A_SEARCH)
+    if verb in OF_RESULTS and not values.get("suggest"):
+        return {*Traffic.model_fields, *Service.model_fields, *Cost.model_fields}
+    if verb == "cascade":
+        from capacity.planning.cascade import OF_PREFIXES
+
+        return set(OF_PREFIXES)
+    return set()
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _as_typed(value: Any, context: typer.Context, name: str) -> Any:
+    """A deployment's value as the parser would give it to the verb: in a list where the flag may be repeated."""
+    parameter = next(p for p in context.command.params if p.name == name)
+    return [value] if getattr(parameter, "multiple", False) or parameter.nargs == -1 else value
 
 
 def _shared(name: str) -> Parameter:

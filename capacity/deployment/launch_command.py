@@ -13,7 +13,7 @@ from capacity.deployment.file import DeploymentFile
 from capacity.deployment.launch_readers import SGLANG, TENSORRT_LLM
 from capacity.deployment.launch_readers_local import LLAMA_CPP, OLLAMA, TGI
 from capacity.deployment.launched import OPTION, LaunchCommand, NoServer, Reader, until_operator, words_of
-from capacity.deployment.manifest import Container, containers_of, only_one
+from capacity.deployment.manifest import Container, containers_of, only_one, refuse_manifest
 from capacity.deployment.vllm_command import read_vllm_command
 
 PROGRAMS = {  # by the end of a word
@@ -39,9 +39,9 @@ _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
 @checked
-def from_launch(command: str, *, gpu: str) -> DeploymentFile:
-    """The deployment of a pasted launch line, or of a launch file by its path, on `gpu`: every question takes it in
-    place of a model.
+def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
+    """The deployment of a pasted launch line, or of a launch file by its path, on `gpu` (default: the GPU that the file
+    names): every question takes it in place of a model.
 
     vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, by the first words. Warns of flags that would change an
     answer and are not modelled. Raises InvalidInput for a line of none of them, one without a model, and a flag that is
@@ -54,6 +54,8 @@ def from_launch(command: str, *, gpu: str) -> DeploymentFile:
         raise InvalidInput(f"{OPTION} names no model: paste the whole line")
     if read.not_modelled:
         warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
+    if (gpu := gpu or read.gpu) is None:
+        raise InvalidInput(f"{OPTION} names no GPU: give gpu")
     return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
 
 
@@ -63,9 +65,9 @@ from_vllm = from_launch  # by its older name
 def read_launch(text: str) -> LaunchCommand:
     """A launch line, or the file that it stands in, as a model (empty: not named) and fields of a pool.
 
-    Of a Kubernetes manifest or a compose file, the one server that it starts, with its replicas. Continued lines,
-    comments, environment settings before the program, containers and both spellings of flags are understood. Raises
-    InvalidInput.
+    Of a Kubernetes manifest, a compose file or a SkyPilot task, the one server that it starts, with its replicas.
+    Continued lines, comments, environment settings before the program, containers and both spellings of flags are
+    understood. Raises InvalidInput, also for any other mapping of YAML.
     """
     folder = None
     if _is_file(text.strip()):
@@ -74,9 +76,14 @@ def read_launch(text: str) -> LaunchCommand:
     if servers := _servers(text, folder):
         server = only_one(servers)
         command = _read_line(server.line, folder)
-        if server.replicas == 1:
-            return command
-        return replace(command, fields={**command.fields, "replicas": server.replicas})
+        manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
+        return replace(
+            command,
+            gpu=server.gpu,
+            fields={**command.fields, **manifest},
+            not_modelled=(*command.not_modelled, *server.not_modelled),
+        )
+    refuse_manifest(text)
     return _read_line(text, folder)
 
 

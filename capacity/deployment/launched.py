@@ -23,12 +23,21 @@ _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 Fields = dict[str, object]
 
 
+LAUNCH_DEFAULTS: Mapping[
+    str, object
+] = {  # settings that decide an interval: without the flag, the default is known
+    "max_num_batched_tokens": None,
+    "max_num_seqs": None,
+    "kv_cache_dtype": "auto",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
     """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
 
     `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not the engine's as
-    far as this package knows.
+    far as this package knows. `gpu`: the GPU that a manifest names.
     """
 
     model: str
@@ -36,10 +45,11 @@ class LaunchCommand:
     ignored: tuple[str, ...]
     not_modelled: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    gpu: str | None = None
 
     def pool(self, gpu: str) -> Pool:
         """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
-        return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
+        return build(Pool, {"gpu": gpu, **LAUNCH_DEFAULTS, **self.fields}, flags=True)
 
 
 def words_of(text: str) -> list[str]:

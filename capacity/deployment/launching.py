@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.draft_checkpoints import find_draft_checkpoint
 from capacity.deployment.drafts import TREE, has_way
 from capacity.deployment.engines import find_engine
 from capacity.deployment.launch import PORT, Launch, above, checkpoint_notes, flag_words
@@ -64,6 +65,9 @@ def is_launched(engine: str) -> bool:
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
     name = engine_name(engine)
+    known = find_draft_checkpoint(model_id, _way(pool))
+    if pool.draft is None and known is not None and known.checkpoint is not None:
+        pool = pool.model_copy(update={"draft": known.checkpoint})
     launch = MAKERS[name](model_id, pool)
     notes = launch.notes
     if pool.kv_eviction is not None:
@@ -100,6 +104,10 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--dtype", None if pool.dtype == "auto" else pool.dtype),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
         ("--moe-backend", None if pool.moe_backend == "auto" else pool.moe_backend),
+        (
+            "--attention-config.indexer_kv_dtype",
+            None if pool.indexer_kv_dtype == "auto" else pool.indexer_kv_dtype,
+        ),
         ("--max-model-len", pool.max_model_len),
         ("--gpu-memory-utilization", pool.gpu_memory_utilization),
         ("--kv-cache-memory-bytes", pool.kv_cache_memory_bytes),

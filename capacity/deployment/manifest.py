@@ -1,40 +1,145 @@
-"""The servers that a Kubernetes manifest or a compose file starts, as the lines that a shell would start them with."""
+"""The servers that a manifest (Kubernetes, compose, SkyPilot) starts, as the lines that a shell would take."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import yaml
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import OPTION, words_of
+from capacity.deployment.launched import OPTION, NoServer, words_of
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
+_FIRST_LINE = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*[\w.-]+:(?:\s|$)")
+KINDS = {  # Kubernetes objects whose pods say what they run, and those that stand next to them
+    *("CronJob", "DaemonSet", "Deployment", "Job", "LeaderWorkerSet", "List", "Pod", "ReplicaSet"),
+    *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
+    *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
+}
+WAY_OUT = "paste the launch line, or give a Deployment, a compose file or a SkyPilot task"
+RENDERED = "give what `helm template` renders, or paste the launch line"
+FOREIGN = {  # by a key of the mapping: what it is, and the way out
+    "servingEngineSpec": ("Helm values of the vLLM production stack", RENDERED),
+    "replicaCount": ("Helm values", RENDERED),
+    "image": ("Helm values", RENDERED),
+    "applications": ("a Ray Serve configuration", WAY_OUT),
+    "model": ("the options of a server", "paste the line that reads them: `vllm serve --config FILE`"),
+}
+AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What one container runs: settings, its image and its words, as one line; and how many of it there are."""
+    """What one container runs: settings, its image and its words, as one line; and how many of it there are.
+
+    `gpu`: the GPU that the manifest names; `not_modelled`: what of it is taken otherwise, and how.
+    """
 
     line: str
     replicas: int = 1
+    gpu: str | None = None
+    not_modelled: tuple[str, ...] = ()
 
 
 def containers_of(text: str) -> tuple[Container, ...]:
     """The containers of a manifest that say what they run, in its order; none where the text is no manifest.
 
-    Read are `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, their environments, for which
-    `$(NAME)`, `${NAME}` and `$NAME` stand, and `replicas`. Raises InvalidInput for a shell's text that has no words.
+    Read are `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, their
+    environments, for which `$(NAME)`, `${NAME}` and `$NAME` stand, and `replicas`. Raises InvalidInput for a shell's
+    text that has no words.
     """
+    found: list[Container] = []
+    for document in _documents(text):
+        if _is_skypilot(document):
+            found.append(_skypilot(document))
+        elif "services" in document if "kind" not in document else document["kind"] in KINDS:
+            found += _containers(document, 1, set())
+    return tuple(found)
+
+
+def refuse_manifest(text: str) -> None:
+    """Raise InvalidInput, with the kind, for a mapping of YAML, which is never a shell's line."""
+    documents = _documents(text)
+    if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
+        raise InvalidInput(f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {WAY_OUT}")
+    for document in documents:
+        kind, way_out = _kind(document)
+        if kind not in KINDS:
+            raise InvalidInput(f"{OPTION} is {kind}, which cannot be read: {way_out}")
+    if documents:
+        raise NoServer(
+            f"{OPTION} must hold a line that launches a server: no container of the manifest says by its command or "
+            "args which one"
+        )
+
+
+def _kind(document: Mapping[object, object]) -> tuple[str, str]:
+    """What a mapping is, and what to give in its place."""
+    if "kind" in document:
+        return str(document["kind"]), WAY_OUT
+    if "services" in document:
+        return "Pod", WAY_OUT
+    keys = ", ".join(list(map(str, document))[:3])
+    return next((known for key, known in FOREIGN.items() if key in document), (f"YAML of {keys}", WAY_OUT))
+
+
+def _documents(text: str) -> list[dict[object, object]]:
+    """The mappings of a YAML text whose keys are names; none where there is none, as in a shell's line."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError):
-        return ()
-    return tuple(_containers(documents, 1, set()))
+        return []
+    mappings = [document for document in documents if isinstance(document, dict)]
+    names = (str(key) for document in mappings for key in document)
+    return mappings if all(re.fullmatch(r"[\w.-]+", name) for name in names) else []
+
+
+def _is_skypilot(document: Mapping[object, object]) -> bool:
+    return isinstance(document.get("run"), str) and "kind" not in document
+
+
+def _skypilot(task: dict[object, object]) -> Container:
+    """A SkyPilot task: its script, the fewest replicas of its service, and its accelerators."""
+    service, resources = task.get("service"), task.get("resources")
+    service = service if isinstance(service, dict) else {}
+    policy = service.get("replica_policy")
+    policy = policy if isinstance(policy, dict) else {}
+    fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
+    notes = []
+    if fewest is not None and most is not None and fewest != most:
+        notes.append(f"replica_policy of {fewest} to {most} replicas ({_count(fewest)} are taken)")
+    wanted = resources.get("accelerators") if isinstance(resources, dict) else None
+    choices = _accelerators(wanted)
+    environment = dict(_settings(task.get("envs")))
+    if len(counts := {count for _, count in choices}) == 1:
+        environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", counts.pop())
+    gpu = None
+    if len(choices) == 1:
+        ((name, _),) = choices
+        gpu = AMBIGUOUS_GPUS.get(name.lower(), name.lower())
+        if gpu is None:
+            notes.append(f"accelerators {name} (name its memory by --gpu)")
+    elif choices:
+        notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (name one by --gpu)")
+    return Container(
+        line=_line(["sh", str(task["run"])], {"environment": environment}),
+        replicas=_count(service.get("replicas", fewest)),
+        gpu=gpu,
+        not_modelled=tuple(notes),
+    )
+
+
+def _accelerators(wanted: object) -> list[tuple[str, str]]:
+    """Names and counts of SkyPilot's accelerators: `H100:2`, `{H100: 2}`, or several to choose from."""
+    if isinstance(wanted, dict):
+        return [(str(name), str(count or 1)) for name, count in wanted.items()]
+    several = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
+    parts = [str(each).partition(":") for each in several]
+    return [(name, count or "1") for name, _, count in parts]
 
 
 def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:

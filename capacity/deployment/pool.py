@@ -92,6 +92,12 @@ class Pool(Spec):
         le=1 << 30,
         read_by="steps",
     )
+    indexer_kv_dtype: Literal["auto", "bf16", "fp8"] = flag(
+        "auto",
+        "Format of the keys that a block indexer caches (vLLM's attention config); auto: bf16 for MiniMax-M3.",
+        "--attention-config.indexer_kv_dtype",
+        read_by="memory",
+    )
     block_size: int | None = flag(None, "Tokens in a KV block.", ge=1, le=1 << 20, read_by="memory")
     enable_chunked_prefill: bool | None = flag(None, "Split long prompts over steps.", read_by="limits")
     enable_prefix_caching: bool | None = flag(None, "Reuse the KV of shared prefixes.", read_by="schedule")
@@ -298,7 +304,7 @@ class Pool(Spec):
         "Drafts of a request in a step, a tree's in depth; default: the speculator's.",
         ge=1,
         le=64,
-        read_by="rounds",
+        read_by="drafts",
     )
     acceptance: str | None = flag(
         None,

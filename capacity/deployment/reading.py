@@ -64,6 +64,7 @@ STANDS_FOR = {  # options that say several fields at once
     "kv_transfer_config": ("role", "kv_offloading_size"),
     "requests_per_day": ("request_rate",),
 }
+NEVER_REFUSED = ("api_server_count",)  # flags of launch lines everywhere; noted where they change nothing
 
 
 def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object) -> None:
@@ -74,6 +75,8 @@ def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **be
     """
     asked = _Asked(specs, beside)
     for name in given:
+        if name in NEVER_REFUSED:
+            continue
         for field in STANDS_FOR.get(name, (name,)):
             if asked.says(field):
                 _check(question, field, f"--{name.replace('_', '-')}", asked)

@@ -143,17 +143,19 @@ class Traffic(Spec):
     )
     random_range_ratio: float = flag(
         0.0,
-        "Lengths are uniform within ± this share.",
+        "Request lengths are uniform within ± this share of their means; 0: all equal.",
         ge=0,
         lt=1,
         needs=Need("length_distribution", ("uniform",)),
     )
     length_distribution: Literal["uniform", "lognormal", "gamma"] = flag(
-        "uniform", "Lengths around their mean: uniform, lognormal, gamma."
+        "uniform",
+        "Distribution of request lengths around their means: uniform, lognormal, gamma; default: lognormal, as varied "
+        "as measured chat traffic (Azure 2023); a --batch-size has equal lengths.",
     )
     input_len_cv: float = flag(
         1.0,
-        "Coefficient of variation of prompts, lognormal or gamma.",
+        "Coefficient of variation of prompts, lognormal or gamma; default: 1, or the measured one.",
         ge=0,
         le=100,
         needs=Need("length_distribution", ("lognormal", "gamma")),

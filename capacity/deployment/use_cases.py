@@ -20,6 +20,8 @@ FILE = Path(__file__).with_name("use_cases.toml")
 USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
 LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978"
 
+SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # either says how lengths vary
+
 Text = Annotated[str, Field(min_length=1)]
 Filled = dict[str, float | str]
 
@@ -106,7 +108,7 @@ def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[
 
 def filled_fields(traffic: Traffic) -> Filled:
     """What a traffic's use case and users say of fields that nobody has said. Raises InvalidInput."""
-    filled = _of_the_use_case(traffic)
+    filled = _of_the_use_case(traffic) or _measured_spread(traffic)
     if traffic.users is None:
         return filled
     for other in ("concurrency", "batch_size"):
@@ -135,13 +137,26 @@ def _of_the_use_case(traffic: Traffic) -> Filled:
         given["think_time_s"] = case.think_time_s.mean
     if traffic.trace is None:
         given |= {"input_len": case.input_len.mean, "output_len": case.output_len.mean}
-        if not said & {"length_distribution", "random_range_ratio"}:
-            given |= {
-                "length_distribution": "lognormal",
-                "input_len_cv": case.input_len.cv,
-                "output_len_cv": case.output_len.cv,
-            }
+        if not said & SPREAD_FIELDS:
+            given |= _spread_of(case)
     return {name: value for name, value in given.items() if name not in said}
+
+
+def _measured_spread(traffic: Traffic) -> Filled:
+    """How far lengths vary when the user gives only their means: as the chat trace does. A batch has equal lengths."""
+    given = traffic.model_fields_set
+    means = {"input_len", "output_len"} & given
+    if not means or given & SPREAD_FIELDS or traffic.trace is not None or traffic.batch_size is not None:
+        return {}
+    return {name: value for name, value in _spread_of(find_use_case("chat")).items() if name not in given}
+
+
+def _spread_of(case: UseCase) -> Filled:
+    return {
+        "length_distribution": "lognormal",
+        "input_len_cv": case.input_len.cv,
+        "output_len_cv": case.output_len.cv,
+    }
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
@@ -154,6 +169,12 @@ def _notes(traffic: Traffic) -> Iterator[str]:
     filled -= traffic.model_fields_set
     if traffic.use_case is not None:
         yield from _case_notes(find_use_case(traffic.use_case), filled)
+    elif filled & {"input_len_cv", "output_len_cv"}:
+        yield (
+            f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
+            f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; --random-range-ratio 0 makes "
+            "them equal"
+        )
     if "request_rate" in filled:
         waits = f" and {traffic.response_s:g} s for the answer" if traffic.response_s else ""
         most = "" if traffic.response_s else ", the most that they ask: --response-s is what they wait"

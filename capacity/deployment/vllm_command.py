@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from capacity.deployment.launched import (
     words_of,
 )
 from capacity.deployment.pool import Pool
+from capacity.deployment.vllm_config import NOT_MODELLED, split_config
 
 SPELLINGS = {
     alias.lstrip("-").replace("-", "_"): name
@@ -117,10 +119,24 @@ class _Read:
         """A flag with its value."""
         if name == "model":
             self.model = value
+        elif name in NOT_MODELLED:
+            self.json_option(flag, name, value)
         elif name in Pool.model_fields and name not in ("gpu", "engine"):
             self.fields[name] = _FORCED.get(value, value) if name == "quantization" else value
         else:
             self.other(name, f"{flag} {value}".strip())
+
+    def json_option(self, flag: str, name: str, value: str) -> None:
+        """A JSON option: the keys that a pool reads, and the others with what is taken instead."""
+        try:
+            options, others = split_config(name, value)
+        except ValueError as error:
+            raise InvalidInput(f"{flag} {value}: {error}") from None
+        self.not_modelled += [f"{flag} {key} ({reason})" for key, reason in others.items()]
+        if name in Pool.model_fields:
+            self.fields[name] = json.dumps(options)
+        else:
+            self.fields |= {key: str(option) for key, option in options.items()}
 
     def other(self, name: str, text: str) -> None:
         """A flag that no field stands for, where it belongs."""

@@ -15,7 +15,17 @@ SPECULATIVE_KEYS = (
     "prompt_lookup_min",
     "prompt_lookup_max",
     "draft_tensor_parallel_size",
+    "synthetic_acceptance_length",
 )
+NOT_MODELLED = {  # keys of JSON options that an answer leaves out, by what is taken instead
+    "speculative_config": {
+        "attention_backend": "the backend that was fitted is taken",
+        "rejection_sample_method": "drafts are taken to be verified without loss",
+        "draft_sample_method": "acceptance is as published, or --acceptance",
+        "disable_padded_drafter_batch": "drafts of a batch are taken as the engine's default",
+    },
+    "attention_config": {"": "the backend that was fitted is taken"},
+}
 COUNTS = ("num_speculative_tokens", "draft_tensor_parallel_size")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 OTHER_OFFLOADING = ("lmcache", "sharedstorage")
@@ -39,7 +49,23 @@ def speculation(config: str | JsonObject) -> JsonObject:
         known = ", ".join(METHODS)
         raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
     counts = {name: options[name] for name in COUNTS if options.get(name) is not None}
+    if (length := options.get("synthetic_acceptance_length")) is not None:
+        counts["acceptance"] = f"length:{length}"
     return drafting_fields(None if method is None else METHODS[str(method)], checkpoint) | counts
+
+
+def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
+    """A JSON option of a launch line: the keys that are read, and the others with what is taken instead.
+
+    Raises ValueError where it is no JSON object.
+    """
+    options, reasons = _object(text), NOT_MODELLED[name]
+    others = {
+        key: reasons.get(key, reasons.get("", ""))
+        for key in options
+        if key in reasons or ("" in reasons and key != "indexer_kv_dtype")
+    }
+    return {key: value for key, value in options.items() if key not in others}, others
 
 
 def kv_role(config: str | JsonObject) -> JsonObject:

@@ -9,7 +9,7 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Literal, Protocol, TypeVar, overload
+from typing import Annotated, Any, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field
 
@@ -122,6 +122,18 @@ class KernelFamily(Spec):
     all_reduce: AllReduceCoefficients | None = None
     elementwise: ElementwiseCoefficients | None = None  # where this family's differ from the GPU's
 
+    def without_copies(self, other: KernelFamily | None) -> KernelFamily:
+        """The kernels whose constants are not the same as another GPU's."""
+        kept: dict[str, Any] = {}
+        for name in type(self).model_fields if other is not None else ():
+            mine, its = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                own = {key: value for key, value in mine.items() if value != its.get(key)}
+                kept |= {} if len(own) == len(mine) else {name: own}
+            elif mine is not None and mine == its:
+                kept[name] = None
+        return self.model_copy(update=kept) if kept else self
+
 
 class Residuals(Spec):
     """Quantiles of measured/predicted - 1 of whole steps, in one regime: `prefill`, `decode`, `decode_moe`."""
@@ -141,22 +153,73 @@ class Residuals(Spec):
         )
 
 
+class ChipShare(Coefficients):
+    """Of the rates that another chip's kernels reach, as fractions of the peaks, the share that they reach on this one.
+
+    Their latencies are divided by it.
+    """
+
+    share: Fraction
+
+    def applied_to(self, constants: Coefficients) -> Coefficients:
+        """The other chip's constants of one kernel, on this chip."""
+        found: dict[str, object] = {}
+        for name, value in constants:
+            if name.endswith("_fraction") and value is not None:
+                found[name] = value * self.share
+            elif name.endswith("_s"):
+                found[name] = value / self.share
+        source = f"{constants.fit.source}; at {self.share:g} of the rates: {self.fit.source}"
+        fit = constants.fit.model_copy(update={"basis": "assumed", "source": source})
+        return constants.model_copy(update={**found, "fit": fit})
+
+
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
     `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
     given here is taken from that profile's fit, and counts as assumed. `error_factor`: of a chip whose kernels nobody
-    measured here, by how much its steps may be off, up or down, in nine cases of ten.
+    measured here, by how much its steps may be off, up or down, in nine cases of ten. `chip_share`: what served
+    requests on this chip say of the other's constants.
     """
 
     gpu: str | None = None
     source: str | None = None
     transferred_from: str | None = None
     error_factor: Annotated[float, Field(ge=1, le=10)] = 1.0
+    chip_share: ChipShare | None = None
     families: dict[str, KernelFamily] = Field(default_factory=dict)
     elementwise: ElementwiseCoefficients | None = None
     nccl: dict[str, CollectiveCoefficients] = Field(default_factory=dict)
     residuals: dict[str, Residuals] = Field(default_factory=dict)
+
+    def without_copies(self, other: StepCoefficients) -> StepCoefficients:
+        """What was fitted to this GPU: no constants of another's, and no error bands of another's if none is left."""
+        families = {
+            name: family.without_copies(other.families.get(name)) for name, family in self.families.items()
+        }
+        own = {name: family for name, family in families.items() if family != KernelFamily()}
+        bands = {
+            name: band for name, band in self.residuals.items() if own or band != other.residuals.get(name)
+        }
+        return self.model_copy(update={"families": own, "residuals": bands})
+
+    @property
+    def transferred(self) -> StepCoefficients:
+        """The same as constants of another GPU, whose error bands are wider there."""
+        bands = {
+            name: Residuals(
+                low=max(-0.95, band.low * TRANSFER_WIDENING),
+                high=band.high * TRANSFER_WIDENING,
+                fit=band.fit.model_copy(update={"basis": "assumed"}),
+            )
+            for name, band in self.residuals.items()
+        }
+        return self.model_copy(update={"residuals": bands})
+
+
+TRANSFER_WIDENING = 1.5
+"""Error bands of steps by another GPU's constants over those by its own: assumed, 2026-11-21."""
 
 
 # --- what holds where nothing was measured ---

@@ -189,7 +189,7 @@ def find_price(
     replaces the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where
     the table has none.
     """
-    name = _profile_name(gpu).partition("@")[0]
+    name = _profile_name(gpu.partition("@")[0])
     if override is not None:
         prices = parse_prices(override, gpu=name)
         usd = prices.get(name, prices.get(None))

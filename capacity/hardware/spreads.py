@@ -67,6 +67,7 @@ class Unsaid(Spec):
     """What leaving a launch setting to the engine's default has cost where the server was started otherwise.
 
     Of all that was left unsaid together (`beyond_said`): what servers lie off beyond that, and `deployments` of them.
+    `other_machines`: the same of servers whose launch is known, on machines of campaigns that were left out.
     """
 
     ttft: Deviation
@@ -113,6 +114,8 @@ class Spreads(Spec):
     unfamiliar: Annotated[float, Field(ge=1)]  # times the deviations, of an engine and kind never seen
     transferred: Deviation  # of step times by constants of another GPU
     transferred_fit: Fit
+    other_machines: dict[str, Unsaid] = Field(default_factory=dict)  # of dense models, and of experts ("moe")
+    other_machines_fit: Fit | None = None
     beyond_said: dict[str, Unsaid] = Field(default_factory=dict)  # of dense models, and of experts ("moe")
     beyond_said_fit: Fit | None = None
     held: dict[str, Held] = Field(default_factory=dict)

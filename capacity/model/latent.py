@@ -61,12 +61,8 @@ class LatentAttention:
         return 2.0 * self.num_heads * (self.qk_head_dim + self.v_head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Of one layer, without the indexer's keys.
-
-        Under sparse attention an 8-bit cache keeps the rotary key at 16 bit and one FP32 scale for each 128
-        values of the latent: 656 bytes for 512 + 64. Source: vLLM 0.33 `fp8_ds_mla`.
-        """
-        if self.indexer is not None and kv.value_bits == 8:
+        """Of one layer, without the indexer's keys. In `fp8_ds_mla`, 656 bytes for 512 + 64 values."""
+        if kv.packs_latents:
             return self.kv_lora_rank + 4 * self.kv_lora_rank / 128 + 2 * self.qk_rope_head_dim
         return kv.vector_bytes(self.kv_lora_rank + self.qk_rope_head_dim)
 

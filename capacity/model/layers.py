@@ -43,6 +43,7 @@ class Attention:
     shares_kv: bool = False  # reads the cache of an earlier layer: no keys or values of its own (Gemma 3n)
     keys_are_values: bool = False  # no v_proj: values are the keys before their norm (Gemma 4)
     causal: bool = True  # else every token sees all of its prompt, and nothing is kept (encoders)
+    index_key_bytes: int = 0  # of the key that a block indexer caches for a token (MiniMax-M3)
     crossed: bool = False  # has a second attention like itself, over the prompt of an encoder (T5's decoder)
     cross: bool = False  # keys and values are of an image's or encoder's tokens (Llama 3.2 Vision)
     eviction: Eviction = "none"  # else the window is a budget of tokens that are kept, and from when on
@@ -83,8 +84,11 @@ class Attention:
         return self.num_kv_heads * sum(kv.vector_bytes(width) for width in widths)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Keys and values, of the whole context or of the window; none where an earlier layer keeps them."""
-        if self.shares_kv or not self.causal:
+        """Keys and values, of the whole context or of the window, and the keys of a block indexer.
+
+        None where an earlier layer keeps them, or where they are of an image's tokens.
+        """
+        if self.shares_kv or self.cross or not self.causal:
             return ()
         group = KvCacheGroup(
             kind="window" if self.window_tokens else "full",
@@ -95,7 +99,12 @@ class Attention:
             chunked=self.chunked,
             eviction=self.eviction,
         )
-        return (group,)
+        if not self.index_key_bytes:
+            return (group,)
+        keys = self.index_key_bytes * len(layers)
+        return group, KvCacheGroup(
+            kind="full", layers=layers, num_kv_heads=1, bytes_per_token=keys, index=True
+        )
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """h·q·d + 2·h·k·d + q·d·h, with biases, norms, gate and sinks where the model has them."""

@@ -175,12 +175,12 @@ class ModelSpec:
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Of the whole model, over the layers whose cache grows without bound, no replication.
 
-        Where every layer has a window (Phi-3, Mistral 7B v0.1) it is that of those layers, inside the window.
-        Windowed layers (`window_kv_bytes_per_token`), the sparse indexer's keys and linear layers
-        (`state_bytes_per_sequence`) stand apart.
+        Keys of a sparse indexer are included, as in the capacity. Where every layer has a window (Phi-3, Mistral 7B
+        v0.1) it is that of those layers, inside the window. Windowed layers (`window_kv_bytes_per_token`) and linear
+        layers (`state_bytes_per_sequence`) are not included.
         """
         groups = self.kv_cache_groups(kv_cache_dtype)
-        unbounded = sum(g.bytes_per_token for g in groups if g.kind == "full" and not g.index)
+        unbounded = sum(g.bytes_per_token for g in groups if g.kind == "full")
         return unbounded or self.window_kv_bytes_per_token(kv_cache_dtype)
 
     def window_kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:

@@ -1,8 +1,7 @@
-"""The field's optimisation checklist, evaluated for this deployment on these requests by the model: never a tip.
+"""The optimisation checklist, simulated for one deployment: the changes that help, by what they need.
 
-Every line is a changed deployment that was simulated on the same arrivals, with its effect on p95 latencies in
-seconds, on the bill and on $ per request at full load, and its published cost in quality. What is in place already is
-taken away, to show what it is worth. What cannot be done here is said with the reason.
+Each change is simulated on the same arrivals: its effect on p95 latencies in seconds, on the bill and on $ per request
+at full load, and the published change of quality. `capacity stack` gives the value of techniques that are in use.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import requests_of
@@ -22,15 +21,19 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
-from capacity.planning.changes import Change
-from capacity.planning.checklist import changes
+from capacity.planning.changes import Change, Need
+from capacity.planning.checklist import LOSSLESS, changes
 from capacity.planning.outcome import Latencies, Outcome, change, latencies_of, outcome
-from capacity.planning.quality import quality_change
+from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
 Progress = Callable[[int, int], None]
+MOST_ADVICE = 8  # lines
+MOST_PER_NEED = 3  # lines, while other groups have any
+LEAST_BENEFIT = 0.02  # sum of relative improvements: below, a change does not help
+MOST_QUALITY_LOSS = 0.1  # of a score: a change that is published to lose more does not help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +57,27 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change: its effects, and what it costs in quality; `refused` says why it cannot be, without any.
+    """One change, its effects, and the change of quality; `refused` is why it cannot be made.
 
-    `other_model`: it asks for another checkpoint; such advice comes after what can be done with this one. `thin_price`:
-    its price is known of too few providers to be one of the market; such advice comes last.
+    `needs`: what it takes. `quality_loss_change`: the worst published loss of score after the change less that of the
+    deployment as it is, as a fraction; None if no figure is published. `thin_price`: too few providers publish its
+    price; such advice comes last in its group.
     """
 
     change: str
+    needs: Need
     flags: str
     note: str
     effects: Effects | None
     failed: int
-    worst_quality_loss: float | None
-    quality_known: bool
+    quality_loss_change: float | None
     quality: str
     refused: str | None = None
     thin_price: bool = False
-    other_model: bool = False
 
     @property
     def benefit(self) -> float:
-        """How much cheaper and faster, together: what advice is ranked by. Requests that fail outweigh all else."""
+        """Sum of the relative improvements of p95 TTFT, p95 E2E, bill and cost; failed requests outweigh all else."""
         if self.effects is None:
             return -math.inf
         effects = self.effects
@@ -84,18 +87,19 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceList(AnswerRecord):
-    """Advice for one deployment, the most beneficial first, other models after all else.
+    """Advice for one deployment: at most MOST_ADVICE changes that help, by what they need.
 
-    `observations` are figures that need no change.
+    `without_benefit`: changes that were simulated and do not help, or help less. `observations` need no change.
     """
 
-    SCHEMA: ClassVar[str] = "capacity/advice/v2"
+    SCHEMA: ClassVar[str] = "capacity/advice/v3"
     ROWS: ClassVar[str] = "advice"
 
     deployment: str
     workload: str
     base: Outcome
     advice: tuple[Advice, ...]
+    without_benefit: tuple[Advice, ...]
     refused: tuple[Advice, ...]
     observations: tuple[str, ...]
 
@@ -111,7 +115,7 @@ def advise(
     progress: Progress | None = None,
     **options: Any,
 ) -> AdviceList:
-    """The optimisation checklist, each line simulated for this deployment on these requests.
+    """Simulate the optimisation checklist on this deployment and its requests, and return the changes that help.
 
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
@@ -119,37 +123,53 @@ def advise(
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
     latencies = _served(resolved, Service(), requests)
     base = outcome(resolved, requests, replicas=pool.replicas, price=price, latencies=latencies)
     trials = _Trials(resolved=resolved, workload=requests, base=base, price=price, profiles=profiles)
     wanted = list(changes(resolved, requests, latencies, price))
-    lines = [_streaming(base)]
+    lines: list[Advice] = []
     for number, each in enumerate(wanted):
         lines.append(trials.line(each))
         if progress is not None:
             progress(number + 1, len(wanted))
+    chosen = _most_helpful([line for line in lines if line.refused is None])
     return AdviceList(
         deployment=deployment_label(resolved, pool.replicas),
         workload=requests.name,
         base=base,
-        advice=tuple(
-            sorted(
-                (line for line in lines if line.refused is None),
-                key=lambda line: (line.thin_price, line.other_model, -line.benefit),
-            )
-        ),
+        advice=tuple(chosen),
+        without_benefit=tuple(line for line in lines if line.refused is None and line not in chosen),
         refused=tuple(line for line in lines if line.refused is not None),
         observations=(*requests.notices, *_observations(resolved, requests, base), *cautions_of(price)),
     )
 
 
-def _served(
-    resolved: ResolvedPool, service: Service, workload: Workload, scheduling: str = "continuous"
-) -> Latencies:
-    return latencies_of(run_service([resolved], service, workload, scheduling=scheduling).records, workload)
+def _most_helpful(lines: list[Advice]) -> list[Advice]:
+    """The changes that help, by need; in each group lossless ones first, unknown losses and thin prices last."""
+    helpful = sorted(
+        (
+            line
+            for line in lines
+            if line.benefit >= LEAST_BENEFIT and (line.quality_loss_change or 0.0) <= MOST_QUALITY_LOSS
+        ),
+        key=lambda line: (
+            line.thin_price,
+            line.quality_loss_change is None,
+            (line.quality_loss_change or 0.0) > 0,
+            -line.benefit,
+        ),
+    )
+    groups = [[line for line in helpful if line.needs == need] for need in get_args(Need)]
+    first = [line for group in groups for line in group[:MOST_PER_NEED]]
+    kept = sorted(first, key=helpful.index)[:MOST_ADVICE]
+    return [line for line in first if line in kept]
+
+
+def _served(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
+    return latencies_of(run_service([resolved], service, workload).records, workload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,23 +190,30 @@ class _Trials:
             changed, after = self._changed(wanted)
         except CapacityError as error:
             return _refused(wanted, str(error))
-        loss = quality_change(
-            changed.scheme, changed.model.checkpoint, changed.kv_cache_dtype, changed.pool.kv_eviction
-        )
-        worst = loss.worst_loss_fraction if wanted.worst_loss_fraction is None else wanted.worst_loss_fraction
-        known = worst is not None and not (wanted.quality or "").startswith("unknown")
+        loss, quality = self._quality_of(changed, wanted)
         return Advice(
             change=wanted.text,
+            needs=wanted.needs,
             flags=wanted.flags,
             note="; ".join((wanted.note, *self._remarks(changed)) if wanted.note else self._remarks(changed)),
             effects=_effects(self.base, after),
             failed=max(after.failed - self.base.failed, 0),
-            worst_quality_loss=worst if known else None,
-            quality_known=known,
-            quality=wanted.quality or loss.what,
+            quality_loss_change=loss,
+            quality=quality,
             thin_price=wanted.price is not None and wanted.price.thin,
-            other_model=wanted.model is not None,
         )
+
+    def _quality_of(self, changed: ResolvedPool, wanted: Change) -> tuple[float | None, str]:
+        """The change of the worst published loss, None if it is unknown, and the figure behind it."""
+        if wanted.worst_loss_fraction is not None:
+            return wanted.worst_loss_fraction, wanted.quality or ""
+        if wanted.quality is not None:
+            return (0.0 if wanted.quality == LOSSLESS else None), wanted.quality
+        before, after = _published_quality(self.resolved), _published_quality(changed)
+        if before == after:
+            return 0.0, "same"
+        worst = before.worst_loss_fraction, after.worst_loss_fraction
+        return (None if worst[0] is None or worst[1] is None else worst[1] - worst[0]), after.what
 
     def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:
         """On kernels of the change that are known by others' measurements alone."""
@@ -198,26 +225,29 @@ class _Trials:
         changed = resolve(wanted.model or self.resolved.model, pool, profiles=self.profiles)
         changed.memory.require_fit()
         service = build(Service, wanted.service)
-        latencies = _served(changed, service, self.workload, wanted.scheduling)
+        latencies = _served(changed, service, self.workload)
         price, replicas = wanted.price or self.price, changed.pool.replicas
         after = outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
-        as_batched = wanted.scheduling == "static" or changed.pool.kv_layout != self.resolved.pool.kv_layout
-        return changed, self._at_full_load(changed, wanted, after) if as_batched else after
+        same_layout = changed.pool.kv_layout == self.resolved.pool.kv_layout
+        return changed, after if same_layout else self._at_full_load(changed, after)
 
-    def _at_full_load(self, changed: ResolvedPool, wanted: Change, after: Outcome) -> Outcome:
-        """Costs at full load where the closed form, which batches continuously over blocks, does not hold.
+    def _at_full_load(self, changed: ResolvedPool, after: Outcome) -> Outcome:
+        """Cost at full load where the closed form does not hold, because it assumes a paged KV cache.
 
-        By how much longer the same requests, all at once, take than with what is in place.
+        It is scaled by the time that the same requests take, all at once, before and after the change.
         """
         if self.base.usd_per_request_full is None:
             return after
         at_once = self.workload if self.workload.is_closed_loop else self.workload.all_at_once()
-        rates = [
-            _served(pool, Service(), at_once, scheduling).requests_per_s
-            for pool, scheduling in ((self.resolved, "continuous"), (changed, wanted.scheduling))
-        ]
+        rates = [_served(pool, Service(), at_once).requests_per_s for pool in (self.resolved, changed)]
         full = self.base.usd_per_request_full * rates[0] / rates[1]
         return replace(after, usd_per_request_full=full)
+
+
+def _published_quality(resolved: ResolvedPool) -> QualityChange:
+    return quality_change(
+        resolved.scheme, resolved.model.checkpoint, resolved.kv_cache_dtype, resolved.pool.kv_eviction
+    )
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:
@@ -248,29 +278,14 @@ def _less(before: float | None, after: float | None) -> float | None:
 def _refused(wanted: Change, reason: str) -> Advice:
     return Advice(
         change=wanted.text,
+        needs=wanted.needs,
         flags=wanted.flags,
         note=wanted.note,
         effects=None,
         failed=0,
-        worst_quality_loss=None,
-        quality_known=False,
+        quality_loss_change=None,
         quality="",
         refused=reason,
-    )
-
-
-def _streaming(base: Outcome) -> Advice:
-    """Without streaming the first word comes with the last."""
-    after = replace(base, ttft_p95_s=base.e2e_p95_s)
-    return Advice(
-        change="give up streaming (what it is worth)",
-        flags="",
-        note="the first word then comes with the last",
-        effects=_effects(base, after),
-        failed=0,
-        worst_quality_loss=0.0,
-        quality_known=True,
-        quality="same",
     )
 
 

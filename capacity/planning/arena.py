@@ -91,7 +91,7 @@ class Arena:
         setup = self._setups.get((pool, confidence))
         if setup is None:
             resolved = self.resolved(pool)
-            setup = stretched(resolved, factors_at(resolved.step_model, confidence))
+            setup = stretched(resolved, factors_at(resolved, confidence))
             self._setups[pool, confidence] = setup
         return setup
 

@@ -2,7 +2,7 @@
 
 All of it is arithmetic on a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730
 hours; input and output tokens share the bill by the GPU time that prefill and decode take (`cost_estimate.RULE`).
-GPUs are counted at their full all-in power, idle or not: an upper bound at low load.
+Power and energy are provisioned, not drawn: each GPU counts at full power with host and cooling, idle or not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCost:
-    """$ and joules of one load. `usd_per_million_tokens` is blended: the bill over all tokens, in and out.
+    """$ and provisioned joules of one load. `usd_per_million_tokens`, `kwh_per_million_tokens` and
+    `co2_g_per_million_tokens` divide by input and output tokens together.
 
     `prefill_share` is the part of the bill that input tokens carry.
     """
@@ -69,6 +70,11 @@ class LoadCost:
     kwh_per_million_tokens: float
     output_tokens_per_s_per_megawatt: float
     co2_g_per_million_tokens: float | None
+
+    @property
+    def kwh_per_million_output_tokens(self) -> float:
+        """Return the provisioned kWh of a million output tokens, on the basis of `joules_per_output_token`."""
+        return self.joules_per_output_token * MILLION / 3.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -276,6 +276,10 @@ def _least_latencies(
     worst, reason = 0.0, None
     for slo in slos:
         share = _share(slo.percentile, goal)
+        if slo.metric == "tpot" and slo.percentile is None and len(load.contexts):  # one token has no TPOT
+            share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
+            if share <= 0:
+                continue
         least_s = _least_s(slo.metric, share, resolved, step_seconds, load, drafting)
         ratio = least_s / slo.limit_s
         if ratio > worst:

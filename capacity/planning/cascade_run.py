@@ -40,10 +40,10 @@ class Together:
 def run_together(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Together:
     """The run. Raises InvalidInput for sides whose times nobody can simulate."""
     pools, service = _deployed(asked, traffic, arranged)
-    requests = make_workload(traffic)
+    requests = make_workload(traffic, min(pool.max_model_len for pool in pools))
     run = run_service(pools, service, requests, seed=traffic.seed)
     verdict = verdict_on(run, pools, service, requests)
-    found = predicted_ms(pools, requests, traffic, run, verdict, ())
+    found = predicted_ms(pools, requests, traffic, run, verdict)
     if not found or run.cascade is None:
         raise InvalidInput("no request was answered: nothing to tell of the cascade; a longer --num-prompts?")
     times = {

@@ -33,8 +33,13 @@ class Chase:
         accept: Accept = lambda trial: trial.met,
         improved: Callable[[Tried], None] | None = None,
         full: bool = False,
+        below: Order | None = None,
     ) -> None:
-        """`full`: every trial is of the whole deployment; else one replica may stand for all until the end."""
+        """`full`: every trial is of the whole deployment; else one replica may stand for all until the end.
+
+        `below`: only what comes before that is looked for.
+        """
+        self._below = below
         self.best: Tried | None = None
         self.done = False
         self._bench = bench
@@ -102,7 +107,12 @@ class Chase:
 
     def _key(self, entry: Entry) -> tuple[int, Order]:
         order = entry.order
-        return (int(order[2]) if self.best is None else 0, order)
+        return (int(order[2]) if self._limit is None else 0, order)
+
+    @property
+    def _limit(self) -> Order | None:
+        """What an answer has to come before; None while anything will do."""
+        return self._below if self.best is None else self.best.order
 
     def _next(self) -> tuple[int, Entry] | None:
         """The one that is to be advanced: that of the best, until its fewest replicas are known; then the first."""
@@ -114,7 +124,7 @@ class Chase:
                 return number, entry
         while self._heap:
             _, number, entry = self._heap[0]
-            if self.best is not None and entry.order >= self.best.order:
+            if self._limit is not None and entry.order >= self._limit:
                 return None
             heapq.heappop(self._heap)
             if isinstance(entry, Prospect) or self._ask(entry) is not None:
@@ -123,7 +133,7 @@ class Chase:
         return None
 
     def _ask(self, contender: Contender) -> Ask | None:
-        ask = contender.ask(None if self.best is None else self.best.order)
+        ask = contender.ask(self._limit)
         return ask._replace(sample=False) if ask is not None and self._full and not ask.first_tokens else ask
 
     def _advance(self, numbered: tuple[int, Entry]) -> None:
@@ -151,7 +161,7 @@ class Chase:
         """What is likely to be asked for next, if nothing better turns up."""
         asks = []
         for _, _, entry in heapq.nsmallest(2 * self._bench.workers, self._heap):
-            if self.best is not None and entry.order >= self.best.order:
+            if self._limit is not None and entry.order >= self._limit:
                 continue
             for contender in entry.look() if isinstance(entry, Prospect) else (entry,):
                 ask = self._ask(contender)

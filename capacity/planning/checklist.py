@@ -1,4 +1,4 @@
-"""The field's optimisation checklist, as changes to one deployment: what may help it, and what it has, taken away."""
+"""The optimisation checklist: changes that may help one deployment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS, has_way
@@ -35,10 +34,10 @@ def changes(
 ) -> Iterator[Change]:
     """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
     yield from _formats(resolved)
-    yield from _attention(resolved.model, _context(resolved, workload))
+    yield from _grouped_heads(resolved.model, _context(resolved, workload))
     yield from _eviction(resolved, workload)
     yield from _engine(resolved)
-    yield from _taken_for_granted(resolved, workload)
+    yield from _usual_kernels(resolved)
     yield from smaller_changes(resolved)
     in_flight = _most_in_flight(workload, latencies)
     yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(_mean_context(workload)))
@@ -61,29 +60,21 @@ def _context(resolved: ResolvedPool, workload: Workload) -> int:
     return min(rounded_context(longest), resolved.max_model_len)
 
 
-def _attention(model: ModelSpec, context: int) -> Iterator[Change]:
-    """The model with grouped KV heads; where it has them, with a KV head for every query head."""
+def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
+    """The model with grouped KV heads, if it has a KV head for every query head."""
+    text = f"a model of the same shape with {GROUPED_KV_HEADS} KV heads (GQA)"
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
-    if not mixers:
-        text = "a model with grouped KV heads (GQA)"
-        yield Change(text=text, refused=f"{model.name} caches by {model.attention_kind}, not by KV heads")
+    if not mixers or any(mixer.kind != "mha" for mixer in mixers):
+        yield Change(text=text, refused=f"{model.name} uses {model.attention_kind} attention already")
         return
-    plain = all(mixer.kind == "mha" for mixer in mixers)
-
-    def heads(mixer: Attention) -> int:
-        return min(GROUPED_KV_HEADS, mixer.num_heads) if plain else mixer.num_heads
-
     groups = tuple(
-        replace(group, mixer=replace(group.mixer, num_kv_heads=heads(group.mixer)))
+        replace(
+            group,
+            mixer=replace(group.mixer, num_kv_heads=min(GROUPED_KV_HEADS, group.mixer.num_heads)),
+        )
         if isinstance(group.mixer, Attention)
         else group
         for group in model.layer_groups
-    )
-    kept = mixers[0].num_kv_heads
-    text = (
-        f"a model of the same shape with {heads(mixers[0])} KV heads (GQA)"
-        if plain
-        else f"give up grouped KV heads, {kept} of {mixers[0].num_heads} (what GQA is worth)"
     )
     yield Change(
         text=text,
@@ -98,7 +89,7 @@ def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
     """A part of each request's KV, chosen by what the end of its prompt attends to."""
     if resolved.pool.kv_eviction is not None:
         whole: Fields = {"kv_eviction": None, "kv_budget": None}
-        yield Change(text="keep the whole KV (what eviction is worth)", pool=whole, quality="the model's own")
+        yield Change(text="keep the whole KV cache", pool=whole)
         return
     text = f"keep {KEPT_TOKENS:,} tokens of each request's KV (SnapKV)"
     if _mean_context(workload) <= KEPT_TOKENS:
@@ -122,16 +113,11 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     pool = resolved.pool
     if pool.enforce_eager:
         yield Change(text="use CUDA graphs", pool={"enforce_eager": False})
-    else:
-        yield Change(text="give up CUDA graphs (what they are worth)", pool={"enforce_eager": True})
-    caching = resolved.prefix_caching
-    yield Change(
-        text="give up the prefix cache (what it is worth)" if caching else "use the prefix cache",
-        pool={"enable_prefix_caching": not caching},
-    )
+    if not resolved.prefix_caching:
+        yield Change(text="use the prefix cache", pool={"enable_prefix_caching": True})
     chunked = resolved.chunked_prefill
     yield Change(
-        text="give up chunked prefill (what it is worth)" if chunked else "use chunked prefill",
+        text="turn off chunked prefill" if chunked else "use chunked prefill",
         pool={"enable_chunked_prefill": not chunked},
     )
     if pool.tensor_parallel_size > 1:
@@ -142,41 +128,22 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     )
 
 
-def _taken_for_granted(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
-    """What every engine does today, taken away: 16-bit arithmetic, FlashAttention, continuous batching, paging."""
-    context = {"max_model_len": _context(resolved, workload)}
-    sixteen, stored = resolved.profile.sixteen_bit.upper(), resolved.model.checkpoint
-    text = f"give up {sixteen} for FP32 (what it is worth)"
+def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
+    """16-bit arithmetic, FlashAttention and paged KV, where the deployment was asked to do without them."""
+    sixteen = resolved.profile.sixteen_bit
     if resolved.model.dtype == "fp32":
-        yield Change(
-            text=f"{sixteen} in place of FP32", pool={"dtype": SIXTEEN_BIT[resolved.profile.sixteen_bit]}
-        )
-    elif stored.quantized:
-        yield Change(text=text, refused=f"the checkpoint is stored in {stored.name}: there is no FP32")
-    else:
-        yield Change(text=text, pool={"dtype": "float32"}, quality="same")
+        yield Change(text=f"{sixteen.upper()} in place of FP32", pool={"dtype": SIXTEEN_BIT[sixteen]})
     if resolved.pool.attn_implementation == "eager":
         yield Change(text="use FlashAttention", pool={"attn_implementation": "auto"})
-    else:
-        eager = {"attn_implementation": "eager", **context}
-        yield Change(text="give up FlashAttention (what it is worth)", pool=eager)
-    text = "give up continuous batching (what it is worth)"
-    if policy_name(resolved) == "static":
-        yield Change(text=text, refused=f"{resolved.engine.label} batches statically")
-    else:
-        yield Change(text=text, scheduling="static")
     if resolved.pool.kv_layout == "contiguous":
         yield Change(text="page the KV cache", pool={"kv_layout": "paged"})
-    else:
-        whole = {"kv_layout": "contiguous", **context}
-        yield Change(text="give up paging of the KV cache (what it is worth)", pool=whole)
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
     """Chains, each with the number of drafts that is best for so many requests at this context."""
     if resolved.pool.speculator is not None:
         none = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
-        yield Change(text="give up speculative decoding (what it is worth)", pool=none, quality=LOSSLESS)
+        yield Change(text="turn off speculative decoding", pool=none)
         return
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
@@ -184,7 +151,7 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     if has_way(resolved.engine.name, "lookahead"):
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
-        way, what = find_speculator(name), f"speculative decoding by {text}"
+        way, what = find_speculator(name, resolved.model), f"speculative decoding by {text}"
         try:
             drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
         except CapacityError as error:

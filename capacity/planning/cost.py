@@ -162,7 +162,7 @@ def _run_of(
         return None
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
-    requests = requests_of(long_enough(traffic), workload)
+    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
     while True:
         run = run_service([pool], service, requests, seed=traffic.seed)
         verdict = verdict_on(run, [pool], service, requests)
@@ -173,7 +173,7 @@ def _run_of(
             break
         if traffic.num_prompts is not None:
             break
-        requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None)
+        requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None, resolved.max_model_len)
     load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
     warnings = []
     if requests.is_closed_loop and verdict.steady is None:

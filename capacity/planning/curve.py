@@ -161,7 +161,7 @@ def curve(
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
-    workloads = draws(traffic, workload, load.replications)
+    workloads = draws(traffic, workload, load.replications, resolved.max_model_len)
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(
@@ -240,7 +240,7 @@ def draw_curve(
 
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
     """The rate at which one engine would be busy all the time at best."""
-    steps = ScaledSteps(resolved.step_model, factors_at(resolved.step_model, None))
+    steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
     work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0
 

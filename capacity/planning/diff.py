@@ -160,8 +160,9 @@ def diff(
             "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
-    requests = requests_of(traffic, workload)
     before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
+    longest = min(side.resolved.max_model_len for side in (before, after))
+    requests = requests_of(traffic, workload, longest)
     if replications == 1:
         return compare_pair(before, after, requests)
     if workload is not None or traffic.trace is not None:
@@ -169,7 +170,7 @@ def diff(
             "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
         )
     seeds = replication_seeds(traffic.seed, replications)
-    pair = _Pair(sides=(before, after), traffic=traffic)
+    pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest)
     with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
         compared = compare_pair(before, after, requests)
         replicated = _replicated(pair, seeds, crew, progress)
@@ -186,10 +187,11 @@ class _Pair:
 
     sides: tuple[Side, Side]
     traffic: Traffic
+    max_model_len: int
 
     def served(self, seed: int) -> Summaries:
         """By each side, of the same draw; here, or on a worker."""
-        requests = make_workload(self.traffic.model_copy(update={"seed": seed}))
+        requests = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
         runs = (
             run_service(
                 [side.resolved],

@@ -15,7 +15,9 @@ MOST_REQUESTS = 60_000  # of all draws together, where --num-prompts does not se
 SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run mostly shows its start
 
 
-def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
+def draws(
+    traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
+) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
     check_replications(count)
     if workload is not None:
@@ -23,11 +25,12 @@ def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Work
     if traffic.trace is not None:
         return (make_workload(traffic),)
     seeds = range(traffic.seed, traffic.seed + count)
-    return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+    drawn = (traffic.model_copy(update={"seed": seed}) for seed in seeds)
+    return tuple(make_workload(each, max_model_len) for each in drawn)
 
 
 def longer_draws(
-    traffic: Traffic, workloads: Sequence[Workload], mean_e2e_s: float
+    traffic: Traffic, workloads: Sequence[Workload], mean_e2e_s: float, max_model_len: int
 ) -> tuple[Workload, ...] | None:
     """Draws that are long enough for a steady state with requests of `mean_e2e_s`, for runs that are too short.
 
@@ -41,4 +44,4 @@ def longer_draws(
     if first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
         return None
     count = min(math.ceil(1.5 * LEAST_RESIDENCES * mean_e2e_s * rate), most)
-    return draws(traffic.model_copy(update={"num_prompts": count}), None, len(workloads))
+    return draws(traffic.model_copy(update={"num_prompts": count}), None, len(workloads), max_model_len)

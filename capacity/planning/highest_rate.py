@@ -62,7 +62,7 @@ class Served:
 
     def trial(self, ask: _Rate) -> Trial:
         """Here, or on a worker."""
-        factors = factors_at(self.resolved.step_model, ask.level)
+        factors = factors_at(self.resolved, ask.level)
         scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
         return simulate_trial(
             self.resolved,

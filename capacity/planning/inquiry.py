@@ -49,9 +49,15 @@ class Inquiry:
         check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
         goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
-        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
+        longest = _longest_context(search, spec)
+        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications, longest)
         check_goal(goal.slos, workloads[0])
         return cls(model=spec, workloads=workloads, goal=goal, search=search, cost=cost, profiles=profiles)
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest request: the search's limit, or else the model's."""
+        return _longest_context(self.search, self.model)
 
     def arena(self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None) -> Arena:
         """Where deployments are tried; on part of the traffic, or for another goal, where these are given."""
@@ -110,3 +116,7 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
         )
+
+
+def _longest_context(search: Search, model: ModelSpec) -> int:
+    return search.max_model_len or model.max_position_embeddings

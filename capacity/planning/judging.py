@@ -39,27 +39,21 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One service level held against a run. `value_s` is its percentile, or None for a limit owed to each request;
-    `good_fraction` is the share of requests within the limit; `low_s` to `high_s` is the 90 % interval of
-    `value_s` by resampling blocks of time, None where it was not asked for."""
+    """One service level held against a run. `value_s` is its percentile, or None for a limit on each request;
+    `good_fraction` is the share of requests within the limit; `ratio` is latency over limit, above 1 is a miss: that
+    of the percentile, or for a limit on each request that of the slowest among the `required_fraction` that must meet
+    it. `low_s` to `high_s` is the 90 % interval of `value_s` by resampling blocks of time, None where it was not asked
+    for."""
 
     slo: str
     limit_s: float
     value_s: float | None
     good_fraction: float
     required_fraction: float
+    ratio: float
     met: bool
     low_s: float | None = None
     high_s: float | None = None
-
-    @property
-    def ratio(self) -> float:
-        """Value over limit; above 1 is a miss. For limits owed to each request, bad share over what is allowed."""
-        if self.value_s is not None:
-            return self.value_s / self.limit_s
-        allowed = 1 - self.required_fraction
-        bad = 1 - self.good_fraction
-        return bad / allowed if allowed > 0 else (1.0 if bad <= 0 else 1 + bad)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +74,12 @@ class Trial:
     kv_utilization_peak: float
     preemptions: int
     hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
+    joint_ratio: float = 0.0  # latency over limit, as a level's, of all limits on each request together
 
     @property
     def ratio(self) -> float:
-        """The worst level's value over its limit."""
-        return max((level.ratio for level in self.levels), default=0.0)
+        """The worst level's latency over its limit; at most 1 where the SLO is met."""
+        return max((self.joint_ratio, *(level.ratio for level in self.levels)))
 
     @property
     def decode_missed(self) -> bool:
@@ -103,8 +98,14 @@ def judged(
     """`replicas`: how many like the one that ran there are, for the rates."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
-    together = _good_together(tables, goal)
-    levels = tuple(_level(slo, runs, together, goal, intervals=intervals) for slo in goal.slos)
+    each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
+    joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
+    levels = tuple(
+        _level(slo, runs, intervals=intervals)
+        if slo.percentile is not None
+        else _level_of_each(slo, each[slo], goal, met=joint <= 1)
+        for slo in goal.slos
+    )
     duration_s = sum(_duration_s(table) for table in tables)
 
     def rate(values: Iterable[np.int64]) -> float:
@@ -125,6 +126,7 @@ def judged(
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
         preemptions=sum(run.preemptions for run in runs),
         hit_fraction=_hits(tables),
+        joint_ratio=joint,
     )
 
 
@@ -143,48 +145,50 @@ def _duration_s(table: RequestTable) -> float:
     return max(last - first, 0) / PS_PER_S
 
 
-def _good_together(tables: Sequence[RequestTable], goal: Goal) -> float | None:
-    """Share of requests within every limit that is owed to each; None where none is."""
-    owed = [slo for slo in goal.slos if slo.percentile is None]
-    if not owed:
-        return None
-    good = total = 0
+def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
+    """The latency of every request over a limit, `NEVER_S` for failed ones; TPOT of one output token is 0."""
+    ratios = []
     for table in tables:
-        within = table.completed.copy()
-        for slo in owed:
-            if slo.metric == "tpot":
-                gaps = np.maximum(table.output_tokens - 1, 1)
-                within &= (table.finish_ps - table.first_token_ps) / PS_PER_S <= slo.limit_s * gaps
-            else:
-                within &= _column(table, slo.metric) <= slo.limit_s
-        good += int(within.sum())
-        total += len(table)
-    return good / total if total else 0.0
+        if slo.metric == "tpot":
+            seconds = (table.finish_ps - table.first_token_ps) / PS_PER_S
+            limit_s = slo.limit_s * np.maximum(table.output_tokens - 1, 1)
+        else:
+            seconds, limit_s = _column(table, slo.metric), np.asarray(slo.limit_s)
+        ratios.append(np.where(table.completed, seconds / limit_s, NEVER_S / slo.limit_s))
+    return np.concatenate(ratios)
 
 
-def _level(
-    slo: Slo,
-    runs: Sequence[SimulationResult],
-    together: float | None,
-    goal: Goal,
-    *,
-    intervals: bool,
-) -> Level:
+def _ratio_at(ratios: Floats, share: float) -> float:
+    """The least ratio that at least this share of the requests does not exceed."""
+    count = len(ratios)
+    if not count:
+        return NEVER_S
+    needed = math.ceil(share * count)
+    needed -= (needed - 1) / count >= share
+    needed += needed / count < share
+    return float(np.partition(ratios, needed - 1)[needed - 1])
+
+
+def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
+    """A limit on each request; `met`: whether enough requests are within all such limits at once."""
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=None,
+        good_fraction=float((ratios <= 1).mean()) if len(ratios) else 0.0,
+        required_fraction=goal.goodput_target,
+        ratio=_ratio_at(ratios, goal.goodput_target),
+        met=met,
+    )
+
+
+def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Level:
+    assert slo.percentile is not None
     if slo.metric == "itl":
         return _gap_level(slo, runs)
     blocks = [_column(run.records, slo.metric) for run in runs]
     values = np.concatenate(blocks)
     within = float((values <= slo.limit_s).mean()) if len(values) else 1.0
-    if slo.percentile is None:
-        assert together is not None
-        return Level(
-            slo=str(slo),
-            limit_s=slo.limit_s,
-            value_s=None,
-            good_fraction=within,
-            required_fraction=goal.goodput_target,
-            met=together >= goal.goodput_target,
-        )
     value_s = slo.value_s(values)
     low_s, high_s = _interval(blocks, slo.percentile) if intervals and len(values) else (None, None)
     return Level(
@@ -193,6 +197,7 @@ def _level(
         value_s=value_s or 0.0,
         good_fraction=within,
         required_fraction=slo.percentile / 100,
+        ratio=(value_s or 0.0) / slo.limit_s,
         met=slo.attained_by(value_s),
         low_s=low_s,
         high_s=high_s,
@@ -213,6 +218,7 @@ def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
         value_s=value_s or 0.0,
         good_fraction=float(met),
         required_fraction=slo.percentile / 100,
+        ratio=(value_s or 0.0) / slo.limit_s,
         met=met,
     )
 

@@ -296,4 +296,5 @@ def _flags(pool: Pool, scheduling: str) -> str:
         for name, value in pool.model_dump().items()
         if value != Pool.model_fields[name].default and name not in ("role", "replicas")
     }
-    return Change(text="", pool=fields, scheduling=scheduling).flags
+    static = {} if scheduling == "continuous" else {"scheduling": scheduling}
+    return Change(text="", pool=fields | static).flags

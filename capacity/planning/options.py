@@ -130,7 +130,7 @@ class Surveyor:
             return Turned(
                 "limit",
                 f"needs at least {least_p} replicas that prefill and {least_d} that decode ({gpus} GPUs); "
-                f"{allowed} are allowed by {_limits(self.search)}",
+                f"{allowed} are allowed by {self._limit(gpu)}",
             )
         highest = (allowed - least_d * width_d) // width_p
         return [
@@ -204,7 +204,11 @@ class Surveyor:
 
     def _blocked(self, side: Side, candidate: Candidate, most: int, least: int) -> Turned | None:
         if most < 1:
-            return Turned("limit", f"one replica has {side.pool.num_gpus} GPUs: {_limits(self.search)}")
+            gpu = candidate.pool.gpu
+            return Turned(
+                "limit",
+                f"one replica has {side.pool.num_gpus} GPUs; {self._gpus(gpu)} are allowed by {self._limit(gpu)}",
+            )
         if least <= most:
             return None
         gpus = least * candidate.pool.num_gpus
@@ -212,8 +216,16 @@ class Surveyor:
         return Turned(
             "limit",
             f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s; "
-            f"{most} are allowed by {_limits(self.search)}",
+            f"{most} are allowed by {self._limit(candidate.pool.gpu)}",
         )
+
+    def _limit(self, gpu: str) -> str:
+        """The limit that allows the fewest of these GPUs, with its price where that is money."""
+        search, quote = self.search, self.market.quotes[gpu]
+        if quote is None or self._gpus(gpu) == search.max_gpus:
+            return f"--max-gpus {search.max_gpus}"
+        whole = f", rented {quote.gpus_per_instance} at a time" if quote.gpus_per_instance > 1 else ""
+        return f"--budget {search.budget:g} at ${quote.usd_per_gpu_hour:.2f} per GPU-hour{whole}"
 
     def _side(self, pool: Pool, role: Role) -> Side | Turned:
         side = self._sides.get((pool, role))
@@ -286,11 +298,6 @@ def _drafting(setup: EngineSetup) -> Drafting:
         return PLAIN
     rates = speculation.rates
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
-
-
-def _limits(search: Search) -> str:
-    budget = "" if search.budget is None else f" and --budget {search.budget:g}"
-    return f"--max-gpus {search.max_gpus}{budget}"
 
 
 def _quality_reason(quality: QualityChange) -> str:

@@ -78,7 +78,7 @@ def plan(
             started_s=started_s,
         )
         stay_s = 0.0 if found.best is None else found.best.trial.mean_e2e_s
-        longer = longer_draws(with_image_tokens(traffic, asked.model), workloads, stay_s)
+        longer = longer_draws(with_image_tokens(traffic, asked.model), workloads, stay_s, asked.max_model_len)
         if longer is None or found.ended != "done":
             return found
         workloads = longer

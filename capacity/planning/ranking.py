@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
-from capacity.deployment.launching import is_launched, launch_command
+from capacity.deployment.launching import is_launched
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task
+from capacity.planning.as_planned import launch_as_planned
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
 from capacity.planning.contender import Contender
@@ -101,7 +101,7 @@ class Ranking:
             watts=watts,
             joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
             quality=option.quality,
-            launch=launch_lines(self.arena.model, answer.tried.candidate),
+            launch=launch_lines(self.arena, answer.tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
             best_of_its_kind=answer.best,
@@ -122,16 +122,16 @@ class Ranking:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
-        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
+        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
 
 
-def launch_lines(model: ModelSpec, candidate: Candidate) -> tuple[LaunchLine, ...]:
-    """What starts each kind of server of a deployment; none where its engine is a baseline."""
-    lines = []
+def launch_lines(arena: Arena, candidate: Candidate) -> tuple[LaunchLine, ...]:
+    """What starts each kind of server of a deployment as it was simulated; none where its engine is a baseline."""
+    lines, model = [], arena.model
     for pool in candidate.pools:
         if not is_launched(pool.engine):
             return ()
-        launch = launch_command(pool.engine, model.hf_id or model.name, pool)
+        launch = launch_as_planned(model.hf_id or model.name, arena.resolved(pool))
         lines.append(
             LaunchLine(
                 role=pool.role,
@@ -198,7 +198,7 @@ def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
     if blocked is None:
         return ()
     label = Candidate(pool=blocked.pool, replicas=1).label
-    limits, never = "--max-gpus or --budget", float("inf")
+    limits, never = "--budget" if "--budget" in blocked.reason else "--max-gpus", float("inf")
     return (Miss(slo="capacity", limit=limits, best=blocked.reason, factor=never, candidate=label),)
 
 

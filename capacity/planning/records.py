@@ -25,6 +25,7 @@ Kind = Literal[
     "slo",
     "costlier",
     "unresolved",
+    "conditional",
 ]
 Ended = Literal["done", "time limit", "interrupted"]
 KINDS: dict[str, str] = {
@@ -37,6 +38,7 @@ KINDS: dict[str, str] = {
     "slo": "misses the SLO in simulation",
     "costlier": "cannot beat the answer for its GPU and format",
     "unresolved": "the search ended before its turn",
+    "conditional": "loses quality, or its drafts are not measured for this model",
 }
 
 
@@ -158,6 +160,14 @@ class Ranked(Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conditional(Written):
+    """A deployment of a lower objective than the recommendation, and what the user has to accept for it."""
+
+    conditions: tuple[str, ...]
+    answer: Ranked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One simulated deployment, for the fronts."""
 
@@ -211,6 +221,9 @@ class SearchCounts(Written):
 class Plan(AnswerRecord):
     """The answer: `ranked` best first, empty where nothing meets the SLO (`misses` then says what is in the way).
 
+    `conditional` are deployments with a lower objective that lose quality or whose drafts are not measured for this
+    model; they are never in `ranked` unless the search asked for them by name.
+
     `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the search `ended` early, and
     better ones may exist among the unresolved.
     """
@@ -231,6 +244,7 @@ class Plan(AnswerRecord):
     confidence: float
     ranked: tuple[Ranked, ...]
     misses: tuple[Miss, ...]
+    conditional: tuple[Conditional, ...]
     rejected: tuple[PairRejection | Rejection, ...]
     speed_front: tuple[Point, ...]
     cost_front: tuple[Point, ...]

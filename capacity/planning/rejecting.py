@@ -33,6 +33,15 @@ def rejections(
             yield _of(entry, best, leaders.get(entry.option.family, best), limit)
 
 
+def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
+    """Of every engine that is left out of the recommendation by its conditions, unless it could not run at all."""
+    for conditions, entries in conditional.items():
+        for entry in entries:
+            if isinstance(entry, Prospect) and (not entry.entered or entry.look()):
+                reason = f"depends on {' and '.join(conditions)}"
+                yield Rejection.of(entry.candidate, "conditional", reason, replicas=None)
+
+
 def in_doubt(entry: Entry, best: Tried | None) -> bool:
     """Whether it may still come before the best."""
     if isinstance(entry, Contender) and entry.settled:

@@ -36,6 +36,11 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
         texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
     elif model.is_moe and "disaggregated" in search.serving and not ranks_apart:
         texts.append("data-parallel attention in disaggregated deployments (--data-parallel-sizes by name)")
+    if search.objective == "latency" and not (search.quantizations and search.speculators):
+        texts.append(
+            "formats that lose quality, and drafts not measured for this model, unless asked for by name "
+            "(--quantizations, --kv-cache-dtypes, --speculators)"
+        )
     if not search.routers:
         shared = load.computed_input_tokens < load.input_tokens
         tried = "round robin and prefix-aware" if shared else "round robin"
@@ -77,13 +82,13 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
         texts.append(ROUTED)
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
         if name is not None:
-            texts.append(_acceptance(name, ranked))
+            texts.append(_acceptance(name, ranked, arena.model))
     return tuple(texts)
 
 
-def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
+def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
     """Where the acceptance of drafts is from: the confidence does not cover it."""
-    speculator = find_speculator(name)
+    speculator = find_speculator(name, model)
     acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
     if acceptance is not None:
         return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"

@@ -60,7 +60,8 @@ def replicas_needed(
     engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(levels_of(slo, traffic))
     asked = with_image_tokens(traffic, engines[0].model)
-    workloads = draws(asked, workload, replications if slos else 1)
+    longest = min(engine.max_model_len for engine in engines)
+    workloads = draws(asked, workload, replications if slos else 1, longest)
     first = workloads[0]
     by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
     if not slos and not by_clock:
@@ -83,7 +84,7 @@ def replicas_needed(
         best: Tried | None = None
         while True:
             best, reason = _fewest(engines, workloads, goal, search, price, profiles)
-            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s)
+            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
             if longer is None:
                 break
             workloads = longer

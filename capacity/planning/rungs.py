@@ -247,7 +247,9 @@ def _drafts(resolved: ResolvedPool) -> Rung:
         if pool.speculator is not None:
             return {field: getattr(pool, field) for field in DRAFT_FIELDS}
         drafts = (
-            Speculation(where, find_speculator(name)).best(max(in_flight, 1), max(context, 1)).draft_tokens
+            Speculation(where, find_speculator(name, where.model))
+            .best(max(in_flight, 1), max(context, 1))
+            .draft_tokens
         )
         return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
 

@@ -6,6 +6,7 @@ has found is the best of the cheap end. The clock is looked at between trials an
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from capacity.planning.arena import Arena, OutOfTime
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
 from capacity.planning.chase import Chase, Entry
+from capacity.planning.conditions import conditions_of
 from capacity.planning.contender import Contender
 from capacity.planning.fastest import Fastest
 from capacity.planning.few_requests import look_beside
@@ -23,8 +25,8 @@ from capacity.planning.market import Market
 from capacity.planning.options import Surveyor
 from capacity.planning.prospect import Prospect
 from capacity.planning.ranking import Ranking
-from capacity.planning.records import Ended, Plan, SearchCounts
-from capacity.planning.rejecting import Family, in_doubt, rejections
+from capacity.planning.records import Conditional, Ended, Plan, SearchCounts
+from capacity.planning.rejecting import Family, in_doubt, not_recommended, rejections
 from capacity.planning.remarks import not_searched, require_options, warnings_of
 from capacity.planning.space import Candidate, Objective, Search
 from capacity.planning.tried import Tried
@@ -70,6 +72,10 @@ class _Search:
     ended: Ended = "done"
     first_answer_s: float | None = None
     remarks: tuple[str, ...] = ()
+    conditional: dict[tuple[str, ...], list[Entry]] = field(
+        default_factory=dict
+    )  # not recommended, by conditions
+    savings: dict[tuple[str, ...], Tried] = field(default_factory=dict)  # what would come before the best
     _reported_s: float = 0.0
 
     @property
@@ -106,8 +112,19 @@ class _Search:
         if self.ended == "time limit":
             self._verify()
 
+    def _recommendable(self) -> list[Prospect]:
+        """What may be recommended; the rest goes by its conditions."""
+        plain = []
+        for prospect in self.surveyor.prospects():
+            conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
+            if conditions:
+                self.conditional.setdefault(conditions, []).append(prospect)
+            else:
+                plain.append(prospect)
+        return plain
+
     def _cheapest(self) -> None:
-        entries: list[Entry] = list(self.surveyor.prospects())
+        entries: list[Entry] = list(self._recommendable())
         self.all = Chase(entries, self.bench, improved=self._improved)
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
@@ -117,10 +134,34 @@ class _Search:
                 self.all.take(fewer)
         if self.search.alternatives:
             self._alternatives()
+            self._conditional()
+
+    def _conditional(self) -> None:
+        """The best under each condition, and under any of them, where it comes before the best without."""
+        singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
+        several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
+        least = math.inf if self.best is None else self.best.objective
+        seen = list[Entry]()
+        for what, entries in singles:
+            seen += self._under(what, entries, least)
+        if len(several) > 1:
+            rest = [entry for what, entries in self.conditional.items() if len(what) > 1 for entry in entries]
+            least = min([least, *(tried.objective for tried in self.savings.values())])
+            self._under(several, [*seen, *rest], least)
+
+    def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
+        """Look for an answer of a lower objective than `least` under these conditions; what became of the entries."""
+        chase = Chase(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
+        try:
+            self._stage(f"with {' or '.join(what)}", chase)
+        finally:
+            if chase.best is not None and chase.verified and chase.best.objective < least:
+                self.savings[what] = chase.best
+        return chase.entries
 
     def _fastest(self) -> None:
         """The fewest GPUs whose latency is near the least there is."""
-        waiting = sorted(self.surveyor.prospects(), key=lambda prospect: not prospect.plain)
+        waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.plain)
         fastest, contenders = Fastest(self.bench), list[Contender]()
         self.stage = "the least latency"
         self.bench.until_s = self.started_s + (self.search.time_limit_s or float("inf")) * LATENCY_SHARE
@@ -282,7 +323,11 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
     closer = {"done": CLOSER, "time limit": 1, "interrupted": 0}[state.ended]
     ranked = ranking.ranked(contenders, leaders, closer=closer)
     points = points_of(bench.trials, survey.options)
-    rejected = (*survey.rejected, *rejections(entries, best, state.leaders, state.ratio_limit))
+    rejected = (
+        *survey.rejected,
+        *rejections(entries, best, state.leaders, state.ratio_limit),
+        *not_recommended(state.conditional),
+    )
     unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
     return Plan(
         model=arena.model.name,
@@ -297,6 +342,11 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         confidence=search.confidence,
         ranked=ranked,
         misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
+        conditional=tuple(
+            Conditional(conditions=conditions_of(search, arena.model, tried.option.pool), answer=answer)
+            for tried in state.savings.values()
+            for answer in ranking.ranked((), (tried,), closer=0)
+        ),
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
@@ -323,7 +373,9 @@ def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> Sear
     return SearchCounts(
         engines=survey.engines,
         points=survey.points,
-        excluded=sum(kind in ("impossible", "does not fit", "quality", "no price") for kind in kinds),
+        excluded=sum(
+            kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds
+        ),
         bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
         simulated=state.simulated,
         unresolved=unresolved,

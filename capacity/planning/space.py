@@ -84,9 +84,11 @@ class Search(Spec):
     )
     quantizations: Choices = flag(
         (),
-        "Weight formats, default in the list: the checkpoint's; default: that, and fp8 and int4 of 16-bit ones.",
+        "Weight formats (default: the checkpoint's own); unset: also fp8 and int4 of 16-bit ones, if lossless.",
     )
-    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(("auto", "fp8"), "KV-cache formats.")
+    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(
+        ("auto", "fp8"), "KV-cache formats; unset: auto and fp8, recommended if lossless."
+    )
     engines: Annotated[Names, Field(min_length=1)] = flag(("vllm",), "Engines, with an optional version.")
     max_num_seqs: Limits = flag((None,), "Most requests in one step.")
     max_num_batched_tokens: Limits = flag((None, 2048, 1024, 512), "Token budgets of one step.")
@@ -94,7 +96,7 @@ class Search(Spec):
     prefix_caching: Switches = flag((None,), "Prefix caching on and off.")
     speculators: Ways = flag(
         (),
-        "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3.",
+        "Ways to draft (`speculate --list`), none: without; unset: none, and mtp or eagle3 if measured for the model.",
     )
     draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
     num_speculative_tokens: Drafts = flag((2, 4), "Drafts of a request in a step.")
@@ -122,14 +124,20 @@ class Search(Spec):
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)
     max_quality_loss: float | None = flag(
-        None, "Largest published loss of task scores that is allowed, as a share: 0.01.", ge=0, le=1
+        None,
+        "Largest published loss of task scores, as a share (0.01); unset: within evaluation noise (0.005).",
+        ge=0,
+        le=1,
     )
-    objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    objective: Objective = flag(
+        "cost", "What to minimise: cost, gpus, energy (provisioned power) or latency."
+    )
     goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
     confidence: float = flag(
-        0.9, "Probability, by the error of the step model, with which the SLO must hold; 0.5: as predicted.",
+        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the upper "
+        "end of the 90 % interval.",
         ge=0.5, lt=1,
     )  # fmt: skip
     latency_tolerance: float = flag(

@@ -77,7 +77,7 @@ def stack(
             f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
             "what there is for a prompt"
         )
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     price = price_of(resolved.profile.name, deployment.cost)
     rungs = rungs_of(resolved, requests)
     ladder = Ladder(

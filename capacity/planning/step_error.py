@@ -1,22 +1,29 @@
-"""The error of the step model as a distribution, so that a verdict can say with which probability it holds.
+"""The error of step times as a distribution, so that a verdict can say with which probability it holds.
 
-Measured over predicted step time is taken as log-normal with the profile's 90 % band as its 5 % and 95 % points.
-Prefill and decode are taken to err together: the pessimistic reading, as one slow GPU is slow in both.
+Measured over predicted is taken as log-normal on either side, with the ends of the 90 % interval of `estimate` as its
+5 % and 95 % points. Prefill and decode are taken to err together: the pessimistic reading, as one slow GPU is slow in
+both.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, cast
+from typing import cast
 
+from capacity.answers.interval_parts import NINETY
+from capacity.answers.intervals import LoadBands, batch_bands
+from capacity.answers.phases import RequestLengths, batch_over_ranks
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
 from capacity.step.export import ScaledData
 from capacity.step.model import KNOT_BITS, StepModel
 
-BAND = 0.9
+REFERENCE_BATCH, REFERENCE_TOKENS = (
+    16,
+    1000,
+)  # in flight, and of prompts and outputs: what an error depends on little
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -28,21 +35,28 @@ class Factors:
     decode: float = 1.0
 
 
-def factors_at(steps: StepModel, confidence: float | None) -> Factors:
-    """Step times that are not exceeded with probability `confidence`; None: as predicted."""
+def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
+    """Return the factors on step times that are not exceeded with probability `confidence`; None: as predicted."""
     if confidence is None:
         return Factors()
+    bands = reference_bands(resolved)
     return Factors(
-        prefill=_quantile(steps, "prefill", confidence), decode=_quantile(steps, "decode", confidence)
+        prefill=_quantile(bands.ends("ttft"), confidence), decode=_quantile(bands.ends("tpot"), confidence)
     )
 
 
-def _quantile(steps: StepModel, phase: Literal["prefill", "decode"], confidence: float) -> float:
-    residuals = steps.residuals(phase)
-    low, high = math.log1p(residuals.low), math.log1p(residuals.high)
-    standard = NormalDist()
-    spread = (high - low) / (2 * standard.inv_cdf((1 + BAND) / 2))
-    return math.exp((low + high) / 2 + spread * standard.inv_cdf(confidence))
+def reference_bands(resolved: ResolvedPool) -> LoadBands:
+    """Return the intervals of step times, of requests and a batch of ordinary size."""
+    batch = min(REFERENCE_BATCH, resolved.max_num_seqs)
+    lengths = RequestLengths(input_len=REFERENCE_TOKENS, output_len=REFERENCE_TOKENS)
+    times = batch_over_ranks(resolved, resolved.limits_from(0.0), batch, lengths)
+    bands = batch_bands(resolved, times, lengths, batch)
+    return replace(bands, seen=replace(bands.seen, server_s=0.0))
+
+
+def _quantile(ends: tuple[float, float], confidence: float) -> float:
+    deviations = NormalDist().inv_cdf(confidence) / NINETY
+    return float((ends[1] if deviations > 0 else ends[0]) ** abs(deviations))
 
 
 class ScaledSteps:

@@ -84,7 +84,7 @@ def tornado(
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     price = price_of(resolved.profile.name, deployment.cost)
     return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 
@@ -184,7 +184,7 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     """Each draft accepted `factor` times as often, at most always."""
     pool = resolved.pool
-    speculator = speculator_of(pool)
+    speculator = speculator_of(pool, resolved.model)
     drafts = speculator.depth(pool.num_speculative_tokens)
     rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
     acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))

@@ -80,7 +80,7 @@ def run_engines(
         workload,
         setups,
         router=router if len(setups) > 1 else None,
-        frontend=engine_frontend(engines[0].resolved),
+        frontend=engine_frontend(engines[0].resolved, workload),
         link=link,
         check=check,
     )

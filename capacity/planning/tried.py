@@ -47,6 +47,8 @@ def describe_miss(trial: Trial) -> str:
     """Which level was missed by how much."""
     worst = max(trial.levels, key=lambda level: level.ratio)
     seen = GIVEN_UP if trial.seen == "given up" else ""
+    if trial.joint_ratio > max(worst.ratio, 1):
+        return f"the limits on each request together: {trial.joint_ratio:.2f} times{seen}"
     if worst.value_s is None:
         return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

@@ -168,6 +168,7 @@ def graph_bytes(
     architecture: str,
     max_num_seqs: int,
     *,
+    model_type: str = "",
     num_layers: float | None = None,
     enforce_eager: bool = False,
     max_graph_rows: int | None = None,
@@ -176,9 +177,8 @@ def graph_bytes(
 
     `num_layers` of one GPU, where the engine's figure is of so many; None: as many as there.
     """
-    limits = (
-        () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture, most=max_graph_rows)
-    )
+    sizes = engine.graph_batch_sizes(max_num_seqs, architecture, model_type=model_type, most=max_graph_rows)
+    limits = () if enforce_eager else sizes
     if not limits:
         return 0.0
     reference = engine.graph_reference_layers

@@ -256,6 +256,7 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             engine,
             settings.profile.architecture,
             settings.max_num_seqs,
+            model_type=settings.model.model_type,
             num_layers=settings.model.num_layers / pool.pipeline_parallel_size,
             enforce_eager=pool.enforce_eager,
             max_graph_rows=pool.max_cudagraph_capture_size,

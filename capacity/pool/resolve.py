@@ -17,6 +17,7 @@ from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
+from capacity.model.layers import LatentAttention
 from capacity.model.quantization import (
     QuantizationScheme,
     bits_per_weight,
@@ -273,6 +274,7 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
         "max_loras": None,
         "attn_implementation": "auto",
         "moe_backend": "auto",
+        "indexer_kv_dtype": "auto",
         "decode_context_parallel_size": 1,
         "kv_eviction": None,
         "kv_budget": None,
@@ -461,10 +463,22 @@ def _max_model_len(model: ModelSpec, pool: Pool) -> int:
 def _kv_cache_dtype(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """`auto` is the checkpoint's wish, where it has one; else the engine's, for latents of sparse attention."""
-    if pool.kv_cache_dtype != "auto":
-        return pool.kv_cache_dtype
-    if scheme.kv_cache_dtype:
-        return scheme.kv_cache_dtype
-    sparse = any(group.index for group in model.kv_cache_groups())
-    return engine.sparse_kv_cache_dtype.get(architecture, "auto") if sparse else "auto"
+    """The format that the engine caches in; for latents of sparse attention `fp8` may be a packed format.
+
+    `auto` is the checkpoint's format where it has one, else the engine's default for these latents.
+    """
+    asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
+    latents = [
+        group.mixer
+        for group in model.layer_groups
+        if isinstance(group.mixer, LatentAttention) and group.mixer.indexer
+    ]
+    if not latents:
+        return asked
+    if asked == "auto":
+        defaults = engine.sparse_kv_cache_dtype
+        asked = defaults.get(f"{model.model_type}:{architecture}") or defaults.get(architecture, "auto")
+    heads = math.ceil(latents[0].num_heads / pool.tensor_parallel_size)
+    plain = heads <= engine.plain_sparse_fp8_heads.get(architecture, 0)
+    known = asked if asked == "auto" else find_kv_cache_format(asked).name
+    return "fp8_ds_mla" if known == "fp8" and not plain else asked

@@ -32,7 +32,11 @@ DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
 
 
 def loaded_of(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
-    """The model, or its language model alone. Raises InvalidInput where it has no towers, or the engine loads them."""
+    """The model, or its language model alone, its block indexer's keys in the pool's format.
+
+    Raises InvalidInput where it has no towers or no such indexer, or the engine has no choice.
+    """
+    model = _with_index_dtype(model, pool, engine)
     if not pool.language_model_only:
         return model
     if engine.name not in WITHOUT_TOWERS:
@@ -45,6 +49,24 @@ def loaded_of(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
             f"--language-model-only: {model.name} has no towers to leave out: leave out the flag"
         )
     return model.without_towers
+
+
+def _with_index_dtype(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
+    if pool.indexer_kv_dtype == "auto":
+        return model
+    indexed = [g for g in model.layer_groups if isinstance(g.mixer, Attention) and g.mixer.index_key_bytes]
+    if not indexed or engine.name != "vllm":
+        why = f"{engine.label} has no such choice" if indexed else f"{model.name} has no block indexer"
+        raise InvalidInput(f"--indexer-kv-dtype {pool.indexer_kv_dtype}: {why}; leave it out")
+    if pool.indexer_kv_dtype == "bf16":
+        return model
+    groups = tuple(
+        replace(g, mixer=replace(g.mixer, index_key_bytes=g.mixer.index_key_bytes // 2))
+        if isinstance(g.mixer, Attention)
+        else g
+        for g in model.layer_groups
+    )
+    return replace(model, layer_groups=groups)
 
 
 def served_in(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.answers.records import Attribution, Estimate, Fit, OperatorTime
+from capacity.answers.records import Attribution, Estimate, Fit, IntervalPart, LaunchSettings, OperatorTime
 from capacity.report.display import (
     STANDARD,
     as_sure,
@@ -107,19 +107,36 @@ def estimate_tables(answer: Estimate) -> list[Part]:
         drafted = "" if answer.tokens_per_step == 1 else f", {answer.tokens_per_step:.2f} tokens of a request"
         title = f"A decode step{drafted}: {intensity.decode_flops_per_byte:,.0f} {ridge}"
         tables.append(_step_table(title, answer.breakdown.decode))
+    tables += _as_found(answer)
     return [*tables, *notes(answer.warnings)]
 
 
 def _prediction(answer: Estimate) -> list[Part]:
     lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     return [
-        f"{_headline(answer)}\n{_load(answer)}, {lengths}; basis: {answer.basis}",
+        f"{_headline(answer)}\n{_load(answer)}, {lengths}; basis: {answer.basis}\n{_launched(answer.launch)}",
         *_verdict(answer),
         facts(
             "Prediction" + (" (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""),
             [*_prediction_rows(answer), *_cost_rows(answer), _energy_row(answer)],
         ),
     ]
+
+
+def _launched(launch: LaunchSettings) -> str:
+    return (
+        f"launched with max_num_seqs {launch.max_num_seqs:,}, max_num_batched_tokens "
+        f"{launch.max_num_batched_tokens:,}, gpu_memory_utilization {launch.gpu_memory_utilization:.3g}; clients "
+        f"{launch.client_latency_s * 1e3:.3g} ms away"
+    )
+
+
+def _as_found(answer: Estimate) -> list[Part]:
+    """The intervals of a server of which only the given settings are known."""
+    names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+    known = [(title, (answer.as_found or {}).get(name)) for name, title in names.items()]
+    rows = [(title, *time_and_interval(each)) for title, each in known if each is not None]
+    return [facts("A server with unknown settings and client (90 % interval)", rows)] if rows else []
 
 
 def _load(answer: Estimate | Attribution) -> str:
@@ -214,7 +231,8 @@ def _request_usd(answer: Estimate, usd: float) -> str:
 def _energy_row(answer: Estimate) -> Fact:
     joules = answer.energy.joules_per_output_token
     shown_joules = number_text(joules, as_sure(joules, answer.output_tokens_per_s), digits=2)
-    return ("energy", f"{shown_joules} J/token", f"{answer.energy.watts_per_gpu:,.0f} W per GPU, all in")
+    watts = f"{answer.energy.watts_per_gpu:,.0f} W per GPU, host and cooling included"
+    return ("provisioned energy", f"{shown_joules} J/output token", watts)
 
 
 def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
@@ -241,24 +259,28 @@ def _explain_headline(answer: Attribution) -> str:
 
 
 def interval_tables(answer: Attribution) -> list[Part]:
-    """What each interval is made of, and what would narrow it."""
+    """What each interval is made of, and what would narrow it; then the same of a server with unknown settings."""
     shown: list[Part] = [_explain_headline(answer)]
     for interval in answer.intervals:
         value, within = time_and_interval(interval.predicted_s)
-        title = f"{interval.metric} {value}"
-        shown.append(
-            listed(
-                f"{title}, 90 % interval {within}" if within else title,
-                interval.parts,
-                ("part", "left", lambda part: part.name),
-                ("alone", "right", lambda part: f"{part.low:+.0%} to {part.high:+.0%}"),
-                ("of the variance", "right", lambda part: f"{part.variance_share:.0%}"),
-                ("what it is", "left", lambda part: part.what),
-                ("narrowed by", "left", lambda part: part.narrowed_by or ""),
-            )
-        )
+        _, wider = time_and_interval(interval.as_found_s)
+        shown.append(_parts_table(f"{interval.metric} {value}", within, interval.parts))
         shown += [f"it also holds {what}" for what in interval.holds]
+        title = f"{interval.metric} {value} of a server with unknown settings and client"
+        shown.append(_parts_table(title, wider, interval.as_found_parts))
     return [*shown, *notes(answer.warnings)]
+
+
+def _parts_table(title: str, within: str, parts: Sequence[IntervalPart]) -> Part:
+    return listed(
+        f"{title}, 90 % interval {within}" if within else title,
+        parts,
+        ("part", "left", lambda part: part.name),
+        ("alone", "right", lambda part: f"{part.low:+.0%} to {part.high:+.0%}"),
+        ("of the variance", "right", lambda part: f"{part.variance_share:.0%}"),
+        ("what it is", "left", lambda part: part.what),
+        ("narrowed by", "left", lambda part: part.narrowed_by or ""),
+    )
 
 
 def explain_tables(answer: Attribution) -> list[Part]:

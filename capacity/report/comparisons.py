@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
@@ -117,25 +117,32 @@ def tornado_tables(tornado: Tornado) -> list[Part]:
 
 
 def advice_tables(answer: AdviceList) -> list[Part]:
-    """The checklist, most beneficial first; then what cannot be done here."""
+    """The changes that help, by what they need; then those that were tried or refused, in a line each."""
     base = answer.base
     full = base.usd_per_request_full
     paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     return [
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
         f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}",
-        _advice_table(answer),
+        _advice_table(answer) if answer.advice else "no change of the checklist helps this deployment",
         *(f"{line.change}: {line.note}" for line in answer.advice if line.note),
         *answer.observations,
-        *(f"[yellow]not here:[/yellow] {line.change}: {line.refused}" for line in answer.refused),
+        f"simulated, no or less benefit: {_listed_changes(answer.without_benefit)}",
+        f"not possible here: {_listed_changes(answer.refused)}; reasons in --format json",
+        "`capacity stack` shows what the techniques in use are worth",
     ]
+
+
+def _listed_changes(lines: Iterable[Advice]) -> str:
+    return "; ".join(line.change for line in lines) or "none"
 
 
 def _advice_table(answer: AdviceList) -> Part:
     rows = [(line, line.effects) for line in answer.advice if line.effects is not None]
     return listed(
-        "Changes on the same arrivals, most beneficial first: what p95 and $ become more by (less is better)",
+        "Changes that help, simulated on the same arrivals (negative is better)",
         rows,
+        ("needs", "left", lambda row: row[0].needs),
         ("change", "left", lambda row: _change_text(row[0])),
         ("TTFT, ms", "right", lambda row: _ms(row[1].ttft_p95_s, row[1].ttft_p95_change)),
         ("TPOT, ms", "right", lambda row: _ms(row[1].tpot_p95_s, row[1].tpot_p95_change)),
@@ -168,6 +175,7 @@ def _usd(usd: float | None, form: str) -> str:
 
 
 def _loss(line: Advice) -> str:
-    if not line.quality_known:
+    loss = line.quality_loss_change
+    if loss is None:
         return "unknown"
-    return f"up to -{line.worst_quality_loss:.1%}" if line.worst_quality_loss else "same"
+    return f"up to {-loss:+.1%}" if loss else "same"

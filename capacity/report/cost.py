@@ -26,10 +26,10 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("GPU time on input", "prefill_share", ".1%"),
     ("users", "users", ",.0f"),
     ("$ per user-month", "usd_per_user_month", ",.4f"),
-    ("J per output token", "joules_per_output_token", ",.3f"),
-    ("kWh per 1M tokens", "kwh_per_million_tokens", ",.4f"),
-    ("output tokens/s per MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("g CO2 per 1M tokens", "co2_g_per_million_tokens", ",.1f"),
+    ("provisioned J per output token", "joules_per_output_token", ",.3f"),
+    ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
+    ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
+    ("g CO2 per 1M tokens, in and out", "co2_g_per_million_tokens", ",.1f"),
 )  # heading, field of a `LoadCost`, format
 
 
@@ -53,13 +53,14 @@ def _verdict(bill: Bill) -> Iterator[str]:
     """Whether the load is served, within which levels, and how many replicas would serve it."""
     if bill.verdict is None:
         return
-    missed = "".join(f"; {_miss(level)}" for level in bill.levels if not level.met)
+    missed = "".join(f"; {miss_text(level)}" for level in bill.levels if not level.met)
     yield verdict_text(bill.verdict, f"{bill.verdict_reason}{missed}")
     if bill.needed is not None:
         yield f"needed: {replicas_text(bill.needed)}"
 
 
-def _miss(level: SloLevel) -> str:
+def miss_text(level: SloLevel) -> str:
+    """Return an unmet service level with the value that the run shows."""
     seen = f"{level.attained_fraction:.1%} of requests within it"
     return f"{level.slo} is unmet ({seen if level.value_ms is None else f'{level.value_ms:,.0f} ms'})"
 
@@ -72,7 +73,11 @@ def _bill_facts(bill: Bill) -> Part:
         ("hour", f"${bill.usd_per_hour:,.2f}", ""),
         ("day", f"${bill.usd_per_day:,.2f}", "24 h, busy or idle"),
         ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
-        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
+        (
+            "provisioned power",
+            f"{bill.watts / 1e3:,.2f} kW",
+            "GPU, host and cooling at full use; drawn power is lower",
+        ),
     ]
     if bill.co2_g_per_kwh is not None:
         rows.append(("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", "as given"))

@@ -1,34 +1,57 @@
-"""Kubernetes manifests of a deployment: JSON documents, which are YAML, with notes as comments before each."""
+"""Kubernetes manifests of a deployment in YAML, with notes as comments before each document."""
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import yaml
 
 from capacity.deployment import Pool
 from capacity.deployment.launch import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import engine_name
+from capacity.deployment.releases import release_of
 
-IMAGES = {
-    "tgi": "ghcr.io/huggingface/text-generation-inference:latest",
-    "llama.cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda",
-    "ollama": "ollama/ollama:latest",
-    "vllm": "vllm/vllm-openai:latest",
-    "sglang": "lmsysorg/sglang:latest",
-    "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
-}
 PROGRAMS = {"llama-server": "/app/llama-server"}  # where an image has a program that is on no path
 HEALTH = {"ollama": "/"}  # where a server says that it is ready, if not at /health
 STARTUP_S = 3600  # a large checkpoint is still loading: the server must not be killed meanwhile
 GPUS_PER_NODE = 8
 OPTIONS = "/options"  # where the files that a command reads are mounted
+CACHE = "/model-cache"  # where the model cache is mounted
+TOKEN_SECRET = "hf-token"
+CPUS_PER_GPU, MEMORY_PER_GPU_GIB = (
+    4,
+    32,
+)  # requested: a worker process a GPU, its API server; assumed, 2026-11-24
+CACHE_GIB_PER_WEIGHTS = (
+    1.5  # a download is written next to the files of an earlier revision; assumed, 2026-11-24
+)
+PRODUCTS = {
+    "a100-sxm-80gb": "NVIDIA-A100-SXM4-80GB",
+    "h100-sxm-80gb": "NVIDIA-H100-80GB-HBM3",
+    "h200-sxm-141gb": "NVIDIA-H200",
+    "b200-sxm-180gb": "NVIDIA-B200",
+    "l40s-48gb": "NVIDIA-L40S",
+    "l4-24gb": "NVIDIA-L4",
+}  # nvidia.com/gpu.product of GPU feature discovery, which is the name that nvidia-smi prints; from memory, 2026-11-24
+CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # of the others HF_HOME
+METRICS = {"vllm": "vllm_num_requests_running"}  # vllm:num_requests_running, as prometheus-adapter names it
 NIXL_HOST = {
     "name": "VLLM_NIXL_SIDE_CHANNEL_HOST",
     "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
 }
 
+VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "HorizontalPodAutoscaler": "autoscaling/v2"}
+
 Fields = dict[str, object]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a mapping that occurs twice twice."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +65,57 @@ class Document:
 
     @property
     def text(self) -> str:
-        """As JSON, the notes before it."""
-        version = "v1" if self.kind in ("Service", "ConfigMap") else "apps/v1"
+        """As YAML, the notes before it."""
+        version = VERSIONS.get(self.kind, "v1")
         head: Fields = {"apiVersion": version, "kind": self.kind, "metadata": {"name": self.name}}
-        return "".join(f"# {note}\n" for note in self.notes) + json.dumps(head | self.body, indent=2) + "\n"
+        body = yaml.dump(head | self.body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+        return "".join(f"# {note}\n" for note in self.notes) + body
 
 
-def kubernetes_manifest(name: str, launch: Launch, pool: Pool, replicas: int) -> str:
-    """A Deployment and a Service: GPUs per replica, shared memory for NCCL, probes that wait for the weights."""
+def kubernetes_manifest(
+    name: str,
+    launch: Launch,
+    pool: Pool,
+    replicas: int,
+    *,
+    weights_gib: float = 100.0,
+    in_flight: float | None = None,
+) -> str:
+    """A Deployment with its model cache and Service, and an autoscaler where the requests in flight are known.
+
+    `in_flight`: of one replica, at the load that the replicas were planned for.
+    """
     label = _dns_name(name)
-    return _stream([*_engines("Deployment", label, launch, pool, replicas), _service(label, PORT)])
+    documents = [
+        _model_cache(label, weights_gib),
+        *_engines("Deployment", label, launch, pool, replicas, cache=label),
+        _service(label, PORT),
+    ]
+    metric = METRICS.get(engine_name(pool.engine))
+    if in_flight is not None and metric is not None:
+        documents.append(_autoscaler(label, metric, replicas, in_flight))
+    return _stream(documents)
 
 
 def kubernetes_disaggregated(
-    name: str, launches: Sequence[Launch], pools: Sequence[Pool], proxy: Launch
+    name: str,
+    launches: Sequence[Launch],
+    pools: Sequence[Pool],
+    proxy: Launch,
+    *,
+    weights_gib: float = 100.0,
 ) -> str:
-    """Prefill and decode servers, each under a name of its own, and the proxy before them with its Service.
+    """Prefill and decode servers with one model cache, and the proxy before them with its Service.
 
     `addresses` says how the proxy finds them.
     """
     label = _dns_name(name)
-    documents: list[Document] = []
+    documents = [_model_cache(label, weights_gib)]
     for launch, pool in zip(launches, pools, strict=True):
         own = f"{label}-{pool.role}"
-        documents += _engines("StatefulSet", own, launch, pool, pool.replicas)
+        documents += _engines("StatefulSet", own, launch, pool, pool.replicas, cache=label)
         documents.append(_service(own, PORT, headless=True))
-    documents += _proxy(label, engine_name(pools[0].engine), proxy)
+    documents += _proxy(label, pools[0].engine, proxy)
     return _stream([*documents, _service(label, PROXY_PORT)])
 
 
@@ -78,32 +126,91 @@ def addresses(name: str, pool: Pool) -> tuple[str, ...]:
 
 
 def _stream(documents: Iterable[Document]) -> str:
-    """As one file. It begins with `---`: what begins with a brace, kubectl reads as JSON without separators."""
+    """As one file."""
     return "".join(f"---\n{document.text}" for document in documents)
 
 
-def _engines(kind: str, label: str, launch: Launch, pool: Pool, replicas: int) -> Iterator[Document]:
+def _model_cache(label: str, weights_gib: float) -> Document:
+    """A volume for the weights, so that a pod that starts again does not download them."""
+    size = math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10
+    return Document(
+        kind="PersistentVolumeClaim",
+        name=f"{label}-model-cache",
+        body={
+            "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": f"{size}Gi"}}}
+        },
+        notes=("set storageClassName to a class that several nodes can mount",),
+    )
+
+
+def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
+    """Replicas beyond the planned ones, where each has more requests in flight than at the planned load."""
+    target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
+    return Document(
+        kind="HorizontalPodAutoscaler",
+        name=label,
+        body={
+            "spec": {
+                "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
+                "minReplicas": replicas,
+                "maxReplicas": 2 * replicas,
+                "metrics": [{"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}],
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
+            }
+        },
+        notes=(
+            f"averageValue: requests in flight on a replica at the planned load; {metric} needs prometheus-adapter",
+        ),
+    )
+
+
+def _engines(
+    kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
+) -> Iterator[Document]:
     """Replicas of one engine under the name `label`, after the files that its command reads."""
     engine = engine_name(pool.engine)
     nixl = engine == "vllm" and pool.role != "both"
-    container: Fields = {"name": "engine", "image": IMAGES.get(engine, engine), "command": _command(launch)}
-    if nixl:
-        container["env"] = [NIXL_HOST]
-    container |= {
-        "ports": [{"containerPort": PORT}],
-        "resources": {"limits": {"nvidia.com/gpu": min(pool.num_gpus, GPUS_PER_NODE)}},
+    gpus = min(pool.num_gpus, GPUS_PER_NODE)
+    vendor = "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
+    token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
+    container: Fields = {
+        "name": "engine",
+        "image": release_of(pool.engine).image or engine,
+        "command": _command(launch),
+        "env": [
+            {"name": CACHE_VARIABLES.get(engine, "HF_HOME"), "value": CACHE},
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
+            *([NIXL_HOST] if nixl else []),
+        ],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "resources": {
+            "requests": {
+                "cpu": str(CPUS_PER_GPU * gpus),
+                "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi",
+                vendor: gpus,
+            },
+            "limits": {vendor: gpus},
+        },
         "startupProbe": _health(engine, period_s=10, failures=STARTUP_S // 10),
         "readinessProbe": _health(engine, period_s=5),
         "livenessProbe": _health(engine, period_s=15, failures=4),
     }
-    notes = [f"nodeSelector: the label by which your nodes name {pool.gpu}"]
+    notes = [
+        f"a gated model needs: kubectl create secret generic {TOKEN_SECRET} --from-literal=token=$HF_TOKEN",
+        "requests of cpu and memory are assumed",
+    ]
+    product = PRODUCTS.get(pool.gpu)
+    if product is None:
+        notes.append(f"add a nodeSelector: the label by which your nodes name {pool.gpu}")
     if pool.num_gpus > GPUS_PER_NODE:
         span = "span nodes: use a LeaderWorkerSet; the pod below is one node's"
         notes.insert(0, f"{pool.num_gpus} GPUs of one engine {span}")
     if nixl:
         notes.append(f"{NIXL_HOST['name']}: where the other side fetches KV")
     named: Fields = {"serviceName": label} if kind == "StatefulSet" else {}
-    pod = {"nodeSelector": {}, **_pod(label, container, launch)}
+    selector: Fields = {} if product is None else {"nodeSelector": {"nvidia.com/gpu.product": product}}
+    tolerations = [{"key": vendor, "operator": "Exists", "effect": "NoSchedule"}]
+    pod = selector | {"tolerations": tolerations} | _pod(label, container, launch, cache=cache)
     yield from _options(label, launch)
     yield Document(
         kind=kind, name=label, body={"spec": named | _replicas(label, pod, replicas)}, notes=tuple(notes)
@@ -115,7 +222,7 @@ def _proxy(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
     own = f"{label}-proxy"
     container: Fields = {
         "name": "proxy",
-        "image": IMAGES.get(engine, engine),
+        "image": release_of(engine).image or engine,
         "command": _command(proxy),
         "ports": [{"containerPort": PROXY_PORT}],
         "readinessProbe": {"tcpSocket": {"port": PROXY_PORT}, "periodSeconds": 5},
@@ -155,10 +262,14 @@ def _options(label: str, launch: Launch) -> Iterator[Document]:
         yield Document(kind="ConfigMap", name=f"{label}-options", body={"data": dict(launch.files)})
 
 
-def _pod(label: str, container: Fields, launch: Launch) -> Fields:
-    """The container with its shared memory, and with the files that its command reads."""
+def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = None) -> Fields:
+    """The container with its shared memory, its model cache, and the files that its command reads."""
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
+    if cache is not None:
+        mounts.append({"name": "model-cache", "mountPath": CACHE})
+        claim: Fields = {"claimName": f"{cache}-model-cache"}
+        volumes.append({"name": "model-cache", "persistentVolumeClaim": claim})
     if launch.files:
         mounts.append({"name": "options", "mountPath": OPTIONS})
         volumes.append({"name": "options", "configMap": {"name": f"{label}-options"}})

@@ -12,7 +12,15 @@ from capacity.report.layout import Part, facts, grid, listed, notes
 
 if TYPE_CHECKING:
     from capacity.planning.judging import Level, Trial
-    from capacity.planning.records import Plan, Point, Ranked
+    from capacity.planning.records import Conditional, Plan, Point, Ranked
+
+CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
+OF_MONEY = {
+    "cost": "${:,.2f}/h",
+    "gpus": "{:g} GPUs",
+    "energy": "{:,.0f} W provisioned",
+    "latency": "{:.2f} of the limits",
+}
 
 
 def plan_tables(plan: Plan) -> list[Part]:
@@ -34,6 +42,8 @@ def plan_tables(plan: Plan) -> list[Part]:
         parts.append(misses_table(plan))
     return [
         *parts,
+        *([f"{CONDITIONAL}:"] if plan.conditional else []),
+        *(f"  {conditional_text(plan, each)}" for each in plan.conditional),
         _rejected_table(plan),
         search_text(plan),
         *(f"price of {price}" for price in plan.prices),
@@ -78,7 +88,7 @@ def _ranked_table(ranked: Sequence[Ranked]) -> Part:
         ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
         ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
         ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
-        ("J/token", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
+        ("provisioned J/out", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
         ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
         ("confidence", "right", lambda each: confidence_text(each[1])),
         ("quality loss", "right", lambda each: quality_text(each[1])),
@@ -116,7 +126,25 @@ def quality_text(answer: Ranked) -> str:
         return "unknown"
     if not quality.worst_loss_fraction:
         return "none"
-    return f"{quality.typical_loss_fraction:.1%}, up to {quality.worst_loss_fraction:.1%}"
+    text = f"{quality.typical_loss_fraction:.1%}, up to {quality.worst_loss_fraction:.1%}"
+    return f"{text} (within noise)" if quality.lossless else text
+
+
+def saved(plan: Plan, less: float, more: float) -> tuple[str, float]:
+    """The difference of two objectives in words, and as a share of the larger one."""
+    return OF_MONEY[plan.objective].format(more - less), 1 - less / more
+
+
+def conditional_text(plan: Plan, each: Conditional) -> str:
+    """One deployment that is not recommended: its conditions, price and loss of quality."""
+    answer = each.answer
+    price = OF_MONEY[plan.objective].format(answer.objective)
+    saving = ""
+    if plan.best is not None and plan.best.objective:
+        more, share = saved(plan, answer.objective, plan.best.objective)
+        saving = f", saves {more} ({share:.0%})"
+    loss = "" if answer.quality.lossless else f"; loss of quality: {quality_text(answer)}"
+    return f"with {' and '.join(each.conditions)}: {price}{saving}: {answer.label}{loss}"
 
 
 METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E", "itl": "ITL"}
@@ -174,8 +202,14 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
 
 def misses_table(plan: Plan) -> Part:
     """The parts of the SLO that nothing meets."""
+    title = (
+        f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
+        f"{' without what is listed below' if plan.conditional else ''}[/red]"
+    )
+    if not plan.misses:
+        return title
     return listed(
-        f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO[/red]",
+        title,
         plan.misses,
         ("part", "left", lambda miss: miss.slo),
         ("limit", "right", lambda miss: miss.limit),

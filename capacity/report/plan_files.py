@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from capacity.deployment import Pool, Traffic
 from capacity.deployment.launch import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
+from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
     from capacity.planning.space import Candidate
 
+REPLAY_S = 900.0  # of a longer trace's busiest time that the benchmark replays
 RESULT = "result.json"
 ONE_RESULT = "result-one-replica.json"
 
@@ -37,9 +40,10 @@ def write_plan_files(
     """Write the files into `folder` (made where it is missing); returns their paths. Raises InvalidInput."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        texts: dict[str, str] = {}
+        texts, arrivals = dict[str, str](), list[Path]()
         if plan.best is not None:
-            texts = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic).texts()
+            files = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
+            texts, arrivals = files.texts(), files.arrivals
         report = plan_html(plan, list(texts.items()))
         texts |= {
             "report.html": report,
@@ -49,7 +53,7 @@ def write_plan_files(
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
-    return tuple(folder / name for name in texts)
+    return (*(folder / name for name in texts), *arrivals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class _Files:
     folder: Path
     model: str | ModelSpec
     traffic: Traffic
+    arrivals: list[Path] = field(default_factory=list)  # the files of a trace's requests that were written
 
     @property
     def candidate(self) -> Candidate:
@@ -96,14 +101,17 @@ class _Files:
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
 
     def _launches(self, engine: str) -> dict[str, str]:
-        texts = {}
+        texts, planned = {}, list(self._planned)
         pools = self.candidate.pools
         for pool in pools:
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
-            texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(
-                header, launch_command(engine, self.model_id, pool)
-            )
+            launch = launch_command(engine, self.model_id, pool)
+            if engine == self.candidate.pool.engine or engine == engine_name(self.candidate.pool.engine):
+                launch = planned.pop(0)
+            else:
+                header += f"; not simulated on {engine}"
+            texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(header, launch)
         if self.candidate.prefill is not None:
             prefill, decode = (_hosts(pool) for pool in pools)
             proxy = proxy_command(engine, prefill, decode)
@@ -112,11 +120,27 @@ class _Files:
 
     def _manifest(self) -> str:
         name, pools = self.spec.name, self.candidate.pools
-        launches = [launch_command(pool.engine, self.model_id, pool) for pool in pools]
+        weights_gib = weight_bytes(self.spec, self.spec.checkpoint) / 2**30
         if self.candidate.prefill is None:
-            return kubernetes_manifest(name, launches[0], pools[0], self.candidate.replicas)
+            trial, replicas = self.best.trial, self.candidate.replicas
+            return kubernetes_manifest(
+                name,
+                self._planned[0],
+                pools[0],
+                replicas,
+                weights_gib=weights_gib,
+                in_flight=trial.requests_per_s * trial.mean_e2e_s / replicas,
+            )
         proxy = proxy_command(pools[0].engine, *(addresses(name, pool) for pool in pools))
-        return kubernetes_disaggregated(name, launches, pools, proxy)
+        return kubernetes_disaggregated(name, self._planned, pools, proxy, weights_gib=weights_gib)
+
+    @property
+    def _planned(self) -> tuple[Launch, ...]:
+        """The commands that the plan prints, a role each."""
+        return tuple(
+            Launch(words=tuple(shlex.split(line.command)), notes=line.notes, files=tuple(line.files.items()))
+            for line in self.best.launch
+        )
 
     def _benchmarks(self) -> dict[str, str]:
         """The plan's arrivals against all replicas; and, as `compare` replays one engine, one in n of them against one.
@@ -124,9 +148,17 @@ class _Files:
         Of random arrivals that take turns over n replicas, one sees gaps of n: n times the burstiness.
         """
         candidate = self.candidate
-        everything = make_workload(self.traffic)
+        longest = self.spec.max_position_embeddings
+        limit = candidate.pool.max_model_len
+        whole = make_workload(self.traffic, limit if isinstance(limit, int) else longest)
+        everything = whole if self.traffic.trace is None else busiest_part(whole)
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
         header = "the arrivals of the plan, against what stands before all replicas"
+        if len(everything) < len(whole):
+            header += (
+                f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, "
+                f"{len(everything):,} of {len(whole):,} requests"
+            )
         texts = {"benchmark.sh": _script(header, bench)}
         if candidate.prefill is not None:
             return texts
@@ -166,12 +198,15 @@ class _Files:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """As they are generated, or those of the trace, written beside the other files."""
+        """As `vllm bench serve` generates them; else, for a trace or lengths that it cannot draw, a file of them."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
-        if traffic.trace is not None:
+        in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
+        if traffic.trace is not None or traffic.length_distribution != "uniform":
             file = result.replace("result", "arrivals").replace(".json", ".jsonl")
             path = self.folder / file
-            return write_timed_trace(workload, path).replace(str(path), file)
+            self.arrivals.append(path)
+            words = write_timed_trace(workload, path).replace(str(path), file)
+            return words if in_flight is None else f"{words} --max-concurrency {in_flight}"
         return RandomArrivals(
             requests=len(workload),
             request_rate_per_s=plan.requests_per_s * len(workload) / plan.requests,
@@ -180,8 +215,20 @@ class _Files:
             burstiness=traffic.burstiness * self.candidate.replicas / replicas,
             range_ratio=traffic.random_range_ratio,
             prefix_tokens=traffic.random_prefix_len,
-            max_concurrency=in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1),
+            max_concurrency=in_flight,
         )
+
+
+def busiest_part(workload: Workload) -> Workload:
+    """The requests of the `REPLAY_S` that bring the most tokens; all of a shorter workload, or of one without times."""
+    arrival_s = workload.arrival_s
+    if workload.is_closed_loop or arrival_s[-1] - arrival_s[0] <= REPLAY_S:
+        return workload
+    tokens = np.concatenate(([0], np.cumsum(workload.prompt_tokens + workload.output_tokens)))
+    ends = np.searchsorted(arrival_s, arrival_s + REPLAY_S)
+    first = int(np.argmax(tokens[ends] - tokens[: len(arrival_s)]))
+    part = workload.take(np.arange(first, ends[first]))
+    return replace(part, arrival_s=part.arrival_s - part.arrival_s[0])
 
 
 def _script(header: str, *launches: Launch) -> str:

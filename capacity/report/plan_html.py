@@ -10,7 +10,9 @@ from capacity.base.html import list_html, table_html
 from capacity.report.curve import day_text, highest_texts
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
+    CONDITIONAL,
     arrivals_text,
+    conditional_text,
     cost_text,
     level_text,
     quality_sources,
@@ -33,11 +35,13 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = (), command: str | 
         if best
         else "<p><strong>Nothing in the space meets the SLO.</strong></p>" + _misses(plan)
     )
+    conditional = tuple(conditional_text(plan, each) for each in plan.conditional)
+    below = f"<p>{escape(CONDITIONAL)}:</p>{list_html(conditional)}" if conditional else ""
     asked = [("To ask again", command)] if command else []
     return Sheet(
         question=question_of("plan"),
         subject=subject_of(plan),
-        answer=verdict + _ranked(plan),
+        answer=verdict + _ranked(plan) + below,
         charts=charts_of(plan),
         more=(
             ("The question", _facts(plan)),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from capacity.report.layout import Part, listed, notes
 from capacity.report.plan import (
+    CONDITIONAL,
+    conditional_text,
     confidence_text,
     cost_text,
     gpus_text,
@@ -18,6 +20,7 @@ from capacity.report.plan import (
     level_text,
     misses_table,
     quality_text,
+    saved,
     search_text,
     turned_down,
 )
@@ -29,12 +32,6 @@ ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
 REASON_LENGTH = 88
 COMMAND_WIDTH = 96
-OF_MONEY = {
-    "cost": "${:,.2f}/h",
-    "gpus": "{:g} GPUs",
-    "energy": "{:,.0f} W",
-    "latency": "{:.2f} of the limits",
-}
 
 
 def plan_summary(plan: Plan) -> list[Part]:
@@ -49,6 +46,9 @@ def plan_summary(plan: Plan) -> list[Part]:
         parts += ["\n".join(_winner(plan, plan.best)), "\n".join(_commands(plan.best))]
         if len(plan.ranked) > 1:
             parts.append(_alternatives(plan))
+    if plan.conditional:
+        texts = (f"  {conditional_text(plan, each)}" for each in plan.conditional)
+        parts.append("\n".join([f"\n{CONDITIONAL}:", *texts]))
     parts.append("\n".join(_turned_down(plan)))
     price = next(
         (text for text in plan.prices if plan.best and text.startswith(f"{plan.best.pool.gpu}:")), None
@@ -74,13 +74,22 @@ def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
 
 
 def _saving(plan: Plan, best: Ranked) -> str | None:
-    """What the next dearer deployment asks for more."""
+    """What the next deployment costs more; where it costs as much, that and what the first more expensive one does."""
     following = next((other for other in plan.ranked if other.objective > best.objective), None)
-    if following is None or plan.objective == "latency" or not best.objective:
+    if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return None
-    more = OF_MONEY[plan.objective].format(following.objective - best.objective)
-    share = 1 - best.objective / following.objective
-    return f"saves {more} ({share:.0%}) over the next, {following.label}"
+    equal = sum(other.objective == best.objective for other in plan.ranked[1:])
+    same = (
+        f"the next, {plan.ranked[1].label}, {'costs' if plan.objective == 'cost' else 'needs'} the same"
+        if equal
+        else ""
+    )
+    if following is None:
+        return same
+    more, share = saved(plan, best.objective, following.objective)
+    dearer = "more expensive" if plan.objective == "cost" else "larger"
+    place = f"the next {dearer}" if equal else "the next"
+    return f"{same and same + '; '}saves {more} ({share:.0%}) over {place}, {following.label}"
 
 
 def _commands(best: Ranked) -> Iterator[str]:
@@ -97,6 +106,8 @@ def _commands(best: Ranked) -> Iterator[str]:
         yield escape("\n".join(wrapped(line.command)))
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
+    if best.candidate.prefill is not None:
+        yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
 
 
 def _count(replicas: int) -> str:

@@ -23,7 +23,6 @@ LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
 MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
-WIDE = 4.0  # an interval that spans more wants a word
 NOTABLE = 0.005  # of a rate: less is nothing to remark on
 LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
 Fact = tuple[str, str, str]
@@ -52,6 +51,7 @@ def simulation_tables(answer: Simulation) -> list[Part]:
     """The whole answer, most important first."""
     return [
         *_what_was_served(answer),
+        *_as_found(answer),
         *_time_parts(answer),
         *_step_bounds(answer),
         *_steady_part(answer),
@@ -242,18 +242,19 @@ def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
 
 
 def _model_error(answer: Simulation) -> list[Part]:
-    means = (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
-    known = ((name, text_and_interval(mean, unit=" ms")[1]) for name, mean in means if mean is not None)
-    error = ", ".join(f"mean {name} {interval}" for name, interval in known)
-    wide = any(
-        mean.low and mean.high and mean.high > WIDE * mean.low for _, mean in means if mean is not None
-    )
-    why = (
-        "; so wide as measured servers of such models differ: `capacity compare` with a run of your own"
-        if wide
-        else ""
-    )
-    return [f"90 % interval by the simulator's error against real servers: {error}{why}"] if error else []
+    error = _interval_text(answer.predicted_ms)
+    return [f"90 % interval by the simulator's error against real servers: {error}"] if error else []
+
+
+def _as_found(answer: Simulation) -> list[Part]:
+    error = _interval_text(answer.as_found_ms)
+    return [f"90 % interval of a server with unknown settings and client: {error}"] if error else []
+
+
+def _interval_text(known: Mapping[str, Quantity]) -> str:
+    means = (("TTFT", known.get("mean_ttft_ms")), ("TPOT", known.get("mean_tpot_ms")))
+    shown = ((name, text_and_interval(mean, unit=" ms")[1]) for name, mean in means if mean is not None)
+    return ", ".join(f"mean {name} {interval}" for name, interval in shown)
 
 
 def _time_parts(answer: Simulation) -> list[Part]:

@@ -35,6 +35,7 @@ Judgement = Literal[
     "stable", "stable with bursts", "not all served", "saturated", "overloaded", "too short to tell"
 ]
 STABLE: tuple[Judgement, ...] = ("stable", "stable with bursts")
+UNSETTLED: tuple[Judgement, ...] = ("overloaded", "too short to tell")  # no steady state to price
 Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
@@ -45,6 +46,21 @@ LOST = 0.01  # of the requests: more that are not completed are the verdict
 WINDOWS = 10
 
 
+BOUND = 0.95  # busy for more than this share, the API servers set the rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEndLimit:
+    """The most that the API servers of a deployment pass on, whatever its engines do."""
+
+    requests_per_s: float
+    output_tokens_per_s: float
+
+    @property
+    def text(self) -> str:
+        return f"bound by the API server: {self.output_tokens_per_s:,.0f} output tokens/s"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What a run shows, and why. None: does not apply (no arrivals by the clock) or could not be measured.
@@ -53,7 +69,8 @@ class Verdict:
     `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
     system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it and the
     means of these as `steady`, None where there is no steady state to speak of: overloaded, or too short.
-    `is_stable`: what was served is of a steady state without a backlog, whose percentiles have intervals.
+    `is_stable`: what was served is of a steady state without a backlog, whose percentiles have intervals. `bound_by`:
+    the API server, where it limits what is served; it is in the reason too.
     """
 
     verdict: Judgement
@@ -70,6 +87,7 @@ class Verdict:
     steady: LoadMeans | None
     is_stable: bool
     intervals_ms: Mapping[str, Interval | None]
+    bound_by: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
@@ -108,12 +126,14 @@ def judge(
     capacity: Capacity | None = None,
     gaps: GapCounter | None = None,
     losses: Mapping[str, int] | None = None,
+    front_end: FrontEndLimit | None = None,
     way_s: float = 0.0,
 ) -> Verdict:
     """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
 
     `gaps` between deliveries, where they are known, have intervals as well. `losses`: what became of requests that
-    were not completed, and how many. `way_s`: from the client to the engine, which is no waiting for a place.
+    were not completed, and how many. `front_end`: the limit of the API servers, which is the capacity where it is the
+    lower one. `way_s`: from the client to the engine, which is no waiting for a place.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -126,6 +146,9 @@ def judge(
     first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
     growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
+    own = math.inf if capacity is None else capacity.requests_per_s  # of the engines
+    if front_end and offered and math.isfinite(offered) and front_end.requests_per_s < own:
+        capacity = Capacity(requests_per_s=front_end.requests_per_s, error_fraction=0.0)
     load = offered / capacity.requests_per_s if offered and capacity else None
     peak = (
         peak_load(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
@@ -139,6 +162,13 @@ def judge(
         if clocked
         else _of_closed_loop(records, workload, growth, long_enough, way_s)
     )
+    bound_by = None
+    exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
+    if front_end and (exceeded or _busy(records, front_end) >= BOUND):
+        bound_by = front_end.text
+        if not clocked and verdict == "stable":
+            verdict = "saturated"
+        reason = f"{reason}; {bound_by}"
     served = verdict  # of those that were
     if not completed.all():
         verdict, reason = _with_losses(verdict, reason, completed, losses or {})
@@ -163,7 +193,17 @@ def judge(
         ),
         is_stable=is_stable,
         intervals_ms=_intervals(records, order[measured], gaps, steady=is_stable),
+        bound_by=bound_by,
     )
+
+
+def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:
+    """The share of the time from the first token to the last for which the API servers work."""
+    done = records.completed
+    if not done.any():
+        return 0.0
+    span_ps = int(records.finish_ps[done].max()) - int(records.first_token_ps[done].min())
+    return int(done.sum()) / front_end.requests_per_s * PS_PER_S / span_ps if span_ps > 0 else 0.0
 
 
 def _with_losses(

@@ -171,6 +171,11 @@ class StepModel:
         """The most rows that a CUDA graph has; None where no step replays one."""
         return self._graph_sizes[-1] if self._graph_sizes else None
 
+    @property
+    def largest_prefill_graph(self) -> int | None:
+        """The most rows of a step with prompts that replays a CUDA graph; None where none does."""
+        return self.largest_graph if self.host.graphs_for_prefill else None
+
     def step_cost(self, shape: StepShape) -> StepCost:
         """The table whose seconds add up to `step_seconds(shape)`."""
         shape = self._computed(shape)

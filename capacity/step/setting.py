@@ -187,6 +187,8 @@ class StepSetting:
         card, sister = self.profile, load_profile(own.transferred_from)
 
         def on_this_card(constants: Coefficients) -> Coefficients:
+            if own.chip_share is not None:
+                return own.chip_share.applied_to(constants)
             clocked = with_halved_tensor_cores(under_limit(constants, card, sister), card, sister)
             return with_memory_of(clocked, card, sister)
 
@@ -214,6 +216,7 @@ class StepSetting:
         sizes = engine.graph_batch_sizes(
             self.max_num_seqs or limits.max_num_seqs,
             architecture,
+            model_type=self.model.model_type,
             draft_tokens=self.draft_rows,
             most=self.max_graph_rows,
         )
@@ -270,7 +273,10 @@ def family_of(engine: EngineSpec | None) -> str:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
+    """The profile's own fit, then the one that it transfers from, copies of which are not its own.
+
+    Raises InvalidInput for another GPU's fit.
+    """
     own = profile.step_time
     if own is None:
         return ()
@@ -282,4 +288,4 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
     if own.transferred_from is None:
         return (own,)
     other = load_profile(own.transferred_from).step_time
-    return (own,) if other is None else (own, other)
+    return (own,) if other is None else (own.without_copies(other), other.transferred)

@@ -1,8 +1,9 @@
 """What batches waste by the spread of lengths alone, in closed form.
 
-A static batch lasts as long as its longest member. With B members whose outputs are drawn alike, slots are busy for
-mean/E[longest of B] of the time, so that continuous batching is at most E[longest of B]/mean times faster while a
-step takes as long for few rows as for many: 1 for equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones.
+A static batch lasts as long as its longest member. With B members whose outputs follow one distribution, slots are busy
+for mean/E[longest of B] of the time, so continuous batching needs E[longest of B]/mean times fewer steps: 1 for equal
+lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger where
+attention still reads the KV cache of finished members, and smaller where a step with fewer members is shorter.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
     return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 
-def continuous_gain_bound(lengths: IntArray, batch_size: int) -> float:
-    """The most that continuous batching can gain over static, by output lengths alone: E[longest]/mean.
+def slot_gain(lengths: IntArray, batch_size: int) -> float:
+    """Return the decode steps of static batching over those of continuous batching: E[longest]/mean.
 
-    Reached where a step's time does not depend on the rows in it (weights bound). Leaves out padding of prompts,
-    waiting for a batch to form, and that compute-bound steps get cheaper as members end.
+    This is the speedup if every step takes the same time. It is no bound: it leaves out KV reads of finished members,
+    padding of prompts, waiting for a batch to form, and shorter steps as members finish.
     """
     return expected_longest(lengths, batch_size) / float(np.mean(lengths))
 
 
-def exponential_gain_bound(batch_size: int) -> float:
+def exponential_slot_gain(batch_size: int) -> float:
     """The same for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times" claim."""
     if batch_size < 1:
         raise InvalidInput(f"a batch of {batch_size}: must be at least 1")

@@ -29,10 +29,10 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
-    continuous_gain_bound,
     gamma_lengths,
     padding_waste,
     paged_kv_waste,
+    slot_gain,
     static_slot_waste,
 )
 from capacity.techniques.one_pool import notes_of
@@ -76,7 +76,7 @@ class BatchingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadGain:
-    """What continuous batching gains over static by the spread of output lengths, at most and simulated.
+    """Speedup of continuous over static batching by the spread of output lengths: by slots alone, and simulated.
 
     Lengths are gamma distributed with the arrivals' mean, 256 or fewer requests wait at once, prompts are equal.
     """
@@ -84,7 +84,7 @@ class SpreadGain:
     coefficient_of_variation: float
     batch_size: int
     slot_waste_fraction: float
-    gain_bound: float
+    slot_gain: float
     simulated_gain: float
 
 
@@ -96,7 +96,7 @@ class BatchingComparison:
     batch_size: int
     slot_waste_fraction: float
     padding_waste_fraction: float
-    gain_bound: float
+    slot_gain: float
     spread: tuple[SpreadGain, ...]
     notes: tuple[str, ...]
 
@@ -122,7 +122,7 @@ def batching_comparison(
         _option(
             name,
             resolved.pool.num_gpus,
-            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved)),
+            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved, workload)),
             waste,
         )
         for name, setup in _ways(resolved, workload, batching_window_s)
@@ -136,7 +136,7 @@ def batching_comparison(
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
-        gain_bound=continuous_gain_bound(workload.output_tokens, members),
+        slot_gain=slot_gain(workload.output_tokens, members),
         spread=spread_gains(resolved, workload, engine_loop=engine_loop) if spread else (),
         notes=notes,
     )
@@ -309,7 +309,7 @@ def spread_gains(
                 coefficient_of_variation=spread,
                 batch_size=batch,
                 slot_waste_fraction=static_slot_waste(fine, batch),
-                gain_bound=continuous_gain_bound(fine, batch),
+                slot_gain=slot_gain(fine, batch),
                 simulated_gain=continuous / static,
             )
         )
@@ -336,7 +336,7 @@ class Batching(AnswerRecord):
     padding_waste_fraction: float
     contiguous_kv_waste_fraction: float
     paged_kv_waste_fraction: float
-    gain_bound: float
+    slot_gain: float
     rows: tuple[BatchingOption, ...]
     spread: tuple[SpreadGain, ...]
     warnings: tuple[str, ...]
@@ -369,7 +369,7 @@ def compare_batching(
     deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
-    requests = requests_of(deployment.traffic, workload)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
     compared = batching_comparison(
         resolved,
         requests,
@@ -391,7 +391,7 @@ def compare_batching(
         padding_waste_fraction=compared.padding_waste_fraction,
         contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
         paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
-        gain_bound=compared.gain_bound,
+        slot_gain=compared.slot_gain,
         rows=compared.options,
         spread=compared.spread,
         warnings=(*notes_of(resolved), *requests.notices, *compared.notes),

@@ -94,13 +94,16 @@ class KindComparison:
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
-    """MHA, the model's own kind, MQA and MLA side by side, windows left out of account."""
+    """MHA, the model's own kind, MQA and MLA side by side, windows left out of account; of layers that cache tokens."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
     mha = mqa = mla = own = 0.0
     for group in model.softmax_groups:
         layers, mixer = group.num_layers, group.mixer
+        kept = mixer.kv_cache_groups(group.layers, kv)
+        if not kept:
+            continue
         head = kv.vector_bytes(mixer.value_head_dim)
-        own += layers * mixer.kv_bytes_per_token(kv)
+        own += sum(each.bytes_per_token for each in kept)
         mha += layers * 2 * mixer.num_heads * head
         mqa += layers * 2 * head
         mla += layers * kv.vector_bytes(LATENT_VALUES)

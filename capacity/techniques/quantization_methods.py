@@ -55,6 +55,8 @@ class QuantizationMethod(Spec):
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     calibration: str
+    gpu_hours_per_billion: float | None = Field(default=None, gt=0)
+    gpu_hours_source: str = ""
     note: str = ""
     quality: tuple[Quality, ...] = Field(default=())
 

@@ -69,6 +69,7 @@ class QuantizedOption:
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None  # input and output together
     calibration: str
+    gpu_hours_to_quantize: float | None  # of this model, as published for others and scaled by parameters
     quality: tuple[str, ...]
     note: str
     engine_loads: bool  # the pool's engine has this format; otherwise the row is what it would do
@@ -161,12 +162,18 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
         usd_per_million_output_tokens=None,
         usd_per_million_tokens=None,
         calibration=method.calibration,
+        gpu_hours_to_quantize=_gpu_hours(method, pool),
         quality=tuple(quality.text for quality in method.quality),
         note="; ".join(text for text in (method.note, *remarks) if text),
         engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
         pays_below_batch=None,
         reason=None,
     )
+
+
+def _gpu_hours(method: QuantizationMethod, pool: ResolvedPool) -> float | None:
+    rate = method.gpu_hours_per_billion
+    return None if rate is None else rate * pool.model.total_params / 1e9
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:

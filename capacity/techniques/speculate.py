@@ -198,8 +198,8 @@ def speculate(
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
     pool = pool.model_copy(update={"num_speculative_tokens": depth})
-    speculator = drafting_in(pool, find_speculator(method or pool.speculator or "eagle3"))
     resolved = resolve(deployment.model, pool)
+    speculator = drafting_in(pool, find_speculator(method or pool.speculator or "eagle3", resolved.model))
     resolved.memory.require_fit()
     check_length(resolved, context_tokens)
     speculation = Speculation(resolved, speculator)

@@ -11,10 +11,10 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.deployment.priorities import priority_shares
-from capacity.deployment.use_cases import filled_notes
+from capacity.deployment.use_cases import SPREAD_FIELDS, filled_notes
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
-from capacity.workload.columns import IntArray
+from capacity.workload.columns import MAX_REQUEST_TOKENS, IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
 from capacity.workload.sessions import beginning_at_rate
@@ -54,12 +54,16 @@ GENERATED = (
 )
 
 
-def described(traffic: Traffic) -> Workload:
+def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     """The requests that `traffic` describes: a trace, or lengths with arrivals.
 
+    Lengths whose variation the user left open are at most `longest_tokens`, prompt and output together.
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
-    workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    if traffic.trace is None:
+        workload = _paced(traffic, longest_tokens)
+    else:
+        workload = _traced(traffic, traffic.trace)
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt or traffic.audio_tokens is not None:
         workload = _with_images(workload, traffic)
@@ -74,9 +78,9 @@ def described(traffic: Traffic) -> Workload:
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
 
 
-def _paced(traffic: Traffic) -> Workload:
+def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
     """Generated requests, which know the rate that they were drawn at where it is the same all along."""
-    workload, rate = _generated(traffic), traffic.request_rate
+    workload, rate = _generated(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate) or traffic.arrivals not in ("steady", "diurnal"):
         return workload
     return replace(workload, asked_per_s=rate)
@@ -178,7 +182,7 @@ def _traced(traffic: Traffic, path: str) -> Workload:
     return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
 
 
-def _generated(traffic: Traffic) -> Workload:
+def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput(
             "no traffic: give --trace FILE, --use-case chat (or another), or --input-len and --output-len"
@@ -196,8 +200,9 @@ def _generated(traffic: Traffic) -> Workload:
     if named:
         raise InvalidInput(f"--{named[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
     requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
-    prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
-    output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)
+    times_mean = _times_mean(traffic, longest_tokens)
+    prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv, times_mean)
+    output = _lengths(traffic, traffic.output_len, traffic.output_len_cv, times_mean)
     if traffic.users is not None and traffic.user_loop == "closed":
         return _of_users(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
@@ -279,9 +284,21 @@ def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Length
     )
 
 
-def _lengths(traffic: Traffic, tokens: int, cv: float) -> Lengths:
+def _times_mean(traffic: Traffic, longest_tokens: int | None) -> float:
+    """How many times their mean lengths may be, so that a request fits."""
+    if longest_tokens is None:
+        return math.inf
+    images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
+    left = (longest_tokens - traffic.random_prefix_len - images) / traffic.turns
+    return max(left / ((traffic.input_len or 0) + (traffic.output_len or 0)), 1.0)
+
+
+def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Lengths:
     if traffic.length_distribution == "lognormal":
-        return LognormalLengths(tokens, cv)
+        if traffic.use_case is not None or SPREAD_FIELDS & traffic.model_fields_set:
+            return LognormalLengths(tokens, cv)
+        highest = min(tokens * times_mean, MAX_REQUEST_TOKENS)
+        return LognormalLengths(tokens, cv, highest_tokens=math.floor(highest), exact_mean=True)
     if traffic.length_distribution == "gamma":
         return GammaLengths(tokens, cv)
     ratio = traffic.random_range_ratio

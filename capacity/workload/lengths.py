@@ -11,6 +11,8 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
+SCALINGS, CLOSE = 100, 1e-4  # of a sample towards its mean: at most, and how close is enough
+
 
 class Lengths(Protocol):
     """Anything that draws token counts."""
@@ -76,12 +78,16 @@ class UniformLengths:
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths:
-    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
+    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
+
+    `exact_mean`: every sample is scaled to have the mean, clipping included.
+    """
 
     mean_tokens: float
     cv: float
     lowest_tokens: int = 1
     highest_tokens: int = MAX_REQUEST_TOKENS
+    exact_mean: bool = False
 
     def __post_init__(self) -> None:
         _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
@@ -89,6 +95,12 @@ class LognormalLengths:
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         variance = math.log1p(self.cv * self.cv)
         drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
+        if self.exact_mean and count:
+            for _ in range(SCALINGS):
+                factor = self.mean_tokens / np.clip(drawn, self.lowest_tokens, self.highest_tokens).mean()
+                drawn *= factor
+                if abs(factor - 1) < CLOSE:
+                    break
         return _whole(drawn, self.lowest_tokens, self.highest_tokens)
 
 

@@ -27,7 +27,8 @@ class Workload:
     `max_tokens[i]` is what the request asks for, which some engines reserve: an engine takes it as at least
     `output_tokens[i]`, which the model then generates.
     `client_latency_s` is what lies between the client and the engine's API server, half of it each way; None: nobody
-    has said, and a deployment's traffic does.
+    has said, and a deployment's traffic does. `offline`: the engine's own process makes the requests, as in `vllm bench
+    throughput`, so no API server streams their tokens.
 
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
     `notices` are the remarks of readers and generators that a report should show. `asked_per_s` is the rate at which
@@ -53,6 +54,7 @@ class Workload:
     )
     concurrency: int | None = None
     client_latency_s: float | None = None
+    offline: bool = False
     name: str = "workload"
     source: str | None = None
     notices: tuple[str, ...] = ()
@@ -238,6 +240,8 @@ class Workload:
             digest.update(b"sample_of" + self.sample_of.astype("<i8").tobytes())
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
+        if self.offline:
+            digest.update(b"offline")
         return digest.hexdigest()
 
     @property

@@ -50,7 +50,7 @@ def test_a_closed_loop_agrees_with_its_simulation(
 
 def test_one_request_takes_what_its_steps_take() -> None:
     """Alone, a request's simulated life is the formula's: one prefill, then decode steps at a growing context."""
-    pool = {"gpu": "h200", "input_len": 3000, "output_len": 200}
+    pool = {"gpu": "h200", "input_len": 3000, "output_len": 200, "random_range_ratio": 0.0}
     formula = capacity.estimate("qwen3-32b", **pool, batch_size=1)
     run = capacity.simulate("qwen3-32b", **pool, num_prompts=1).to_dict()
     assert formula.tpot_s is not None
@@ -75,7 +75,7 @@ def test_the_full_load_that_prices_divide_by_is_served(
 
 def test_a_request_alone_is_the_same_as_batch_and_as_loop() -> None:
     """Which is what `quantize` says of one request: the formula, and the simulated loop of one."""
-    load: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 100}
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 100, "random_range_ratio": 0.0}
     batch = capacity.estimate("llama-3.1-8b", **load, batch_size=1)
     loop = capacity.estimate("llama-3.1-8b", **load, concurrency=1)
     for name in ("ttft_s", "tpot_s", "e2e_s"):

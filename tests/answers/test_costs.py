@@ -100,7 +100,13 @@ def test_a_load_of_nothing_is_refused() -> None:
         cost_of(find_price("h100", override="2"), [(engine(), 1)], LOAD.at(0.0))
 
 
-ASKED = {"input_len": 400, "output_len": 100, "request_rate": 4.0, "num_prompts": 150}
+ASKED = {
+    "input_len": 400,
+    "output_len": 100,
+    "request_rate": 4.0,
+    "num_prompts": 150,
+    "random_range_ratio": 0.0,
+}
 
 
 def test_a_simulated_deployment_of_two_roles_has_a_price() -> None:

@@ -172,7 +172,8 @@ def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> 
     assert not any("never fail" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings)
 
 
-SPLIT_LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 200, "request_rate": 20}
+LENGTHS = {"input_len": 500, "output_len": 50, "random_range_ratio": 0.0}
+SPLIT_LOAD = {"gpu": "h100", **LENGTHS, "num_prompts": 200, "request_rate": 20}
 
 
 SPLIT = {**SPLIT_LOAD, "replicas": 3, "prefill_replicas": 1}

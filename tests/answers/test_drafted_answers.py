@@ -109,7 +109,9 @@ def test_kv_of_the_drafter_holds_fewer_requests() -> None:
         assert TokenSteps(target).concurrent_requests(4096) <= memory.kv_capacity_tokens_after // 4096
         return memory.kv_capacity_tokens_after
 
-    assert left(kv_cache_memory_bytes=2**30) == 2**30 // (128 * 1024 + 32 * 1024)  # weights lie elsewhere
+    assert (
+        left(kv_cache_memory_bytes=2**30) == 2**30 // (16 * (128 + 32) * 1024) * 16
+    )  # weights lie elsewhere
     assert left(num_gpu_blocks_override=1000) == 16_000
     crowded = {"gpu_memory_utilization": 0.25, "max_model_len": 4096, "batch_size": 1}
     assert value(estimated(**crowded).tpot_s) > 0
@@ -130,7 +132,8 @@ def test_a_drafter_that_does_not_suit_is_refused() -> None:
 
 
 def over_ranks(engine: str, loop: str, **drafts: Any) -> SimulationResult:
-    load = {**LENGTHS, "output_len": 24, "concurrency": 24, "num_prompts": 32, "engine": engine, **RANKS}
+    load = {**LENGTHS, "output_len": 24, "random_range_ratio": 0.0, "concurrency": 24, "num_prompts": 32}
+    load |= {"engine": engine, **RANKS}
     return capacity.simulate("deepseek-v3", **load, **drafts, engine_loop=loop).run
 
 

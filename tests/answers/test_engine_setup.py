@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_acceptance_that_differs_between_requests_spreads_their_ends() -> None:
 
 def test_samples_of_one_prompt_share_its_blocks() -> None:
     """Three of four prompts find all full blocks but the last in the cache: 592 of 600 tokens."""
-    answer = simulate(num_samples=4)
+    answer = simulate(num_samples=4, random_range_ratio=0.0)
     assert answer["completed"] == 160
     assert answer["prefix_cache_hit_fraction"] == pytest.approx(3 / 4 * 592 / 600)
 
@@ -141,8 +142,8 @@ def test_fit_says_what_drafts_take() -> None:
     left = engine_setup(
         resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
     )
-    tokens = int(note.partition(": ")[2].partition(" of ")[0].replace(",", ""))
-    assert tokens / 16 == pytest.approx(left.num_blocks, abs=2)
+    assert f"{drafted.kv_capacity_tokens:,} tokens fit with it, {plain.kv_capacity_tokens:,} without" in note
+    assert left.num_blocks == drafted.kv_capacity_blocks - 1
 
 
 def test_the_workload_of_samples_keeps_arrivals() -> None:
@@ -270,7 +271,13 @@ def test_the_front_end_is_the_engines_where_the_pool_says_nothing() -> None:
 
 def test_a_front_end_that_streams_slower_than_the_engine_makes_is_the_limit() -> None:
     """100 requests of 100 tokens at once: 5,000 tokens/s are sent, however fast they are made."""
-    words = {"input_len": 10, "output_len": 100, "num_prompts": 100, "request_rate": float("inf")}
+    words = {
+        "input_len": 10,
+        "output_len": 100,
+        "random_range_ratio": 0.0,
+        "num_prompts": 100,
+        "request_rate": float("inf"),
+    }
     answer = capacity.simulate("llama-3.1-8b", gpu="h100", **words, front_end_output_token_s=2e-4).to_dict()
     assert answer["output_throughput"] == pytest.approx(5000, rel=0.05)
 
@@ -384,3 +391,51 @@ def test_tgi_drafts_by_what_it_has() -> None:
     assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
     with pytest.raises(InvalidInput, match="drafts by medusa and ngram and medusa-tree alone"):
         capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)
+
+
+OFFLINE: dict[str, Any] = {
+    "gpu": "b200",
+    "engine": "tensorrt-llm@1.0",
+    "kv_cache_dtype": "fp8",
+    "max_model_len": 2064,
+    "input_len": 100,
+    "output_len": 100,
+    "random_range_ratio": 0.0,
+}
+BY_API_SERVER = "bound by the API server: 11,111 output tokens/s"
+
+
+@pytest.mark.parametrize("engine_loop", ["core", "events"])
+def test_api_server_does_not_bind_an_offline_batch_and_is_named_where_it_binds(engine_loop: str) -> None:
+    at_once = {"request_rate": math.inf, "num_prompts": 300, "engine_loop": engine_loop}
+    offline = capacity.simulate("gpt-oss-20b", **OFFLINE, **at_once)
+    served = capacity.simulate("gpt-oss-20b", **OFFLINE, **at_once, client_latency_s=0.0)
+    assert offline.run.summary.output_throughput > 1.5 * served.run.summary.output_throughput
+    assert served.run.summary.output_throughput == pytest.approx(11_111, rel=0.05)
+    assert any("without the API server" in note for note in offline.warnings)
+    assert offline.verdict is not None
+    assert served.verdict is not None
+    assert offline.verdict.bound_by is None
+    assert served.verdict.reason.endswith(BY_API_SERVER)
+    own = capacity.simulate("gpt-oss-20b", **OFFLINE, **at_once, front_end_output_token_s=9e-5)
+    assert own.run.summary.output_throughput == pytest.approx(served.run.summary.output_throughput, rel=0.01)
+
+
+def test_simulate_estimate_and_explain_name_the_api_server_that_binds() -> None:
+    for load in ({"concurrency": 128}, {"request_rate": 140}):
+        estimated = capacity.estimate("gpt-oss-20b", **OFFLINE, **load)
+        run = capacity.simulate("gpt-oss-20b", **OFFLINE, **load, num_prompts=1500)
+        assert run.verdict is not None
+        assert (
+            estimated.verdict
+            == run.verdict.verdict
+            == ("saturated" if "concurrency" in load else "overloaded")
+        )
+        for reason in (estimated.verdict_reason, run.verdict.reason):
+            assert reason is not None
+            assert BY_API_SERVER in reason
+    explained = capacity.explain("gpt-oss-20b", **OFFLINE, concurrency=128)
+    assert any(BY_API_SERVER in note for note in explained.warnings)
+    below = capacity.estimate("gpt-oss-20b", **OFFLINE, request_rate=50)
+    assert below.verdict == "stable"
+    assert BY_API_SERVER not in (below.verdict_reason or "")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import capacity
+from capacity.base.errors import InvalidInput
 from capacity.model import model_names
 
 
@@ -44,3 +47,62 @@ def test_every_preset_gets_a_verdict_on_every_family() -> None:
         for gpu in ("a100", "b200", "l40s", "mi300x"):
             answer = capacity.fit(name, gpu=gpu, tensor_parallel_size=1)
             assert answer.fits or answer.reason
+
+
+def test_fit_counts_drafts_and_index_keys_as_vllm_does() -> None:
+    """22,912 bytes a token and GPU in a log of vLLM 0.28: 60 layers, 57 index keys at 8 bit, one layer of the draft."""
+    pool: dict[str, Any] = {
+        "gpu": "b200",
+        "tensor_parallel_size": 4,
+        "quantization": "nvfp4",
+        "kv_cache_dtype": "fp8",
+        "block_size": 128,
+        "engine": "vllm@0.28",
+    }
+    drafts = {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 3}}
+
+    def gpu_bytes_per_token(**options: Any) -> float:
+        answer = capacity.fit("minimax-m3", **pool, **options)
+        return answer.memory.kv_cache_bytes / answer.kv_capacity_tokens
+
+    logged = gpu_bytes_per_token(indexer_kv_dtype="fp8", **drafts)
+    assert logged == pytest.approx(22_912, rel=1e-4)
+    assert gpu_bytes_per_token(indexer_kv_dtype="fp8") == pytest.approx(22_912 - 256, rel=1e-4)
+    assert gpu_bytes_per_token(**drafts) == pytest.approx(22_912 + 57 * 128, rel=1e-4)  # auto is bf16
+    with pytest.raises(InvalidInput, match="no block indexer"):
+        capacity.fit("llama-3.1-8b", gpu="h100", indexer_kv_dtype="fp8")
+
+
+def test_fit_estimate_and_simulate_hold_as_much_beside_a_draft() -> None:
+    pool: dict[str, Any] = {
+        "gpu": "h100",
+        "tensor_parallel_size": 4,
+        "speculator": "eagle3",
+        "num_speculative_tokens": 3,
+    }
+    lengths: dict[str, Any] = {"input_len": 100, "output_len": 20, "random_range_ratio": 0.0}
+    fitted = capacity.fit("llama-3.1-70b", **pool)
+    estimated = capacity.estimate("llama-3.1-70b", **pool, **lengths, request_rate=1)
+    run = capacity.simulate("llama-3.1-70b", **pool, **lengths, request_rate=1, num_prompts=4)
+    plain = capacity.fit("llama-3.1-70b", gpu="h100", tensor_parallel_size=4)
+    assert plain.kv_capacity_tokens > fitted.kv_capacity_tokens == estimated.kv_capacity_tokens
+    assert (run.kv_capacity_tokens, run.kv_capacity_blocks) == (
+        fitted.kv_capacity_tokens,
+        fitted.kv_capacity_blocks,
+    )
+    added = fitted.memory.weights_bytes - plain.memory.weights_bytes
+    assert added == plain.memory.kv_cache_bytes - fitted.memory.kv_cache_bytes > 0
+    assert fitted.kv_bytes_per_token == plain.kv_bytes_per_token + 2 * 8 * 128 * 2
+
+
+def test_a_draft_that_leaves_too_little_kv_does_not_fit() -> None:
+    length = capacity.fit("llama-3.1-8b", gpu="l4", max_model_len=4096).kv_capacity_tokens - 16
+    held, over = (
+        capacity.fit("llama-3.1-8b", gpu="l4", max_model_len=length, speculator=way)
+        for way in (None, "eagle3")
+    )
+    assert held.fits
+    assert not over.fits
+    assert over.reason is not None
+    assert f"--max-model-len {length}" in over.reason
+    assert over.max_context_tokens < length

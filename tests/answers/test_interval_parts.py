@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from capacity.answers.interval_parts import (
+    LAUNCH_SETTINGS,
+    MACHINE,
     NINETY,
     Asked,
     Part,
@@ -25,9 +27,6 @@ DENSE = Asked(
     engine="vllm", engine_label="vllm@0.15", gpu="h100-sxm-80gb", model="llama-3.1-8b", is_moe=False
 )
 ALL_MEMORY: dict[Effect, float] = {**dict.fromkeys(EFFECTS, 0.0), "memory": 1.0}
-
-
-BEYOND = "beyond what is said"
 
 
 def named(parts: tuple[Part, ...]) -> dict[str, float]:
@@ -70,19 +69,22 @@ def test_only_what_was_not_said_has_a_part() -> None:
     )
 
 
-def test_a_server_of_which_a_command_is_all_that_is_known_lies_further_off_until_its_own_runs_say() -> None:
+def test_machine_part_grows_with_the_unknown_settings_and_ends_with_own_runs() -> None:
     known = spreads()
-    beyond = known.beyond_said["dense"]
-    asked = replace(DENSE, unsaid=("max_num_seqs",))
+    least, most = known.other_machines["dense"], known.beyond_said["dense"]
     for metric in ("ttft", "tpot"):
-        said = named(interval_parts(metric, ALL_MEMORY, DENSE, known))
-        parts = named(interval_parts(metric, ALL_MEMORY, asked, known))
-        assert BEYOND not in said
-        assert parts[BEYOND] == getattr(beyond, metric) > 0
-    whole = named(interval_parts("e2e", ALL_MEMORY, replace(asked, ttft_share=0.25), known))
-    assert whole[BEYOND] == pytest.approx(math.hypot(0.25 * beyond.ttft, 0.75 * beyond.tpot))
-    experts = named(interval_parts("tpot", ALL_MEMORY, replace(asked, is_moe=True), known))
-    assert experts[BEYOND] == known.beyond_said["moe"].tpot
+        low = getattr(least, metric)
+        high = max(getattr(most, metric), low)
+        found = [
+            named(
+                interval_parts(metric, ALL_MEMORY, replace(DENSE, unsaid=("max_num_seqs",) * count), known)
+            )[MACHINE]
+            for count in range(LAUNCH_SETTINGS + 1)
+        ]
+        assert found == sorted(found)
+        assert (found[0], found[-1]) == (pytest.approx(low), pytest.approx(high))
+    whole = named(interval_parts("e2e", ALL_MEMORY, replace(DENSE, ttft_share=0.25), known))
+    assert whole[MACHINE] == pytest.approx(math.hypot(0.25 * least.ttft, 0.75 * least.tpot))
     learnt = Adjustment(
         means={},
         covariance=(),
@@ -91,8 +93,7 @@ def test_a_server_of_which_a_command_is_all_that_is_known_lies_further_off_until
         models=(DENSE.model,),
         engines=(DENSE.engine_label,),
     )
-    own = named(interval_parts("tpot", ALL_MEMORY, replace(asked, adjustment=learnt), known))
-    assert own[BEYOND] == pytest.approx(beyond.tpot * math.sqrt(ANEW))
+    assert MACHINE not in named(interval_parts("tpot", ALL_MEMORY, replace(DENSE, adjustment=learnt), known))
 
 
 def test_kernels_known_by_hearsay_take_their_own_factor() -> None:

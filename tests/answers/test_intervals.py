@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import capacity
+from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION
 from capacity.answers.intervals import (
     batch_latencies,
     beside_client,
     beside_client_range,
+    unsaid_settings,
     with_interval,
 )
 from capacity.answers.phases import batch_over_ranks, request_lengths
@@ -51,26 +54,65 @@ def test_one_interval_holds_those_of_others() -> None:
 
 def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     own = Quantity(value=0.1, low=0.07, high=0.14)
-    wider = beside_client(own, Traffic())
+    assert beside_client(own, Traffic()) == own  # of a deployment as it is launched, with its client
+    wider = beside_client(own, Traffic(), as_found=True)
     assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - LEAST_S))
     assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MOST_S - USUAL_S))
     assert beside_client(own, Traffic(client_latency_s=USUAL_S)) == own
     low, high = beside_client_range(0.7, 1.4, 0.1)
     assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))
-    nearest = beside_client(Quantity(value=0.004, low=0.001, high=0.005), Traffic())
+    nearest = beside_client(Quantity(value=0.004, low=0.001, high=0.005), Traffic(), as_found=True)
     assert nearest.low == 0.0  # no first token before its request
 
 
-def test_what_the_user_says_narrows() -> None:
-    """Every setting alone, of an engine whose servers are seldom started with the defaults."""
+def test_interval_of_a_found_server_narrows_with_each_given_setting() -> None:
+    """Every setting alone, of an engine whose servers are seldom started with the defaults; the headline knows all."""
     pool = {"gpu": "h200", "engine": "tensorrt-llm", "max_model_len": 4096}
     vague = capacity.estimate("llama-3.1-8b", **pool, **LOAD)
+    assert vague.as_found is not None
+    assert width(vague.ttft_s) < width(vague.as_found["ttft_s"])
     for name in ("max_num_batched_tokens", "max_num_seqs", "client_latency_s"):
-        said = capacity.estimate("llama-3.1-8b", **pool, **LOAD, **{name: KNOWN[name]})
-        assert width(said.ttft_s) < width(vague.ttft_s), name
-    told = capacity.estimate("llama-3.1-8b", **LOAD, **{**KNOWN, **pool, "engine": "tensorrt-llm@1.0"})
-    assert width(told.ttft_s) < 0.9 * width(vague.ttft_s)
-    assert width(told.tpot_s) < width(vague.tpot_s)
+        said = capacity.estimate("llama-3.1-8b", **pool, **LOAD, **{name: KNOWN[name]}).as_found
+        assert said is not None
+        assert width(said["ttft_s"]) < width(vague.as_found["ttft_s"]), name
+
+
+def test_interval_falls_gently_with_what_is_given() -> None:
+    """Nothing, the release, then one setting after the other: never wider, and no step loses half of the width."""
+    pool = {"gpu": "h100", "max_model_len": 4096}
+    given = [("engine", "vllm@0.33"), ("max_num_seqs", 1024), ("kv_cache_dtype", "auto")]
+    given += [("max_num_batched_tokens", 8192), ("client_latency_s", USUAL_S)]
+    answers = [
+        capacity.estimate("llama-3.1-8b", **pool, **LOAD, **dict(given[:count]))
+        for count in range(len(given) + 1)
+    ]
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        widths = [width((answer.as_found or {})[metric]) for answer in answers]
+        for wider, narrower in pairwise(widths):
+            assert 0.5 * wider < narrower <= wider
+        assert widths[-1] == pytest.approx(width(getattr(answers[0], metric)))  # all given: as launched
+    assert len({answer.tpot_s for answer in answers}) == 1
+
+
+def test_interval_of_a_given_default_is_that_of_its_name() -> None:
+    """`auto` and the format that it stands for, and a launch line without the flag."""
+    asked = {"gpu": "h100", "max_model_len": 4096, **LOAD}
+    auto, named = (
+        capacity.estimate("llama-3.1-8b", **asked, kv_cache_dtype=name) for name in ("auto", "bf16")
+    )
+    assert (auto.as_found, auto.ttft_s, auto.tpot_s) == (named.as_found, named.ttft_s, named.tpot_s)
+    launched = capacity.from_launch("vllm serve meta-llama/Llama-3.1-8B-Instruct", gpu="h100")
+    assert unsaid_settings(launched.pools[0]) == (VERSION,)
+    assert len(unsaid_settings(Pool(gpu="h100"))) == LAUNCH_SETTINGS
+
+
+def test_interval_with_all_settings_given_keeps_a_floor() -> None:
+    """Machine, client and build are not known because flags are."""
+    for model in ("llama-3.1-8b", "qwen3-30b-a3b"):
+        found = capacity.explain(model, gpu="h100", **LOAD, **KNOWN)
+        tpot = next(each for each in found.intervals if each.metric == "TPOT")
+        part = next(each for each in tpot.parts if each.name == MACHINE)
+        assert part.high > 0.1
 
 
 def test_what_is_less_known_is_wider() -> None:
@@ -87,7 +129,13 @@ def test_what_is_less_known_is_wider() -> None:
 def test_a_queue_near_saturation_is_less_sure() -> None:
     sure, unsure = (
         capacity.estimate(
-            "llama-3.1-8b", gpu="h100", input_len=800, output_len=100, request_rate=rate, **KNOWN
+            "llama-3.1-8b",
+            gpu="h100",
+            input_len=800,
+            output_len=100,
+            random_range_ratio=0.0,
+            request_rate=rate,
+            **KNOWN,
         )
         for rate in (4.0, 40.0)
     )
@@ -118,3 +166,18 @@ def test_the_ends_of_a_batchs_e2e_are_the_sums_of_its_parts() -> None:
     assert e2e.value == pytest.approx(ttft.value + 49 * tpot.value)
     assert e2e.low == pytest.approx((ttft.low or 0) + 49 * (tpot.low or 0))
     assert e2e.high == pytest.approx((ttft.high or 0) + 49 * (tpot.high or 0))
+
+
+def test_ttft_interval_near_the_largest_cuda_graph_holds_both_sides() -> None:
+    """One token more is launched kernel by kernel; away from that size intervals are as without it."""
+    asked: dict[str, Any] = {"gpu": "h200", "tensor_parallel_size": 2, "batch_size": 1, "output_len": 50}
+    at, beyond, far = (
+        capacity.estimate("qwen3-next-80b-a3b", input_len=tokens, **asked) for tokens in (512, 513, 700)
+    )
+    for metric in ("ttft_s", "e2e_s"):
+        replayed, launched = getattr(at, metric), getattr(beyond, metric)
+        assert launched.value > 1.2 * replayed.value
+        assert replayed.high > launched.value
+        assert launched.low < replayed.value
+    assert width(far.ttft_s) < 0.5 * width(at.ttft_s)
+    assert width(at.tpot_s) == pytest.approx(width(far.tpot_s))

@@ -11,7 +11,8 @@ import capacity
 from capacity.deployment import DeploymentFile, Pool, build
 from capacity.workload import Workload
 
-LOAD: dict[str, Any] = {"input_len": 500, "output_len": 50, "request_rate": 6.0, "num_prompts": 120}
+LENGTHS: dict[str, Any] = {"input_len": 500, "output_len": 50, "random_range_ratio": 0.0}
+LOAD: dict[str, Any] = {**LENGTHS, "request_rate": 6.0, "num_prompts": 120}
 SMALL, LARGE = "llama-3.2-1b", "llama-3.1-8b"
 
 

@@ -30,7 +30,7 @@ QUESTIONS = (
 
 
 def means_of(resolved: ResolvedPool, traffic: Traffic) -> tuple[LoadMeans, float | None]:
-    load = served(resolved, traffic, 256, regimes=False)
+    load = served(resolved, traffic, 256)
     assert load.whole is not None
     return load.whole, load.verdict.load_fraction
 
@@ -42,7 +42,7 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
     """TPOT within a tenth of the whole, TTFT (which queues as it likes) within a quarter; as much for each factor of e
     in tokens that a tilt of experts is applied over."""
     resolved = resolve(model, Pool.model_validate(pool))
-    traffic = Traffic.model_validate({**LENGTHS, **load, "num_prompts": 400})
+    traffic = Traffic.model_validate({**LENGTHS, "random_range_ratio": 0.0, **load, "num_prompts": 400})
     means, load_fraction = means_of(resolved, traffic)
     engine = resolved.engine
     found = sensitivities(
@@ -76,7 +76,12 @@ def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> N
     """All steps 5 % slower on an engine that is so busy: TPOT and TTFT lengthen by more, as said within a third."""
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
     traffic = Traffic(
-        input_len=800, output_len=100, request_rate=rate, num_prompts=1500, client_latency_s=0.0
+        input_len=800,
+        output_len=100,
+        random_range_ratio=0.0,
+        request_rate=rate,
+        num_prompts=1500,
+        client_latency_s=0.0,
     )
     means, load_fraction = means_of(resolved, traffic)
     assert load_fraction == pytest.approx(busy, abs=0.1)

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.answers.phases import phases_of, request_lengths
-from capacity.answers.served import Served, differing_lengths, served
+from capacity.answers.served import Served, served
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -50,49 +50,32 @@ def test_it_is_the_run_that_simulate_makes(pool: ResolvedPool, load: dict[str, A
     assert (estimate.verdict, estimate.verdict_reason) == (summary["verdict"], summary["verdict_reason"])
 
 
-def test_equal_lengths_march_in_step_and_the_interval_holds_both_regimes() -> None:
-    """The README's load: the mean TTFT of equal lengths is several times that of differing ones."""
+def test_estimate_equal_lengths_are_a_choice_and_noted() -> None:
+    """The README's load: lengths vary as measured by default; equal ones synchronise the closed loop."""
     asked: dict[str, Any] = {"gpu": "h100", "tensor_parallel_size": 4, "input_len": 1024, "output_len": 256}
-    open_question = capacity.estimate("llama-3.1-70b", **asked, concurrency=32)
+    default = capacity.estimate("llama-3.1-70b", **asked, concurrency=32)
     equal = capacity.estimate("llama-3.1-70b", **asked, concurrency=32, random_range_ratio=0.0)
-    differing = capacity.estimate("llama-3.1-70b", **asked, concurrency=32, random_range_ratio=0.8)
-    span, both = open_question.ttft_s, (equal.ttft_s, differing.ttft_s)
-    assert span is not None
-    assert open_question.in_step
-    assert any("march in step" in note for note in open_question.warnings)
-    values = [each.value for each in both if each is not None]
-    assert values[0] == span.value > 3 * values[1]
-    assert span.low is not None
-    assert span.high is not None
-    assert span.low < values[1] < values[0] < span.high
-    for fixed, ttft in zip((equal, differing), both, strict=True):
-        assert not fixed.in_step
-        assert not any("march in step" in note for note in fixed.warnings)
-        assert ttft is not None
-        assert (ttft.high or 0) - (ttft.low or 0) < span.high - span.low
-    run = capacity.simulate("llama-3.1-70b", **asked, concurrency=32, num_prompts=320)
-    assert any("march in step" in note for note in run.warnings)
-    assert run.mean_ttft_ms is not None
-    assert (run.mean_ttft_ms.low or 0) < values[1] * 1e3 < values[0] * 1e3 < (run.mean_ttft_ms.high or 0)
-
-
-def test_lengths_that_are_said_or_cannot_differ_are_left_as_they_are(pool: ResolvedPool) -> None:
-    assert differing_lengths(pool, Traffic(**LENGTHS, concurrency=4)) is not None
-    for settled in (
-        {"concurrency": 1},
-        {"request_rate": 4.0},
-        {"concurrency": 4, "random_range_ratio": 0.0},
-        {"concurrency": 4, "length_distribution": "gamma"},
+    assert default.ttft_s is not None
+    assert equal.ttft_s is not None
+    assert not default.in_step
+    assert any("Azure" in note and "--random-range-ratio 0" in note for note in default.warnings)
+    assert default.ttft_s.high is not None
+    assert default.ttft_s.high < 0.5
+    assert equal.in_step
+    assert equal.ttft_s.value > 3 * default.ttft_s.value
+    for answer in (
+        equal,
+        capacity.simulate("llama-3.1-70b", **asked, concurrency=32, random_range_ratio=0.0),
     ):
-        assert differing_lengths(pool, Traffic(**LENGTHS, **settled)) is None
-    tight = resolve(MODEL, Pool(**POOL, max_model_len=1500))
-    assert differing_lengths(tight, Traffic(**LENGTHS, concurrency=4)).random_range_ratio == pytest.approx(  # type: ignore[union-attr]
-        1500 / 1152 - 1
-    )
-    assert (
-        differing_lengths(resolve(MODEL, Pool(**POOL, max_model_len=1200)), Traffic(**LENGTHS, concurrency=4))
-        is None
-    )
+        assert any("synchronises" in note for note in answer.warnings)
+        assert not any("Azure" in note for note in answer.warnings)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_equal_length_note_depends_on_the_lengths(pool: ResolvedPool, ratio: float) -> None:
+    traffic = Traffic(**LENGTHS, concurrency=4, random_range_ratio=ratio)
+    notes = phases_of(pool, traffic, request_lengths(pool, traffic)).warnings
+    assert any("synchronises" in note for note in notes) is (ratio == 0)
 
 
 def test_an_overloaded_rate_has_no_latency() -> None:
@@ -116,7 +99,7 @@ def test_an_overloaded_rate_has_no_latency() -> None:
 def test_a_rate_whose_requests_stay_long_is_run_for_long(pool: ResolvedPool) -> None:
     """1,000 arrivals are over in a few of a request's stays: more of them are sent, until it can be told."""
     for rate, output_len, steady in ((3.0, 3000, True), (12.0, 1500, False)):
-        traffic = Traffic(input_len=64, output_len=output_len, request_rate=rate)
+        traffic = Traffic(input_len=64, output_len=output_len, request_rate=rate, random_range_ratio=0.0)
         load = phases_of(pool, traffic, request_lengths(pool, traffic)).served
         assert load is not None
         assert (load.steady is not None) is steady

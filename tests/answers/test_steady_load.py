@@ -52,7 +52,9 @@ def test_too_few_to_show_an_overload_serve_what_the_engine_can() -> None:
 def test_a_run_in_which_all_is_still_queued_as_the_last_arrives_serves_what_it_showed() -> None:
     """Its queue grows by every arrival, so that nothing would be left of the rate."""
     slow = resolve("llama-3.1-8b", Pool(gpu="h100", front_end_output_token_s=1e-3))
-    requests = make_workload(Traffic(input_len=600, output_len=60, request_rate=200.0, num_prompts=600))
+    requests = make_workload(
+        Traffic(input_len=600, output_len=60, random_range_ratio=0.0, request_rate=200.0, num_prompts=600)
+    )
     run = run_service([slow], SERVICE, requests)
     verdict = verdict_on(run, [slow], SERVICE, requests)
     rate = steady_load(run.records, verdict, requests, [(slow, 1)]).requests_per_s

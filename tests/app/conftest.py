@@ -99,13 +99,24 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def server(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server of these tests writes its log."""
+    return tmp_path_factory.mktemp("server") / "log.txt"
+
+
+@pytest.fixture(scope="session")
+def server(chromium: Any, log_path: Path) -> Iterator[str]:
     """The address of a dashboard that runs as `capacity dashboard` runs it."""
     from capacity_app.screenshots import dashboard_server
 
     assert chromium.is_connected()
-    log = tmp_path_factory.mktemp("server") / "log.txt"
-    with dashboard_server(log) as address:
+    with dashboard_server(log_path) as address:
         yield address
-    said = log.read_text(encoding="utf-8", errors="replace")
+    said = log_path.read_text(encoding="utf-8", errors="replace")
     assert "a page of the dashboard failed" not in said, said[-2000:]
+
+
+@pytest.fixture(scope="session")
+def server_log(log_path: Path) -> Callable[[], str]:
+    """Return a function that reads what the server has logged so far."""
+    return lambda: log_path.read_text(encoding="utf-8", errors="replace")

@@ -110,6 +110,7 @@ BILLED: Figures = {
     "$ per 1M input": lambda r: f"${r['served']['usd_per_million_input_tokens']:,.3f}",
     "$ per 1k requests": lambda r: f"${r['served']['usd_per_thousand_requests']:,.4f}",
     "Utilization": lambda r: f"{r['utilization']:.0%}",
+    "Provisioned energy": lambda r: f"{r['served']['joules_per_output_token']:,.2f} J",
 }
 FITTED: Figures = {
     "KV cache": lambda r: f"{r['memory']['kv_cache_bytes'] / 2**30:,.2f} GiB",
@@ -146,10 +147,10 @@ def estimated(link: Mapping[str, str], figures: Figures = SERVED, **asked: Any) 
 
 
 def simulated(link: Mapping[str, str], **asked: Any) -> Question:
-    common = {"num_prompts": 120, "length_distribution": "lognormal", "goodput": ("ttft:500", "tpot:50")}
+    common = {"num_prompts": 120, "length_distribution": "lognormal", "goodput": ("ttft:1000", "tpot:50")}
     return Question(
         page="simulate",
-        link={"sim_requests": "120", **link},
+        link={"sim_requests": "120", "lengths": "lognormal", **link},
         ask=capacity.simulate,
         asked={
             name: given
@@ -452,7 +453,6 @@ QUESTIONS = {
         {
             "sim_arrivals": "closed loop",
             "concurrency": "8",
-            "sim_lengths": "equal or within ±",
             "range": "0.3",
         },
         concurrency=8,

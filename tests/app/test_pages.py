@@ -233,7 +233,7 @@ LOADS = [
     ("estimate", {"load": "a closed loop"}),
     ("estimate", {"load": "arrivals at a rate"}),
     ("simulate", {}),
-    ("simulate", {"sim_arrivals": "closed loop", "sim_lengths": "equal or within ±"}),
+    ("simulate", {"sim_arrivals": "closed loop", "range": "0.2"}),
     ("simulate", {"sim_arrivals": "all at once"}),
     ("plan", {}),
     ("cost", {}),
@@ -250,7 +250,7 @@ LOADS = [
     ("kv", {}),
     pytest.param("beam_search", {}, marks=pytest.mark.slow),
     ("fleet", {}),
-    pytest.param("fleet", {"fleet_lengths": "equal or within ±"}, marks=pytest.mark.slow),
+    pytest.param("fleet", {"fleet_lengths": "as in the sidebar"}, marks=pytest.mark.slow),
     pytest.param("cascade", {}, marks=pytest.mark.slow),
     ("cascade", {"casc_on": "an API", "casc_small": "false", "casc_cache": "true"}),
 ]
@@ -269,12 +269,21 @@ OTHERWISE = {
     "concurrency": 16,
     "rate": 2.0,
     "range": 0.5,
+    "lengths": "lognormal",
+    "slo_ttft": 500.0,
+    "slo_tpot": 20.0,
     "client": 20.0,
     "tier": "spot",
     "mem": "GB",
     "time": "s",
 }
-ON_REQUEST = {("cost", "time"), ("advise", "time"), ("stack", "time")}  # of what is drawn by a button
+ON_REQUEST = {
+    ("cost", "time"),
+    ("advise", "time"),
+    ("stack", "time"),
+    ("estimate", "slo_ttft"),
+    ("estimate", "slo_tpot"),
+}  # read by what a button draws, or by what an overload or a pinned side adds
 
 
 @pytest.mark.parametrize(("page", "query"), LOADS)

@@ -10,11 +10,11 @@ from urllib.parse import parse_qs
 
 import pytest
 from capacity_app import plan_sides, sides
-from capacity_app.boundary import plain
 from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
 
 import capacity
+from capacity.report.plan import conditional_text, level_text
 
 Open = Callable[..., Any]
 FEW = {"plan_n": "50", "plan_gpus": "h100-sxm-80gb", "plan_ttft": "2000", "rate": "4"}
@@ -35,12 +35,12 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     opened = dashboard("plan", **FEW)
     opened.at.button(key="run_plan").click().run()
     opened.settled()
-    opened.at.text_input(key="what_if").set_value("8/s l40s").run()
+    opened.at.text_input(key="what_if").set_value("l40s").run()
     opened.settled().settled()
     assert opened.refusals == []
     plans = [
-        capacity.plan("llama-3.1-8b", **{**ASKED, "gpus": (gpu,)}, request_rate=rate)
-        for gpu, rate in (("h100-sxm-80gb", 4.0), ("l40s-48gb", 8.0))
+        capacity.plan("llama-3.1-8b", **{**ASKED, "gpus": (gpu,)}, request_rate=4.0)
+        for gpu in ("h100-sxm-80gb", "l40s-48gb")
     ]
     first, second = (plan.best for plan in plans)
     assert first is not None
@@ -56,11 +56,31 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     tightest = max(second.trial.levels, key=lambda level: level.ratio)
     assert f"headroom {100 * (1 - tightest.ratio):,.0f} %" in rows["Of the limit"]["B"]
     assert rows["Of the limit"]["B against A"].endswith(("outside", "within"))
-    assert any(plain("Requests/s 4.0 -> 8.0") in str(caption.value) for caption in opened.at.caption)
+    for level, expected in zip(second.trial.levels, second.predicted.levels, strict=True):
+        name = level.slo.split(":")[0].upper()
+        card = next(metric for metric in opened.at.metric if metric.label == f"p95 {name}, expected")
+        assert card.value == level_text(expected).partition(" (")[0]
+        assert f"at 90% confidence {level_text(level).partition(' (')[0]}" in card.delta
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
     again = dashboard("plan", **{key: values[0] for key, values in link.items()}).settled().settled()
     assert again.kpis == opened.kpis
     assert rows_of(again) == rows
+
+
+def test_plan_page_lists_what_is_not_recommended_with_its_saving(dashboard: Open) -> None:
+    """As the command line does, below a recommendation without it; its launch line is the plan's."""
+    opened = dashboard("plan", **{**FEW, "plan_n": "60", "plan_tpot": "8", "rate": "40"})
+    opened.at.button(key="run_plan").click().run()
+    opened.settled()
+    asked = {**ASKED, "slo": ("ttft:p95:2000ms", "tpot:p95:8ms"), "num_prompts": 60}
+    plan = capacity.plan("llama-3.1-8b", **asked, request_rate=40.0)
+    assert plan.best is not None
+    assert plan.conditional
+    assert opened.kpis["To rent"] == plan.best.label
+    shown = [str(each.value) for each in opened.at.markdown]
+    for each in plan.conditional:
+        assert f"- {plain(conditional_text(plan, each))}" in shown
+    assert any("planned for vllm" in str(caption.value) for caption in opened.at.caption)
 
 
 def rows_of(opened: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from capacity.techniques.speculate import speculate
 
 Open = Callable[..., Any]
 MEASUREMENTS = sorted((Path(__file__).parents[2] / "validate" / "measurements").glob("*.jsonl"))
-REQUESTS = {"sim_requests": "120"}
+REQUESTS = {"sim_requests": "120", "lengths": "lognormal"}
 SIMULATED = {
     "gpu": "h100-sxm-80gb",
     "input_len": 1024,
@@ -43,7 +43,7 @@ def figure(opened: Any, title: str) -> dict[str, Any]:
 
 def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     opened = dashboard("simulate", **REQUESTS).settled()
-    answer = capacity.simulate("llama-3.1-8b", **SIMULATED, goodput=["ttft:500", "tpot:50"])
+    answer = capacity.simulate("llama-3.1-8b", **SIMULATED, goodput=["ttft:1000", "tpot:50"])
     direct = answer.to_dict()
     for label, name in (("Mean TTFT", "mean_ttft_ms"), ("p95 TPOT", "p95_tpot_ms")):
         assert opened.kpis[label] == f"{number_text(direct[name], answer.predicted_ms[name])} ms"
@@ -104,7 +104,7 @@ def upload(opened: Any, key: str, name: str, content: bytes) -> None:
 
 
 def test_steps_are_recorded_on_request(dashboard: Open) -> None:
-    opened = dashboard("simulate", sim_requests="30").settled()
+    opened = dashboard("simulate", sim_requests="30", lengths="lognormal").settled()
     opened.at.button(key="run_timeline").click().run()
     opened.settled()
     drawn = [c.proto.alt for c in opened.at.get("plotly_chart") if "steps:" in c.proto.alt]
@@ -113,14 +113,15 @@ def test_steps_are_recorded_on_request(dashboard: Open) -> None:
 
 
 def test_a_bill_is_the_librarys(dashboard: Open) -> None:
-    opened = dashboard("cost", cost_requests="60").settled()
+    opened = dashboard("cost", cost_requests="400", range="0").settled()
     bill = capacity.cost(
         "llama-3.1-8b",
         gpu="h100-sxm-80gb",
         input_len=1024,
         output_len=256,
         request_rate=4.0,
-        num_prompts=60,
+        num_prompts=400,
+        random_range_ratio=0.0,
         price_tier="on-demand",
     )
     assert opened.kpis["Per month"] == f"${bill.usd_per_month:,.0f}"

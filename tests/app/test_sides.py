@@ -8,12 +8,20 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from capacity_app import sides
+from capacity_app.boundary import plain
 from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
+from capacity_app.sides import equal_load_text
 
 import capacity
+from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.hardware.pricing import price_of
+from capacity.planning.replicas import replicas_needed
+from capacity.pool.resolve import resolve
 from capacity.report.comparisons import difference_and_interval
 from capacity.report.display import time_and_interval
+from capacity.report.replicas import count_text
 
 Open = Callable[..., Any]
 LOOP = {"load": "arrivals at a rate", "rate": "4"}
@@ -39,15 +47,16 @@ def table(opened: Any) -> dict[str, Any]:
     return {row[""].strip(): row for row in shown.to_dict("records")}
 
 
-def test_a_question_of_a_meeting(dashboard: Open) -> None:
+def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dashboard: Open) -> None:
     opened = pinned(dashboard)
-    for key, value in (("gpu", "b200-sxm-180gb"), ("tp", 2), ("weights", "fp8"), ("rate", 8.0)):
+    for key, value in (("gpu", "b200-sxm-180gb"), ("tp", 2), ("weights", "fp8")):
         opened.inputs()[key].set_value(value)
     opened.at.run()
-    opened.settled()
+    opened.settled().settled()
     assert opened.refusals == []
+    second_asked = {**SECOND, "request_rate": 4.0}
     first = capacity.estimate("llama-3.1-70b", **FIRST, **ASKED)
-    second = capacity.estimate("llama-3.1-70b", **SECOND, **ASKED)
+    second = capacity.estimate("llama-3.1-70b", **second_asked, **ASKED)
     rows = table(opened)
     for figure, field in (("TPOT", "tpot_s"), ("TTFT", "ttft_s")):
         before, after = getattr(first, field), getattr(second, field)
@@ -59,14 +68,56 @@ def test_a_question_of_a_meeting(dashboard: Open) -> None:
         shown = next(metric for metric in opened.at.metric if metric.label == figure)
         assert shown.delta.endswith(f"; {expected.replace(' %', ' % against A')}")
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
-    assert not any(button.key == "run_diff" for button in opened.at.button)  # another traffic
+    needed = {"A": counted(**FIRST), "B": counted(**second_asked)}
+    said = equal_load_text(needed, {"A": 1, "B": 1})
+    assert plain(said) in [str(each.value) for each in (*opened.at.success, *opened.at.warning)]
+    assert f"A {count_text(needed['A'].within_slo)}" in said
 
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
-    again = dashboard("estimate", **{key: values[0] for key, values in link.items()}).settled()
+    again = dashboard("estimate", **{key: values[0] for key, values in link.items()}).settled().settled()
     assert again.kpis == opened.kpis
     assert table(again) == rows
     again.at.button(key="unpin_A").click().run()
     assert not any("A" in frame.value for frame in again.settled().at.dataframe)
+
+
+def counted(**asked: Any) -> Any:
+    """The replicas that the library counts for the sidebar's SLO."""
+    pool = {name: value for name, value in asked.items() if name != "request_rate"}
+    traffic = {"input_len": 1024, "output_len": 256, "request_rate": asked["request_rate"]}
+    price = price_of(pool["gpu"], build(Cost, {"price_tier": "on-demand"}))
+    slo = ("ttft:p95:1000ms", "tpot:p95:50ms")
+    resolved = resolve("llama-3.1-70b", build(Pool, pool))
+    return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
+
+
+def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load(dashboard: Open) -> None:
+    opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
+    opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
+    opened.settled().settled()
+    rows = table(opened)
+    assert {row["B against A"] for row in rows.values()} == {sides.UNLIKE}
+    assert not [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+    opened.at.button(key="same_load").click().run()
+    opened.settled().settled()
+    assert sides.UNLIKE not in {row["B against A"] for row in table(opened).values()}
+    assert [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
+
+
+def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
+    """8 x H100 in FP8 and 4 x H200 in BF16 at 20 requests/s of a 70B: neither serves them."""
+    asked = {"model": "llama-3.1-70b", "tp": "8", "weights": "fp8", "rate": "20", "range": "0"}
+    opened = dashboard("cost", **asked).settled()
+    assert opened.refusals[0].startswith("overloaded")
+    opened.at.button(key="pin").click().run()
+    opened.at.text_input(key="what_if").set_value("4xh200 bf16").run()
+    opened.settled().settled()
+    rows = table(opened)
+    for label in ("Per month", "$ per 1M output", "Utilization", "Provisioned energy"):
+        assert rows[label]["B against A"] == "-", label
+    assert rows["$ per 1M output"]["A"].startswith("-")
+    shown = [str(warning.value) for warning in opened.at.warning]
+    assert any("neither holds the SLO" in text and "less than A" in text for text in shown)
 
 
 def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
@@ -77,7 +128,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     opened.at.button(key="run_diff").click().run()
     opened.settled()
     assert opened.refusals == []
-    sides = [
+    both = [
         Side(
             page="estimate",
             model="llama-3.1-70b",
@@ -86,7 +137,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
         ).deployment
         for more in ({}, {"kv_cache_dtype": "fp8"})
     ]
-    direct = capacity.diff(*sides)
+    direct = capacity.diff(*both)
     shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
     assert list(shown["B less A, mean, ms"]) == [difference_and_interval(d)[0] for d in direct.differences]
     assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
@@ -101,6 +152,7 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
         opened.settled()
     row = table(opened)["TPOT"]
     assert {"A", "B", "C", "D", "D against A"} <= set(row)
+    assert row["D against A"] == sides.UNLIKE  # other batches
     assert opened.at.button(key="pin").disabled
 
 

@@ -35,7 +35,7 @@ def test_a_use_case_fills_the_plan(dashboard: Open, case: str) -> None:
     known = find_use_case(case)
     assert link["isl"] == str(known.input_len.mean)
     assert link["osl"] == str(known.output_len.mean)
-    assert link["plan_case"] == case
+    assert link["lengths"] == case
     wait_s = known.think_time_s.mean or 1.0
     assert float(link["rate"]) == pytest.approx(60 / wait_s, rel=1e-4)
     assert opened.kpis["Requests/s"] == f"{60 / wait_s:,.2f}"

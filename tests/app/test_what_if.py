@@ -97,15 +97,15 @@ SLOW = pytest.mark.slow
     ],
 )
 def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, page: str) -> None:
-    opened = dashboard(page, sim_requests="100", cost_requests="100").settled()
-    typed(opened, "h200 5 requests/s")
+    opened = dashboard(page, sim_requests="300", cost_requests="300").settled()
+    typed(opened, "h200")
     assert opened.refusals == []
     table = next(frame.value for frame in opened.at.dataframe if "B against A" in frame.value)
     assert any(change not in ("-", "+0 %", "+0 %, within") for change in table["B against A"])
     against = [metric for metric in opened.at.metric if "against A" in (metric.delta or "")]
     assert against
     first = opened.kpis
-    again = dashboard(page, sim_requests="100", cost_requests="100", gpu="h100-sxm-80gb").settled()
+    again = dashboard(page, sim_requests="300", cost_requests="300", gpu="h100-sxm-80gb").settled()
     alone = {label: value for label, value in again.kpis.items() if label in first}
     assert dict(zip(table[""], table["A"].str.partition(" (")[0], strict=True)).items() >= alone.items()
 

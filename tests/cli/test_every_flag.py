@@ -26,6 +26,7 @@ NOT_WALKED = {
 }
 SAME = {  # answers that a flag leaves as they are at the value tried, and why that is right
     ("explain", "block-size"): "rounds the check that the batch fits",
+    ("fit", "num-speculative-tokens"): "memory of a draft does not depend on it, and vLLM's JSON always has it",
     ("explain", "max-loras"): "memory alone, which is only checked",
     ("speculate", "block-size"): "rounds the largest batch",
     ("scale", "block-size"): "rounds the largest batch",
@@ -38,6 +39,7 @@ SAME = {  # answers that a flag leaves as they are at the value tried, and why t
         for name in ("price-tier", "price-provider", "price-instance")
     },
 }
+SAME |= {(verb, "api-server-count"): "noted as not used: it stands in many launch lines" for verb in BASES}
 FILE_FLAGS = {"sample-interval": "of the file that --series writes"}
 QUICK = ("fit", "estimate", "explain", "simulate", "quantize", "speculate", "attention-io")
 SLOW = tuple(verb for verb in BASES if verb not in QUICK)

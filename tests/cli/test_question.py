@@ -115,3 +115,16 @@ def test_a_launch_line_without_a_gpu_says_how_to_give_one(run: Any) -> None:
 def test_the_model_is_asked_for_before_the_gpu(run: Any) -> None:
     assert "no model: name one" in run("estimate").err
     assert "no GPU: add --gpu NAME" in run("estimate", "llama-3.1-8b").err
+
+
+def test_api_server_count_is_taken_and_noted_where_it_changes_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = "vllm serve llama-3.1-8b --api-server-count 4"
+    for verb in ("fit", "estimate", "simulate", "cost"):
+        for question in (
+            Question(flags={"gpu": "h100"}, verb=verb, from_launch=line),
+            Question(flags={"gpu": "h100", "api_server_count": "4"}, verb=verb, model="llama-3.1-8b"),
+        ):
+            assert request_of(question).pools[0].api_server_count == 4
+            assert capsys.readouterr().err == "not used: --api-server-count\n"

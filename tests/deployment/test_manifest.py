@@ -9,6 +9,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.engines import find_engine
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
 from capacity.deployment.manifest import containers_of
@@ -94,7 +95,10 @@ def test_the_manifest_that_a_plan_writes_reads_back(engine: str) -> None:
     pool = Pool(gpu="h100", engine=engine, tensor_parallel_size=2, max_model_len=4096, **quantization)
     launch = launch_command(engine, "org/m", pool)
     line, manifest = read_launch(launch.text), read_launch(kubernetes_manifest("m", launch, pool, 2))
-    assert dict(manifest.fields) == {**line.fields, "replicas": 2}
+    assert dict(manifest.fields) == {**line.fields, "engine": manifest.fields["engine"], "replicas": 2}
+    assert (
+        find_engine(manifest.fields["engine"]).label == find_engine(engine).label
+    )  # its image names the release
     assert manifest.model == line.model
 
 
@@ -106,11 +110,79 @@ def test_servers_that_differ_are_not_one() -> None:
 
 
 def test_what_starts_no_server_is_refused() -> None:
-    for text in (pod("args: [--port, 80]", "nginx:1"), "a: {b: [1]}\n", "- --model\n- org/m\n", "x: [\n"):
+    for text in (pod("args: [--port, 80]", "nginx:1"), pod("tty: true"), "- --model\n- org/m\n", "x: [\n"):
         with pytest.raises(InvalidInput, match="must hold a line that launches a server"):
             read_launch(text)
     with pytest.raises(InvalidInput, match="names no model"):
         read_launch(pod("args: [--max-num-seqs, '4']"))
+
+
+SKYPILOT = """
+service:
+  readiness_probe: /v1/models
+  {replicas}
+resources:
+  accelerators: {accelerators}
+envs: {{MODEL: org/m}}
+setup: pip install vllm
+run: |
+  conda activate vllm
+  vllm serve $MODEL --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE
+"""
+
+
+@pytest.mark.parametrize(
+    ("replicas", "accelerators", "gpu", "ranks", "notes"),
+    [
+        ("replicas: 2", "H100:2", "h100", "2", 0),
+        ("replica_policy: {min_replicas: 2, max_replicas: 2}", "{L40S: 1}", "l40s", "1", 0),
+        ("replica_policy: {min_replicas: 2, max_replicas: 9}", "A100", "a100-sxm-40gb", "1", 1),
+        ("replicas: 2", "[H100:4, H200:4]", None, "4", 1),
+    ],
+)
+def test_skypilot_task_gives_replicas_and_accelerators(
+    replicas: str, accelerators: str, gpu: str | None, ranks: str, notes: int
+) -> None:
+    read = read_launch(SKYPILOT.format(replicas=replicas, accelerators=accelerators))
+    assert (read.model, read.gpu, len(read.not_modelled)) == ("org/m", gpu, notes)
+    assert dict(read.fields) == {"tensor_parallel_size": ranks, "replicas": 2}
+
+
+HELM = """
+servingEngineSpec:
+  modelSpec:
+  - repository: vllm/vllm-openai
+    tag: latest
+    modelURL: org/m
+"""
+LLM_INFERENCE_SERVICE = """
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+spec:
+  model: {uri: "hf://org/m"}
+  template:
+    containers:
+    - image: vllm/vllm-openai:v0.10.2
+      args: [--model, org/m]
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HELM, "is Helm values of the vLLM production stack, .* `helm template`"),
+        ("image:\n  repository: vllm/vllm-openai\n  command: [vllm, serve, /data]\n", "is Helm values"),
+        (LLM_INFERENCE_SERVICE, "is LLMInferenceService, which cannot be read: paste the launch line"),
+        ("kind: DynamoGraphDeployment\nspec: {image: vllm/vllm-openai}\n", "is DynamoGraphDeployment, which"),
+        ("model: org/m\ntensor-parallel-size: 2\n", "`vllm serve --config FILE`"),
+        ("image: {{ .Values.image }}\nargs:\n- vllm/vllm-openai --model org/m\n", "looks like YAML and cannot be"),
+        ("a: {b: [1]}\n", "is YAML of a, which cannot be read"),
+    ],
+)  # fmt: skip
+def test_mapping_of_yaml_is_refused_by_its_kind_not_read_as_a_line(text: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        read_launch(text)
 
 
 def test_a_line_is_no_manifest() -> None:

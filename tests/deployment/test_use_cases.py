@@ -52,6 +52,28 @@ def test_a_use_case_fills_what_nobody_has_said() -> None:
     assert traffic.model_fields_set == {"use_case", "output_len"}
 
 
+def test_traffic_without_a_spread_varies_as_the_chat_trace() -> None:
+    traffic = build(Traffic, {"input_len": 1000, "output_len": 200})
+    spread = (traffic.length_distribution, traffic.input_len_cv, traffic.output_len_cv)
+    assert spread == ("lognormal", CHAT.input_len.cv, CHAT.output_len.cv)
+    assert "Azure LLM inference trace 2023" in " ".join(filled_notes(traffic))
+    assert build(Traffic, {"input_len": 1000, "output_len": 200, "input_len_cv": 0.3}).input_len_cv == 0.3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"random_range_ratio": 0.0},
+        {"length_distribution": "uniform"},
+        {"batch_size": 8},
+    ],
+)
+def test_traffic_with_a_spread_or_a_batch_is_left_as_it_is(fields: dict[str, object]) -> None:
+    traffic = build(Traffic, {"input_len": 1000, "output_len": 200, **fields})
+    assert (traffic.length_distribution, traffic.random_range_ratio) == ("uniform", 0.0)
+    assert filled_notes(traffic) == ()
+
+
 def test_a_spread_of_ones_own_replaces_that_of_the_use_case() -> None:
     traffic = build(Traffic, {"use_case": "chat", "random_range_ratio": 0.2})
     assert (traffic.length_distribution, traffic.random_range_ratio) == ("uniform", 0.2)

@@ -240,3 +240,33 @@ def test_the_file_of_config_is_read_beside_the_line(tmp_path: Path) -> None:
 def test_images_of_a_prompt_are_said_by_their_flag() -> None:
     read = read_vllm_command("vllm serve google/gemma-3-27b-it --limit-mm-per-prompt '{\"image\": 4}'")
     assert "--images-per-prompt" in read.not_modelled[0]
+
+
+def test_json_options_of_a_pasted_line_are_read_and_their_other_keys_named() -> None:
+    """As vLLM 0.28 was started for MiniMax-M3 with EAGLE3 (ai-dynamo/aisimulate, docs/experiments)."""
+    attention = json.dumps({"indexer_kv_dtype": "fp8", "backend": "FLASHINFER"})
+    drafts = {
+        "method": "eagle3",
+        "model": "org/MiniMax-M3-EAGLE3-GQA",
+        "num_speculative_tokens": 3,
+        "attention_backend": "FLASH_ATTN",
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_length": 2.78,
+    }
+    line = f"vllm serve org/m3 -tp 4 --attention-config '{attention}' --speculative-config '{json.dumps(drafts)}'"
+    command = read_vllm_command(line)
+    read = command.pool("b200")
+    assert (read.indexer_kv_dtype, read.speculator, read.num_speculative_tokens) == ("fp8", "eagle3", 3)
+    assert read.acceptance == "length:2.78"
+    assert command.unknown == ()
+    for key in (
+        "--attention-config backend",
+        "--speculative-config attention_backend",
+        "rejection_sample_method",
+    ):
+        assert any(key in text for text in command.not_modelled)
+    dotted = read_vllm_command("vllm serve org/m3 --attention-config.indexer_kv_dtype fp8").pool("b200")
+    assert dotted.indexer_kv_dtype == "fp8"
+    assert "--attention-config.indexer_kv_dtype fp8" in launch_command("vllm", "org/m3", dotted).text
+    with pytest.raises(InvalidInput, match="it is not JSON"):
+        read_vllm_command("vllm serve org/m3 --attention-config {")

@@ -26,8 +26,13 @@ def test_sparse_attention_adds_the_indexers_keys_and_packs_fp8_its_own_way() -> 
     model = load_model("deepseek-v3.2")
     indexer = sum(g.bytes_per_token for g in model.kv_cache_groups() if g.index)
     assert indexer == 61 * 132  # vLLM: 128 FP8 keys and one FP32 scale
-    assert model.kv_bytes_per_token("fp8") == 61 * 656  # vLLM fp8_ds_mla: 512 + 16 + 128
-    assert sum(g.bytes_per_token for g in model.kv_cache_groups()) == 61 * (1152 + 132)
+    assert model.kv_bytes_per_token("fp8") == 61 * (576 + 132)
+    assert model.kv_bytes_per_token("fp8_ds_mla") == 61 * (656 + 132)  # 512 + 16 + 128
+    assert (
+        model.kv_bytes_per_token()
+        == sum(g.bytes_per_token for g in model.kv_cache_groups())
+        == 61 * (1152 + 132)
+    )
 
 
 def test_a_layer_that_takes_anothers_choice_has_no_indexer_of_its_own() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.model import Attention, load_model
+from capacity.techniques.kv_bytes import compare_attention_kinds
 
 
 def test_key_and_value_projections_divide_by_kv_heads_only() -> None:
@@ -49,3 +51,11 @@ def test_a_hybrid_keeps_a_state() -> None:
     assert (linear.num_layers, linear.bytes_per_token) == (36, 0)
     assert linear.state_bytes_per_sequence == model.state_bytes_per_sequence() > 0
     assert model.attention_kind == "gqa+linear"
+
+
+@pytest.mark.parametrize(("name", "kib"), [("llama-3.2-11b-vision", 128), ("llama-3.2-90b-vision", 320)])
+def test_cross_attention_layers_cache_no_text_tokens(name: str, kib: int) -> None:
+    """32 of 40 and 80 of 100 layers attend to the text: 2 x layers x 8 heads x 128 values x 2 bytes."""
+    model = load_model(name)
+    assert model.kv_bytes_per_token() == kib * 1024
+    assert compare_attention_kinds(model).actual_bytes_per_token == kib * 1024

@@ -52,7 +52,7 @@ def test_bounds_exclude_nothing_that_could_win() -> None:
             range_ratio=0.5,
         )
         goal = Goal(slos=parsed_slos(slo), goodput_target=0.9)
-        factors = factors_at(resolved.step_model, confidence)
+        factors = factors_at(resolved, confidence)
         found = bound(
             resolved, ScaledSteps(resolved.step_model, factors).step_seconds, Load.of([workload]), goal
         )

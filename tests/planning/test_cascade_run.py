@@ -11,6 +11,7 @@ import capacity
 LOAD: dict[str, Any] = {
     "input_len": 600,
     "output_len": 60,
+    "random_range_ratio": 0.0,
     "num_prompts": 50,
     "request_rate": 5e-4,
     "client_latency_s": 0.0,

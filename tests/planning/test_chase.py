@@ -136,6 +136,47 @@ def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     assert answer.counts.simulated <= 10
 
 
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "ttft:500 tpot:50",
+        "e2e:3000",
+        "ttft:500",
+        "ttft:p95:500ms tpot:50",
+        "ttft:500 tpot:p95:50ms",
+        "ttft:p95:500ms tpot:p95:50ms",
+        "ttft:p50:500ms itl:p99:80ms",
+    ],
+)
+@pytest.mark.parametrize("lengths", [{}, {"random_range_ratio": 0.5}])
+def test_no_objective_calls_infeasible_what_cost_finds_feasible(slo: str, lengths: dict[str, float]) -> None:
+    """However a service level is written; and latency is never worse than that of the cheapest deployment."""
+    traffic = {"request_rate": 2.0, "max_gpus": 4, "price": "2", "slo": slo, **lengths}
+    cheapest = quick(objective="cost", **traffic).best
+    assert cheapest is not None
+    for objective in ("gpus", "energy", "latency"):
+        found = quick(objective=objective, **traffic).best
+        assert found is not None
+        assert found.trial.met
+    assert 0 < found.trial.ratio <= cheapest.trial.ratio * 1.3  # --latency-tolerance
+    assert found.objective == found.trial.ratio
+
+
+def test_objective_latency_of_each_request_is_found_on_several_gpus() -> None:
+    """The defect needed no special space: of two GPUs and several sizes nothing was left."""
+    found = quick(
+        model="llama-3.1-70b",
+        gpus="h100,h200",
+        tensor_parallel_sizes=(4, 8),
+        objective="latency",
+        slo="ttft:500 tpot:50",
+        request_rate=2.0,
+        max_gpus=8,
+    )
+    assert found.best is not None
+    assert "unmeetable" not in found.reasons or found.reasons["unmeetable"] < found.counts.engines
+
+
 def test_latency_rents_the_fewest_gpus_near_the_least_of_all() -> None:
     """What a second GPU, or a tenth, still gains is more than the share that may be lost; and no fewer would do."""
     traffic = {"request_rate": 2.0, "max_gpus": 12, "tensor_parallel_sizes": (1, 2)}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_options import level
 from quick_plans import quick
 
 from capacity.deployment import Pool
 from capacity.planning.judging import Goal, hopeless, judged, latencies_s, outlook, percentiles_of_draws
 from capacity.planning.trial import Engines, run_engines
 from capacity.pool.resolve import resolve
-from capacity.workload import parse_slos, random_requests
+from capacity.workload import Workload, parse_slos, random_requests
 
 
 def test_a_lower_goodput_target_needs_no_more() -> None:
@@ -31,15 +32,36 @@ def test_a_lower_goodput_target_needs_no_more() -> None:
         assert all(level.good_fraction >= target for level in answer.best.trial.levels)
 
 
-@given(value=st.floats(0.01, 10), limit=st.floats(0.01, 10))
-def test_a_level_of_a_percentile_is_its_value_over_its_limit(value: float, limit: float) -> None:
-    assert level(value, limit).ratio == value / limit
+@pytest.mark.parametrize("rate", [0.5, 20.0, 500.0])
+@pytest.mark.parametrize("target", [0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("slo", ["ttft:300ms", "tpot:8ms", "e2el:500ms", "ttft:300ms tpot:8ms"])
+def test_level_ratio_of_each_request_is_latency_over_limit(slo: str, target: float, rate: float) -> None:
+    """At most 1 exactly where the share of requests that meet all limits reaches the target."""
+    requests = random_requests(
+        num_requests=60, request_rate_per_s=rate, input_len=2000, output_len=20, range_ratio=0.5
+    )
+    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    found = judged([run], Goal(slos=parse_slos(slo), goodput_target=target), seen="all")
+    assert found.met == (found.ratio <= 1)
+    for limit, each in zip(parse_slos(slo), found.levels, strict=True):
+        ratios = np.sort(latencies_s([run.records], limit.metric)) / limit.limit_s
+        assert each.ratio == pytest.approx(ratios[max(math.ceil(target * len(ratios)), 1) - 1])
+        assert (each.ratio <= 1) == (each.good_fraction >= target)
+        assert found.ratio >= each.ratio
 
 
-def test_a_level_that_is_owed_to_each_request_is_the_bad_share_over_the_allowed() -> None:
-    assert level(None, good_fraction=0.97, required_fraction=0.99).ratio == pytest.approx(3.0)
-    assert level(None, good_fraction=1.0, required_fraction=1.0).ratio == 1.0
-    assert level(None, good_fraction=0.5, required_fraction=1.0).ratio == 1.5
+def test_level_ratio_of_tpot_counts_requests_of_one_token_as_met() -> None:
+    requests = Workload(
+        arrival_s=np.arange(100) / 1e3,
+        prompt_tokens=np.full(100, 500),
+        output_tokens=np.array([1] * 99 + [50]),
+    )
+    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    goal = Goal(slos=parse_slos("ttft:60s tpot:1ms"))
+    found = judged([run], goal, seen="all")
+    assert found.met
+    assert found.ratio <= 1
+    assert found.levels[1].good_fraction == 0.99
 
 
 @pytest.mark.parametrize(("rate", "certain"), [(500.0, True), (0.5, False)])

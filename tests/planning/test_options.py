@@ -35,7 +35,13 @@ def test_a_budget_is_kept_or_named() -> None:
     assert set(poor.reasons) == {"limit"}
     (miss,) = poor.misses
     assert "--budget 1" in miss.best
-    assert miss.slo == "capacity"
+    assert (miss.slo, miss.limit) == ("capacity", "--budget")
+    assert "--max-gpus" not in miss.best
+    assert all("--max-gpus" not in rejection.reason for rejection in poor.rejected)
+    few = quick(objective="cost", price="2", budget=100.0, max_gpus=1, request_rate=3000.0, num_prompts=3000)
+    reasons = [rejection.reason for rejection in few.rejected if rejection.kind == "limit"]
+    assert reasons
+    assert all("--max-gpus 1" in reason and "--budget" not in reason for reason in reasons)
 
 
 def test_max_gpus_bounds_both_sides_of_a_disaggregated_deployment() -> None:

@@ -25,7 +25,8 @@ SPACES = {
     "quantization": (
         "llama-3.1-8b",
         "ttft:p95:300ms tpot:p95:12ms",
-        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "max_num_batched_tokens": (None, 1024), "max_gpus": 12},
+        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None, "fp8", "int4"),
+         "kv_cache_dtypes": ("auto", "fp8"), "max_num_batched_tokens": (None, 1024), "max_gpus": 12},
         {"request_rate": 50.0},
     ),
     "mixture of experts": (
@@ -52,7 +53,8 @@ SPACES = {
     "fewest GPUs": (
         "llama-3.1-8b",
         "e2el:p90:1500ms",
-        {"gpus": "a100,h100,b200", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "objective": "gpus",
+        {"gpus": "a100,h100,b200", "tensor_parallel_sizes": (1, 2), "quantizations": (None, "fp8", "int4"),
+         "kv_cache_dtypes": ("auto",), "objective": "gpus",
          "alternatives": False, "max_num_batched_tokens": (None,), "max_gpus": 12},
         {"request_rate": 60.0},
     ),

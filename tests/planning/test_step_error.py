@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from capacity import estimate
 from capacity.deployment import Pool
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
 from capacity.pool.resolve import resolve
@@ -27,9 +28,16 @@ def test_scaled_steps_agree_with_their_pieces() -> None:
     )
 
 
-def test_confidence_levels_are_quantiles_of_the_error_band() -> None:
-    steps = resolve("llama-3.1-8b", Pool(gpu="h100")).step_model
-    band = steps.residuals("decode")
-    assert factors_at(steps, 0.95).decode == pytest.approx(1 + band.high)
-    assert factors_at(steps, 0.05).decode == pytest.approx(1 + band.low)
-    assert factors_at(steps, None) == Factors()
+@pytest.mark.parametrize(
+    ("model", "concurrency"), [("llama-3.1-8b", 16), ("llama-3.1-8b", 64), ("qwen3-30b-a3b", 16)]
+)
+def test_factors_at_95_percent_are_the_ends_of_estimate(model: str, concurrency: int) -> None:
+    """The 5 % and 95 % points are the ends of the 90 % interval: of the same deployment at a load."""
+    resolved = resolve(model, Pool(gpu="h100"))
+    found = estimate(model, gpu="h100", input_len=1000, output_len=500, concurrency=concurrency).tpot_s
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert factors_at(resolved, 0.95).decode == pytest.approx(found.high / found.value, rel=0.03)
+    assert factors_at(resolved, 0.05).decode == pytest.approx(found.low / found.value, rel=0.03)
+    assert factors_at(resolved, 0.5) == factors_at(resolved, None) == Factors()

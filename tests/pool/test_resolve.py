@@ -91,17 +91,56 @@ def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "profile", "kept"),
-    [("vllm", H200, "fp8"), ("vllm", B200, "fp8"), ("sglang", H200, "auto"), ("sglang", B200, "fp8")],
+    ("engine", "profile", "default", "fp8"),
+    [
+        ("vllm@0.11", H200, "fp8_ds_mla", "fp8_ds_mla"),
+        ("vllm@0.13", H200, "auto", "fp8_ds_mla"),
+        ("vllm@0.19", H200, "auto", "fp8_ds_mla"),
+        ("vllm@0.19", B200, "auto", "fp8"),
+        ("vllm", B200, "auto", "fp8"),
+        ("sglang", H200, "auto", "fp8_ds_mla"),
+        ("sglang", B200, "fp8_ds_mla", "fp8_ds_mla"),
+    ],
 )
-def test_sparse_latents_are_kept_as_the_engine_does_by_default(
-    engine: str, profile: HardwareProfile, kept: str
+def test_sparse_latents_are_kept_as_the_engine_does(
+    engine: str, profile: HardwareProfile, default: str, fp8: str
 ) -> None:
-    """vLLM PR 25988; sgl-project/sglang issue 11989. Other models, and who says otherwise, are left alone."""
+    """vLLM wheels of 0.11.0, 0.11.1 and 0.19.0; sgl-project/sglang issue 11989. Other models are left alone."""
     sparse = load_model("deepseek-v3.2")
-    assert pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept
-    for said in ("bf16", "fp8"):
-        pool = pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8, kv_cache_dtype=said)
-        assert pool.kv_cache_dtype == said
+    assert pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == default
+    for asked, kept in (("bf16", "bf16"), ("fp8", fp8), ("fp8_ds_mla", "fp8_ds_mla")):
+        pool = pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8, kv_cache_dtype=asked)
+        assert pool.kv_cache_dtype == kept
     dense = load_model("deepseek-v3")
     assert pool_of(dense, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == "auto"
+
+
+@pytest.mark.parametrize(
+    ("engine", "profile", "kv_cache_dtype", "bytes_per_token"),
+    [
+        ("vllm@0.18", H200, "auto", 61 * (2 * 576 + 132)),
+        ("vllm@0.19", B200, "auto", 61 * (2 * 576 + 132)),
+        ("vllm@0.19", B200, "fp8", 61 * (576 + 132)),
+        ("vllm@0.18", H200, "fp8", 61 * (656 + 132)),
+    ],
+)
+def test_kv_bytes_per_token_of_sparse_latents_equal_those_of_the_capacity(
+    engine: str, profile: HardwareProfile, kv_cache_dtype: str, bytes_per_token: int
+) -> None:
+    """78,324 bytes by default and 43,188 with fp8 on B200: start-up logs of vLLM 0.16 to 0.19."""
+    sparse = load_model("deepseek-v3.2")
+    plan = plan_of(
+        sparse, profile, find_engine(engine), tensor_parallel_size=8, kv_cache_dtype=kv_cache_dtype
+    )
+    assert plan.kv_bytes_per_token == bytes_per_token
+    assert plan.kv_block_bytes == plan.kv_block_tokens * bytes_per_token
+
+
+def test_glm_sparse_attention_is_kept_in_fp8_by_default_on_blackwell_since_vllm_0_33() -> None:
+    glm = load_model("glm-5")
+    for engine, profile, kept in (
+        ("vllm@0.33", B200, "fp8"),
+        ("vllm@0.33", H200, "auto"),
+        ("vllm@0.21", B200, "auto"),
+    ):
+        assert pool_of(glm, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept

@@ -45,9 +45,11 @@ def test_a_change_without_a_value_is_a_dash() -> None:
     assert any(line.startswith("not varied: ") for line in lines)
 
 
-def test_advice_that_is_refused_stands_below_with_its_reason() -> None:
+def test_changes_without_benefit_and_refused_ones_are_named_below() -> None:
     answer = advise("llama-3.1-8b", gpu="h100", **LOAD)
     lines = " ".join(printed(advice_tables(answer)).split())
-    for each in answer.refused:
-        assert " ".join(f"not here: {each.change}: {each.refused}".split()) in lines
+    for each in (*answer.advice, *answer.without_benefit, *answer.refused):
+        assert each.change.split(" (")[0].split()[-1] in lines
+    assert "not possible here: " in lines
+    assert len(lines) < 4000
     assert "per 1,000 requests" not in lines  # no price was given

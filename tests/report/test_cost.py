@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from capacity import cost
 from capacity.report.cost import bill_tables
 from capacity.report.layout import printed
@@ -68,3 +70,18 @@ def test_a_job_that_may_wait_by_batch_api_and_in_idle_hours() -> None:
     assert "% busy" in text
     assert bill.idle is not None
     assert f"{bill.idle.kwh:,.1f} kWh" in text
+
+
+def test_bill_energy_rows_share_one_token_basis_and_are_called_provisioned() -> None:
+    bill = cost("llama-3.1-8b", **POOL, price="2.5", request_rate=4.0, num_prompts=60, random_range_ratio=0)
+    assert bill.served is not None
+    joules_of_a_million_s = bill.watts / bill.served.output_tokens_per_s * 1e6
+    assert bill.served.kwh_per_million_output_tokens * 3.6e6 == pytest.approx(joules_of_a_million_s)
+    text = printed(bill_tables(bill))
+    for label in (
+        "provisioned power",
+        "provisioned J per output token",
+        "provisioned kWh per 1M output tokens",
+    ):
+        assert label in text
+    assert f"{bill.served.kwh_per_million_output_tokens:,.4f}" in text

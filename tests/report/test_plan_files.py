@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from capacity.answers.deployment_run import run_service
@@ -17,11 +18,13 @@ from capacity.answers.engine_setup import make_workload
 from capacity.cli.main import main
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
+from capacity.planning.as_planned import pinned
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
-from capacity.report.plan_files import write_plan_files
+from capacity.report.plan_files import busiest_part, write_plan_files
 from capacity.report.tables import render
+from capacity.workload import random_requests
 
 TRAFFIC: dict[str, Any] = {"request_rate": 60.0, "input_len": 400, "output_len": 40, "num_prompts": 80}
 SPACE: dict[str, Any] = {
@@ -54,7 +57,7 @@ def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, A
     for pool in answer.best.candidate.pools:
         kind = "" if pool.role == "both" else f"-{pool.role}"
         read = read_vllm_command((tmp_path / f"launch-vllm{kind}.sh").read_text())
-        assert read.pool(pool.gpu) == pool.model_copy(update={"replicas": 1})
+        assert read.pool(pool.gpu) == pinned(resolve("llama-3.1-8b", pool)).model_copy(update={"replicas": 1})
         for engine in ("sglang", "tensorrt-llm"):
             assert (tmp_path / f"launch-{engine}{kind}.sh").exists()
     several = answer.best.candidate.prefill is not None
@@ -91,6 +94,41 @@ def test_every_engine_has_the_files_that_it_is_started_with(
         assert subprocess.run(["sh", "-n", str(path)], check=False).returncode == 0
     plan_json = json.loads((tmp_path / "plan.json").read_text())
     assert len(plan_json["ranked"][0]["launch"]) == (engine != "static")
+
+
+def test_arrivals_of_a_long_trace_are_its_busiest_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An hour of one request each 4 s; from 1,200 s on, for ten minutes, four times as many."""
+    slow, fast = np.arange(0.0, 3600.0, 4.0), np.arange(1201.0, 1801.0, 1.0)
+    arrival_s = np.sort(np.concatenate((slow, fast)))
+    trace, folder = tmp_path / "hour.csv", tmp_path / "answer"
+    rows = "\n".join(f"{at},300,20" for at in arrival_s)
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}\n")
+    space = "--gpus h100 --tensor-parallel-sizes 1 --quantizations default --kv-cache-dtypes auto --speculators none"
+    words = f"plan llama-3.1-8b --trace {trace} {space} --serving aggregated --slo ttft:p95:1s --price 2 --workers 1"
+    monkeypatch.setattr(sys, "argv", ["capacity", *words.split(), "--output", str(folder)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    shown = capsys.readouterr()
+    lines = [json.loads(line) for line in (folder / "arrivals.jsonl").read_text().splitlines()]
+    times = np.array([line["timestamp"] for line in lines])
+    assert times[0] == 0
+    assert times[-1] <= 900
+    assert (np.diff(times) <= 1).sum() > 590  # the ten minutes are among them
+    assert len(lines) == max(int(((arrival_s >= at) & (arrival_s < at + 900)).sum()) for at in arrival_s)
+    script = (folder / "benchmark.sh").read_text()
+    assert f"the busiest 15 minutes of the trace, {len(lines):,} of {len(arrival_s):,} requests" in script
+    assert f"--num-prompts {len(lines)}" in script.replace(" \\\n   ", "")
+    said = shown.out + shown.err
+    size = (folder / "arrivals.jsonl").stat().st_size
+    assert f"{folder / 'arrivals.jsonl'} ({size / 1e6:.1f} MB)" in said.replace("\n", "")
+
+
+def test_arrivals_of_a_short_trace_are_all_of_it() -> None:
+    short = random_requests(num_requests=50, input_len=10, output_len=2, request_rate_per_s=1.0)
+    assert busiest_part(short) is short
 
 
 def test_the_compare_line_reads_what_the_benchmark_line_writes(

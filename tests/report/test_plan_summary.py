@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from quick_plans import quick
 
 from capacity.deployment.vllm_command import read_vllm_command
+from capacity.planning.as_planned import pinned
 from capacity.planning.records import Plan
+from capacity.pool.resolve import resolve
 from capacity.report import layout
 from capacity.report.layout import printed
 from capacity.report.plan_summary import COMMAND_WIDTH, plan_summary, wrapped
@@ -44,6 +46,19 @@ def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch
     assert "not proved: the search was interrupted" in unproved
 
 
+def test_saving_names_the_next_deployment_of_equal_price(several: Plan) -> None:
+    """It is not passed over for the first one that costs more."""
+    assert several.best is not None
+    equal = replace(several.ranked[1], objective=several.best.objective)
+    rest = [replace(other, objective=other.objective + 1) for other in several.ranked[2:]]
+    text = " ".join(printed(plan_summary(replace(several, ranked=(several.best, equal, *rest)))).split())
+    assert f"the next, {equal.label}, costs the same; saves" in text
+    assert f"over the next more expensive, {rest[0].label}" in text
+    alone = " ".join(printed(plan_summary(replace(several, ranked=(several.best, equal)))).split())
+    assert f"the next, {equal.label}, costs the same" in alone
+    assert "saves $" not in alone.split("Alternatives")[0]
+
+
 def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) -> None:
     assert several.best is not None
     (line,) = several.best.launch
@@ -51,7 +66,8 @@ def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) 
     begin = text.index("vllm serve")
     shown = text[begin : text.index("\n", text.index("--port", begin))]
     assert shlex.split(shown.replace("\\\n", " ")) == shlex.split(line.command)
-    assert read_vllm_command(line.command).pool(several.best.pool.gpu) == several.best.pool
+    read = read_vllm_command(line.command).pool(several.best.pool.gpu)
+    assert read == pinned(resolve("llama-3.1-8b", several.best.pool))
     written = several.to_dict()["ranked"][0]["launch"]
     assert written[0]["command"] == line.command
     assert written[0]["replicas"] == several.best.replicas

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
-    continuous_gain_bound,
     expected_longest,
-    exponential_gain_bound,
+    exponential_slot_gain,
     gamma_lengths,
     padding_waste,
     paged_kv_waste,
+    slot_gain,
     static_slot_waste,
 )
 
@@ -28,16 +28,16 @@ def test_the_longest_of_two_dice_by_hand() -> None:
     assert expected_longest(die, 2) == pytest.approx(161 / 36)
     assert expected_longest(die, 1) == 3.5
     assert static_slot_waste(die, 2) == pytest.approx(1 - 3.5 * 36 / 161)
-    assert continuous_gain_bound(die, 2) == pytest.approx(161 / 36 / 3.5)
+    assert slot_gain(die, 2) == pytest.approx(161 / 36 / 3.5)
 
 
 def test_exponential_lengths_give_the_harmonic_number() -> None:
     """H(8) = 2.718, H(32) = 4.058: where the folklore's 2 to 5 times comes from, and where it does not hold."""
-    assert exponential_gain_bound(2) == 1.5
-    assert exponential_gain_bound(8) == pytest.approx(2.717857, abs=1e-6)
+    assert exponential_slot_gain(2) == 1.5
+    assert exponential_slot_gain(8) == pytest.approx(2.717857, abs=1e-6)
     drawn = np.random.default_rng(1).exponential(1000.0, 200_000)
-    assert continuous_gain_bound(drawn, 8) == pytest.approx(exponential_gain_bound(8), rel=0.01)
-    assert continuous_gain_bound(np.full(50, 200), 32) == 1
+    assert slot_gain(drawn, 8) == pytest.approx(exponential_slot_gain(8), rel=0.01)
+    assert slot_gain(np.full(50, 200), 32) == 1
 
 
 @given(LENGTHS, st.integers(1, 64))
@@ -76,7 +76,7 @@ def test_bad_questions_are_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput):
         expected_longest(np.asarray([1]), 0)
     with pytest.raises(InvalidInput):
-        exponential_gain_bound(0)
+        exponential_slot_gain(0)
     with pytest.raises(InvalidInput):
         contiguous_kv_waste(np.asarray([10]), 5)
     with pytest.raises(InvalidInput):

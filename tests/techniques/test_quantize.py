@@ -9,6 +9,7 @@ from functools import lru_cache
 import pytest
 from library import SHARED
 
+import capacity
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service
@@ -229,3 +230,13 @@ def test_the_simulator_agrees_with_the_table(method: str) -> None:
     assert run.status == "complete"
     assert run.summary.to_dict()["mean_tpot_ms"] / 1e3 == pytest.approx(formula.tpot_s, rel=0.06)
     assert run.summary.request_throughput == pytest.approx(formula.requests_per_s, rel=0.06)
+
+
+def test_gpu_hours_to_quantize_follow_the_published_rate() -> None:
+    """GPTQ: 175 B parameters in about four GPU-hours, so a 70B takes 1.6; rounding needs no calibration run."""
+    rows = {
+        row.method: row for row in capacity.quantize("llama-3.1-70b", gpu="h100", tensor_parallel_size=4).rows
+    }
+    assert rows["gptq-int4"].gpu_hours_to_quantize == pytest.approx(1.62, abs=0.01)
+    assert rows["awq-int4"].gpu_hours_to_quantize == pytest.approx(1.0, abs=0.02)
+    assert rows["rtn-int4"].gpu_hours_to_quantize is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmark_files import vllm_result, write
+from capacity_validate import calibrate, compare
 from capacity_validate.benchmark_results import read_results
 
 from capacity.base.errors import MalformedFile
@@ -111,3 +112,30 @@ def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, text: str, pro
     with pytest.raises(MalformedFile, match=problem) as caught:
         read_results(write(tmp_path / "bad.json", text))
     assert "\n" not in str(caught.value)
+
+
+ZERO = {
+    **dict.fromkeys(
+        ("request_throughput", "output_throughput", "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms"), 0.0
+    ),
+    **{name: [] for name in ("input_lens", "output_lens", "ttfts", "itls", "start_times")},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"benchmarks": []}, "holds no run of guidellm"),
+        (
+            vllm_result(**ZERO),
+            "measured nothing: every latency and throughput of a vllm bench serve run is 0",
+        ),
+        (vllm_result(**ZERO, completed=0, failed=3), r"\(0 requests completed, 3 failed\)"),
+    ],
+)
+def test_result_file_without_a_measurement_is_refused(tmp_path: Path, document: object, words: str) -> None:
+    file = write(tmp_path / "r.json", document)
+    with pytest.raises(MalformedFile, match=words):
+        compare([file], gpu="h100", model="llama-3.1-8b")
+    with pytest.raises(MalformedFile, match=words):
+        calibrate([file], gpu="h100", model="llama-3.1-8b")

@@ -66,7 +66,7 @@ def test_each_kind_is_known_by_its_content(tmp_path: Path) -> None:
     assert found.log.kv_tokens == 422_112
     assert found.server is found.log
     assert found.measurements == (str(tmp_path / "d.txt"),)
-    assert found.model == "meta-llama/Llama-3.1-8B-Instruct"
+    assert found.runs[0].model == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def test_metrics_at_an_address(address: str) -> None:

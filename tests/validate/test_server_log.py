@@ -23,16 +23,13 @@ INFO Chunked prefill is enabled with max_num_batched_tokens=8192.
     log = read_server_log(write(tmp_path / "server.log", lines))
     assert log.kv_tokens == 422_112
     assert log.weights_bytes == int(14.99 * 2**30)
-    assert log.overrides(16) == {
-        "max_num_batched_tokens": 8192,
-        "max_model_len": 131_072,
-        "num_gpu_blocks_override": 26_382,
-    }
+    assert log.settings == {"max_num_batched_tokens": 8192, "max_model_len": 131_072}
+    assert log.kv_fields(16) == {"num_gpu_blocks_override": 26_382}
 
 
 def test_older_and_other_engines_logs(tmp_path: Path) -> None:
     v0 = read_server_log(write(tmp_path / "v0.log", "INFO # cuda blocks: 7191, # CPU blocks: 512"))
-    assert v0.overrides(16) == {"num_gpu_blocks_override": 7191}
+    assert v0.kv_fields(16) == {"num_gpu_blocks_override": 7191}
     sglang = read_server_log(
         write(
             tmp_path / "sglang.log",

@@ -18,17 +18,19 @@ from capacity.deployment.client_latency import USUAL_S
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, random_requests, read_trace, write_csv
+from capacity.workload.described import described
 
 
 def made(**words: Any) -> Workload:
     return make_workload(build(Traffic, words))
 
 
-BASE = {"input_len": 200, "output_len": 50, "num_prompts": 4000, "request_rate": 10}
+LENGTHS = {"input_len": 200, "output_len": 50, "num_prompts": 4000, "request_rate": 10}
+BASE = {**LENGTHS, "random_range_ratio": 0.0}
 
 
 def test_without_new_words_requests_are_those_of_vllm_bench() -> None:
-    plain = made(**BASE, seed=3, burstiness=0.5, random_range_ratio=0.2)
+    plain = made(**LENGTHS, seed=3, burstiness=0.5, random_range_ratio=0.2)
     asked = random_requests(
         num_requests=4000,
         input_len=200,
@@ -43,7 +45,7 @@ def test_without_new_words_requests_are_those_of_vllm_bench() -> None:
 
 @pytest.mark.parametrize("distribution", ["lognormal", "gamma"])
 def test_lengths_have_the_mean_and_spread_asked_for(distribution: str) -> None:
-    workload = made(**BASE, length_distribution=distribution, input_len_cv=0.5, output_len_cv=0.0)
+    workload = made(**LENGTHS, length_distribution=distribution, input_len_cv=0.5, output_len_cv=0.0)
     assert workload.prompt_tokens.mean() == pytest.approx(200, rel=0.05)
     assert workload.prompt_tokens.std() / workload.prompt_tokens.mean() == pytest.approx(0.5, rel=0.1)
     assert set(workload.output_tokens.tolist()) == {50}
@@ -90,7 +92,15 @@ def test_sessions_grow_and_keep_the_rate_of_requests() -> None:
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
     path = tmp_path / "trace.csv"
-    write_csv(made(input_len=100, output_len=10, num_prompts=100, request_rate=1, burstiness=math.inf), path)
+    equal = made(
+        input_len=100,
+        output_len=10,
+        num_prompts=100,
+        request_rate=1,
+        burstiness=math.inf,
+        random_range_ratio=0.0,
+    )
+    write_csv(equal, path)
     return str(path)
 
 
@@ -206,7 +216,7 @@ def test_clients_may_ask_for_more_than_comes() -> None:
     )  # what is asked for draws from a stream of its own
     assert (spread.arrival_s == unasked.arrival_s).all()
     assert (spread.output_tokens == unasked.output_tokens).all()
-    least = made(**BASE, length_distribution="lognormal", max_tokens=1)
+    least = made(**LENGTHS, length_distribution="lognormal", max_tokens=1)
     assert least.max_tokens is not None
     assert (least.max_tokens == least.output_tokens).all()
 
@@ -251,3 +261,16 @@ def test_a_trace_may_say_the_adapters(tmp_path: Path) -> None:
     assert read.fingerprint() == workload.fingerprint() != made(**BASE).fingerprint()
     with pytest.raises(InvalidInput, match="leave out --num-adapters"):
         made(trace=path, num_adapters=2)
+
+
+def test_default_lengths_stay_within_the_longest_request() -> None:
+    """Of lengths whose variation nobody gave; the mean is the one asked for."""
+    traffic = Traffic(input_len=1000, output_len=500, request_rate=1.0, num_prompts=20_000)
+    free, bounded = described(traffic), described(traffic, 2000)
+    assert (free.prompt_tokens + free.output_tokens).max() > 4000
+    assert (bounded.prompt_tokens + bounded.output_tokens).max() <= 2000
+    for tokens, mean in ((bounded.prompt_tokens, 1000), (bounded.output_tokens, 500)):
+        assert tokens.mean() == pytest.approx(mean, rel=0.002)
+        assert tokens.std() > 0.2 * mean
+    chosen = Traffic(**traffic.model_dump(exclude_unset=True), length_distribution="lognormal")
+    assert (described(chosen, 2000).prompt_tokens).max() > 2000

@@ -85,3 +85,13 @@ def test_rank_correlation_beyond_one_is_refused() -> None:
 )
 def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
     check_refused(build, part)
+
+
+@pytest.mark.parametrize("count", [1, 3, 1000])
+@pytest.mark.parametrize(("mean", "highest"), [(1000, 1500), (1000, 3000), (40, 1000), (1, 50), (700, 700)])
+def test_lognormal_sample_has_the_exact_mean_within_its_limits(mean: int, highest: int, count: int) -> None:
+    lengths = LognormalLengths(mean, 0.96, highest_tokens=highest, exact_mean=True)
+    drawn = lengths.draw(count, np.random.default_rng(7))
+    assert drawn.min() >= 1
+    assert drawn.max() <= highest
+    assert drawn.mean() == pytest.approx(mean, rel=0.01)

@@ -13,15 +13,15 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
-from capacity.deployment import Pool, Traffic, build
+from capacity.deployment import Pool, Traffic
 from capacity.hardware import HardwareProfile, user_profiles_directory
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
-from capacity.pool.resolve import resolve
 from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import Judged, Posterior, infer
 from capacity_validate.replay_figures import Replay, replayed_run
-from capacity_validate.replaying import TRAFFIC_FIELDS, server_as_run, workload_of
+from capacity_validate.replaying import TRAFFIC_FIELDS, workload_of
+from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten
 UNMOVED = 1e-6  # of a deviation
@@ -218,14 +218,12 @@ def replay_of(
     engine = evidence.engine(None if named is None else str(named))
     if engine is not None:
         pool_fields["engine"] = engine
-    asked = model or evidence.model
-    if asked is None:
-        raise InvalidInput("no result file names its model: give --model")
     server = evidence.server
-    settled = server_as_run(asked, pool_fields, server, profiles=profiles, download=download)
-    started = {} if server is None else server.overrides(settled.memory.kv_block_tokens)
-    started.pop("num_gpu_blocks_override", None)
-    planned = resolve(asked, build(Pool, started | pool_fields), profiles=profiles, download=download)
+    quantization = pool_fields.get("quantization")
+    asked = served_model(model, evidence.runs, server, quantization=quantization, download=download)
+    planned, settled = server_as_run(asked, pool_fields, server, profiles=profiles, download=download)
+    if (other_weights := weights_contradiction(planned, server)) is not None:
+        raise InvalidInput(other_weights)
     blocks = None if server is None else server.kv_blocks
     printed = None if server is None else server.kv_tokens
     if printed is None and blocks is not None:

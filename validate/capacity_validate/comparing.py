@@ -16,7 +16,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Service, Traffic, build
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
@@ -28,10 +28,10 @@ from capacity_validate.replaying import (
     frontend_of,
     replay,
     replayed,
-    server_as_run,
     workload_of,
 )
 from capacity_validate.server_log import ServerLog, read_server_log
+from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 BISECTIONS = 12
 THROUGHPUTS = ("request_throughput", "output_throughput")
@@ -51,24 +51,24 @@ def compare(
     """Simulate what benchmark result files measured, and put both side by side.
 
     `options` are those of `simulate` (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `output_len`,
-    `request_rate`, `concurrency`, `random_range_ratio` for what a file does not carry). `server_log` overrides the
-    estimated KV cache and limits with what the engine printed. `fit_overheads` fits a time per step and one per
-    request to every other run. Raises InvalidInput naming what a file lacks; MalformedFile.
+    `request_rate`, `concurrency`, `random_range_ratio` for what a file does not carry). `server_log` fills in the
+    launch settings that `options` leave out, and its KV cache replaces the estimate. `fit_overheads` fits a time per
+    step and one per request to every other run. Raises InvalidInput naming what a file lacks, and where `options`, the
+    log and the files contradict each other; MalformedFile.
     """
     if not results:
         raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
-    runs = [run for path in results for run in read_results(path)]
+    runs = [run.require_measured() for path in results for run in read_results(path)]
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     build(Traffic, traffic_fields)  # a value that is none is said, whether the files need it or not
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
     if unknown:
         raise InvalidInput(f"compare takes no {unknown[0]!r}: it replays what the files say was sent")
-    name = model or next((run.model for run in runs if run.model), None)
-    if name is None:
-        raise InvalidInput("no result file names its model: give --model")
     printed = next((run.server for run in runs if run.server is not None), None)
     log = printed if server_log is None else read_server_log(server_log)
-    resolved = server_as_run(name, pool_fields, log, profiles=profiles, download=download)
+    named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
+    planned, resolved = server_as_run(named, pool_fields, log, profiles=profiles, download=download)
+    other_weights = weights_contradiction(planned, log)
     workloads = [workload_of(run, traffic_fields) for run in runs]
     overheads = _fitted(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
@@ -80,12 +80,12 @@ def compare(
         kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
         kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
         runs=tuple(
-            _compared(resolved, run, workload, client_of(run, traffic_fields), overheads, log)
+            _compared(resolved, run, workload, client_of(run, traffic_fields), overheads, log, other_weights)
             for run, workload in zip(runs, workloads, strict=True)
         ),
         overheads=overheads,
         server_log=tuple(log.rows()) if log else (),
-        memory=_memory_rows(name, pool_fields, log, profiles=profiles, download=download),
+        memory=_memory_rows(planned, log),
     )
 
 
@@ -139,6 +139,7 @@ def _compared(
     client: Traffic,
     overheads: Overheads | None,
     log: ServerLog | None,
+    other_weights: str | None,
 ) -> RunComparison:
     requests, how = workload
     if overheads is None:
@@ -162,7 +163,16 @@ def _compared(
         requests=len(requests),
         workload=how,
         metrics=tuple(rows),
-        causes=tuple(likely_causes(run, rows, predicted, kv_known=log is not None)),
+        causes=tuple(
+            likely_causes(
+                run,
+                rows,
+                predicted,
+                kv_known=log is not None,
+                drafts=resolved.pool.speculator is not None,
+                other_weights=other_weights,
+            )
+        ),
         notices=tuple(dict.fromkeys(notices)),
     )
 
@@ -184,6 +194,7 @@ def _with_intervals(
     bands = run_bands(resolved, requests, result, verdict)
     if bands is None:
         return {}
+    bands = replace(bands, as_found=True)
     if run.in_process:
         bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
     percentiles = [int(name[1:]) for name in STATISTICS if name != "mean"]
@@ -217,13 +228,11 @@ def _metric_row(name: str, measured: float, known: Quantity | None, predicted: f
     return MetricRow(name=shown, measured=measured, predicted=known.value, low=known.low, high=known.high)
 
 
-def _memory_rows(
-    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
-) -> tuple[MetricRow, ...]:
-    """What the log printed against what would have been estimated without it, in GiB and tokens."""
+def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:
+    """What the log printed against what is estimated of the same settings, in GiB and tokens."""
     if log is None:
         return ()
-    plan = resolve(model, build(Pool, fields), profiles=profiles, download=download).memory
+    plan = planned.memory
     gib = 2**30
     pairs = (
         ("weights_gib", log.weights_bytes, plan.weights_bytes / gib, gib),

@@ -33,11 +33,6 @@ class Evidence:
     steps: tuple[DecodeSteps, ...] = ()
     measurements: tuple[str, ...] = ()
 
-    @property
-    def model(self) -> str | None:
-        """The name in the first result that has one."""
-        return next((run.model for run in self.runs if run.model), None)
-
     def engine(self, asked: str | None) -> str | None:
         """The engine as asked for, else the one whose own tool measured. Raises InvalidInput where they differ."""
         found = asked
@@ -74,7 +69,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
         if _JSON.match(text) and f'"{SCHEMA}"' in text[:2000]:
             measurements.append(source)
         elif _JSON.match(text) or is_metrics(text):
-            runs += read_results(source, text)
+            runs += [run.require_measured() for run in read_results(source, text)]
         else:
             found, log = decode_steps(text), server_log_of(source, text)
             if not found and log is None:

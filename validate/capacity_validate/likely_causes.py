@@ -13,14 +13,23 @@ LARGE = 0.25
 
 
 def likely_causes(
-    run: MeasuredRun, rows: Sequence[MetricRow], predicted: Mapping[str, Any], *, kv_known: bool
+    run: MeasuredRun,
+    rows: Sequence[MetricRow],
+    predicted: Mapping[str, Any],
+    *,
+    kv_known: bool,
+    drafts: bool = False,
+    other_weights: str | None = None,
 ) -> list[str]:
-    """What usually lies behind a gap like this one; a gap within the prediction's own interval is none to speak of."""
+    """What usually lies behind a gap like this one; a gap within the prediction's own interval is none to speak of.
+
+    `drafts`: the simulated server decodes speculatively; `other_weights`: how the log's weights differ from its own.
+    """
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
-    causes = []
-    if run.accepted_length:
+    causes = [] if other_weights is None else [other_weights]
+    if run.accepted_length and not drafts:
         causes.append(
             f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
         )

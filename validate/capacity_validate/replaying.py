@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Traffic, build
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.deployment import Traffic, build
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.step.export import DelayedData
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.server_log import ServerLog
 
 TRAFFIC_FIELDS = (
     "input_len",
@@ -30,24 +28,10 @@ TRAFFIC_FIELDS = (
 )
 
 
-def server_as_run(
-    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
-) -> ResolvedPool:
-    """The pool; what the log printed fills what the user did not say."""
-    if "gpu" not in fields:
-        raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
-    resolved = resolve(model, build(Pool, fields), profiles=profiles, download=download)
-    if log is not None:
-        printed = log.overrides(resolved.memory.kv_block_tokens)
-        resolved = resolve(model, build(Pool, printed | fields), profiles=profiles, download=download)
-    resolved.memory.require_fit()
-    return resolved
-
-
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
-    client = client_of(run, traffic)
+    workload, client = replace(workload, offline=run.in_process), client_of(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
         return requests_of(client, workload), how
     return replace(workload, client_latency_s=client.client_latency_s), how
@@ -91,7 +75,8 @@ def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
         raise InvalidInput(
             f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
         )
-    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **traffic}
+    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
+    fields |= {"random_range_ratio": 0.0, **traffic}  # equal lengths: vllm bench serve's default
     fields |= {"num_prompts": run.num_requests or concurrency or 1}
     if concurrency is not None:
         fields["concurrency"] = concurrency

@@ -1,15 +1,16 @@
-"""What an engine printed when it started: KV cache, weights, graphs, limits. Facts that beat any estimate."""
+"""What an engine printed when it started: launch settings, KV cache, weights, graphs, limits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
 from capacity.base.outside import read_bytes
+from capacity_validate.launch_log import LaunchSettings, launch_settings
 
 _GIB = 2**30
 
@@ -24,12 +25,19 @@ _PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
     "activations_gib": r"PyTorch activation peak memory takes (\d+\.?\d*) ?GiB",
     "max_num_batched_tokens": r"max_num_batched_tokens ?[=:] ?'?(\d+)|chunked_prefill_size=(\d+)",
     "max_num_seqs": r"max_num_seqs['\"]? ?[=:] ?(\d+)|max_running_requests=(\d+)",
-    "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)"
+    "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)|context_len=(\d+)"
     r"|Maximum concurrency for ([\d,]+) tokens per request",
     "block_size": r"['\"]?block_size['\"]? ?[=:] ?(\d+)",
     "tensor_parallel_size": r"tensor_parallel_size ?[=:] ?(\d+)|tp_size=(\d+)",
     "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: (\d+\.?\d*)x",
 }
+_LIMITS = (
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "max_model_len",
+    "block_size",
+    "tensor_parallel_size",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,37 +57,33 @@ class ServerLog:
     block_size: int | None = None
     tensor_parallel_size: int | None = None
     concurrency_limit: float | None = None
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
 
-    def overrides(self, block_tokens: int) -> dict[str, Any]:
-        """Pool fields that the log settles; KV blocks of `block_tokens` tokens unless it says otherwise."""
-        fields = {
-            name: getattr(self, name)
-            for name in (
-                "max_num_batched_tokens",
-                "max_num_seqs",
-                "max_model_len",
-                "block_size",
-                "tensor_parallel_size",
-            )
-            if getattr(self, name) is not None
-        }
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The pool fields that the server was started with, `engine` included, without the KV cache's size."""
+        printed = {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
+        engine = {} if self.launch.engine is None else {"engine": self.launch.engine}
+        return {**engine, **self.launch.fields, **printed}
+
+    def kv_fields(self, block_tokens: int) -> dict[str, int]:
+        """The KV blocks that the log prints, of `block_tokens` tokens each, as a pool's field."""
         blocks = self.kv_blocks
         if blocks is None and self.kv_tokens is not None:
-            blocks = self.kv_tokens // (self.block_size or block_tokens)
-        if blocks is not None:
-            fields["num_gpu_blocks_override"] = blocks
-        return fields
+            blocks = self.kv_tokens // block_tokens
+        return {} if blocks is None else {"num_gpu_blocks_override": blocks}
 
     def rows(self) -> list[tuple[str, str]]:
         """For a table."""
         shown = []
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if value is None or name == "path":
+            if value is None or name in ("path", "launch"):
                 continue
             text = f"{value / _GIB:.2f} GiB" if name.endswith("_bytes") else f"{value:,}"
             shown.append((name.removesuffix("_bytes").replace("_", " "), text))
-        return shown
+        settings = {name: value for name, value in self.settings.items() if name not in _LIMITS}
+        return [*((name.replace("_", " "), str(value)) for name, value in settings.items()), *shown]
 
 
 def read_server_log(path: str | Path) -> ServerLog:
@@ -96,7 +100,10 @@ def read_server_log(path: str | Path) -> ServerLog:
 def server_log_of(path: str | Path, text: str) -> ServerLog | None:
     """The start-up lines in a text; None where it holds none of them."""
     texts = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
-    return ServerLog(path=str(path), **_values(texts)) if any(texts.values()) else None
+    launch = launch_settings(text)
+    if launch is None and not any(texts.values()):
+        return None
+    return ServerLog(path=str(path), **_values(texts), launch=launch or LaunchSettings())
 
 
 def _first(pattern: str, text: str) -> str | None:

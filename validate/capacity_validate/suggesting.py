@@ -18,7 +18,6 @@ import numpy as np
 
 from capacity.answers.engine_setup import make_workload
 from capacity.answers.interval_parts import NINETY, Asked, deviation_of, of_launch
-from capacity.answers.intervals import unsaid_settings
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
@@ -204,7 +203,7 @@ class _Design:
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
         """A load as a run of a benchmark; None where the deployment does not serve it."""
-        workload = make_workload(traffic)
+        workload = make_workload(traffic, self.resolved.max_model_len)
         result = replayed(self.resolved, workload)
         if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
             return None
@@ -252,13 +251,11 @@ class _Design:
         """The covariance of theta once this run has been learnt from: its values do not matter to it."""
         return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
-    def half_widths(
-        self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True, unsaid: bool = True
-    ) -> dict[str, float]:
+    def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
         """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away.
 
-        With the ends of deployments whose runs were `learnt` from, or of those before any. `unsaid`: with what is not
-        said of the server, of which learning leaves what comes anew with another load.
+        With the ends of deployments whose runs were `learnt` from, or of those before any, which also differ by their
+        machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -275,13 +272,13 @@ class _Design:
         for name, deviation in zip(ASKED, deviations, strict=True):
             kind = spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
             ends = kind.learnt if learnt else kind
-            others = NINETY * self._unsaid(METRICS[name], asked, learnt=learnt) if unsaid else 0.0
+            others = 0.0 if learnt else NINETY * self._other_machines(METRICS[name], asked)
             low, high = (math.hypot(end * deviation, others) for end in (ends.low, ends.high))
             found[name] = (math.exp(high) - math.exp(-low)) / 2
         return found
 
-    def _unsaid(self, metric: Metric, asked: _Candidate, *, learnt: bool) -> float:
-        """The deviation by what is not said of the server."""
+    def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
+        """The deviation by a machine, client and build of which no run has been made."""
         resolved = self.resolved
         of = Asked(
             engine=resolved.engine.name,
@@ -289,19 +286,18 @@ class _Design:
             model=resolved.model.name,
             is_moe=resolved.model.is_moe,
             ttft_share=asked.ttft_share,
-            unsaid=unsaid_settings(resolved.pool),
         )
-        return deviation_of(of_launch(metric, of, spreads())) * (math.sqrt(ANEW) if learnt else 1.0)
+        return deviation_of(of_launch(metric, of, spreads()))
 
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
         """The best run, then the best beside it, while that is worth it."""
         covariance, left = self.covariance, list(candidates)
-        now = _mean(self.half_widths(asked, covariance, unsaid=False))
+        now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MOST_RUNS, len(left))):
             after = [(each, self.after(covariance, each)) for each in left]
-            widths = [_mean(self.half_widths(asked, found, unsaid=False)) for _, found in after]
+            widths = [_mean(self.half_widths(asked, found)) for _, found in after]
             place = int(np.argmin(widths))
             if widths[place] > (1 - WORTH) * now:
                 return
@@ -345,7 +341,8 @@ def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
             tokens = prompts * (output_len + input_len / 10)
             if concurrency <= largest and (tokens <= MOST_TOKENS or concurrency == 1):
                 fields = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
-                yield build(Traffic, {**fields, "num_prompts": prompts, **client})
+                fields |= {"num_prompts": prompts, "random_range_ratio": 0.0}
+                yield build(Traffic, {**fields, **client})
 
 
 def _suggested(

@@ -1,4 +1,4 @@
-"""What would help: the optimisation checklist, each line simulated for this deployment on the same arrivals."""
+"""What would help: the changes of the checklist that help this deployment, simulated on the same arrivals."""
 
 from __future__ import annotations
 
@@ -78,12 +78,17 @@ def run_alone(arguments: Mapping[str, Any]) -> Simulation | None:
 
 
 def show(answer: AdviceList, base_run: Simulation | None) -> None:
-    """The changes, most beneficial first; what cannot be done here, and why."""
+    """The changes that help; what cannot be done here, and why."""
     as_it_is(answer, base_run)
     parts.chart(advice_chart(answer))
     st.caption(NO_WHISKERS)
-    st.subheader("Every change, most beneficial first")
-    parts.table("advice", advice_rows(answer), alt="Every change with its effects on latency and cost.")
+    st.subheader("Changes that help")
+    parts.table(
+        "advice", advice_rows(answer), alt="Changes that help, with their effects on latency and cost."
+    )
+    if answer.without_benefit:
+        names = "; ".join(line.change for line in answer.without_benefit)
+        st.caption(plain(f"Simulated, no or less benefit: {names}."))
     if answer.refused:
         st.subheader("Not here, and why")
         rows = [{"change": line.change, "why not": line.refused} for line in answer.refused]

@@ -8,8 +8,11 @@ import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.planning.billing import Bill, LoadCost
+from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
+from capacity.report.replicas import replicas_text
+from capacity.simulator.verdict import STABLE, UNSETTLED
 from capacity_app import parts, sides, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
@@ -36,39 +39,48 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
     """The KPI row: what is paid, and what a token and a request cost at the load that is served."""
     load: LoadCost = bill.served or bill.full
     at = "as served" if bill.served else "at full load"
-    output, input_ = load.usd_per_million_output_tokens, load.usd_per_million_input_tokens
+    judged = bill.verdict
+    steady = judged not in UNSETTLED
     full = bill.full
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}"
     used = "-" if bill.utilization is None else f"{bill.utilization:.0%}"
-    kwh = f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}"
+
+    def price(label: str, value: float, full_usd: float, digits: int = 3) -> parts.Kpi:
+        if not steady:
+            return exact(label, "-", f"{judged}; full load {usd(full_usd, digits)}")
+        return exact(label, usd(value, digits), f"{at}; full load {usd(full_usd, digits)}", value)
+
+    def rent(label: str, value: float, digits: int, below: str) -> parts.Kpi:
+        if not steady:
+            return exact(
+                label,
+                usd(value, digits),
+                "does not serve this load" if judged == "overloaded" else judged or "",
+            )
+        return exact(label, usd(value, digits), below, value)
+
+    kwh = f"{load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     return [
-        exact("Per hour", usd(bill.usd_per_hour, 2), gpus, bill.usd_per_hour),
-        exact(
-            "Per day",
-            usd(bill.usd_per_day, 2),
-            f"{load.requests_per_day:,.0f} requests {at}",
-            bill.usd_per_day,
-        ),
-        exact(
+        rent("Per hour", bill.usd_per_hour, 2, gpus),
+        rent("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
+        rent(
             "Per month",
-            usd(bill.usd_per_month, 0),
-            offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, inputs.offers) or "730 h",
             bill.usd_per_month,
+            0,
+            offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, inputs.offers) or "730 h",
         ),
+        price("$ per 1M output", load.usd_per_million_output_tokens, full.usd_per_million_output_tokens),
+        price("$ per 1M input", load.usd_per_million_input_tokens, full.usd_per_million_input_tokens),
+        price("$ per 1k requests", load.usd_per_thousand_requests, full.usd_per_thousand_requests, 4),
+        exact("Utilization", used, "of what it could serve", bill.utilization)
+        if steady
+        else exact("Utilization", "-", judged or ""),
         exact(
-            "$ per 1M output",
-            usd(output),
-            f"{at}; full load {usd(full.usd_per_million_output_tokens)}",
-            output,
+            "Provisioned energy",
+            f"{load.joules_per_output_token:,.2f} J",
+            f"per output token; {kwh}",
+            load.joules_per_output_token if steady else None,
         ),
-        exact(
-            "$ per 1M input", usd(input_), f"{at}; full load {usd(full.usd_per_million_input_tokens)}", input_
-        ),
-        exact(
-            "$ per 1k requests", usd(load.usd_per_thousand_requests, 4), at, load.usd_per_thousand_requests
-        ),
-        exact("Utilization", used, "of what it could serve", bill.utilization),
-        exact("Energy", f"{load.joules_per_output_token:,.2f} J/token", kwh, load.joules_per_output_token),
     ]
 
 
@@ -78,16 +90,30 @@ def ask(side: sides.Side) -> Task:
     return Task(function=BILL, arguments={"model": model, **side.options, **side.cost})
 
 
+def verdict_line(bill: Bill) -> None:
+    """Whether the deployment serves the load within the SLO, and how many replicas do."""
+    if bill.verdict is None:
+        return
+    missed = "".join(f"; {miss_text(level)}" for level in bill.levels if not level.met)
+    shown = "saturated" if missed and bill.verdict in STABLE else bill.verdict
+    parts.verdict(shown, f"{bill.verdict}: {bill.verdict_reason or ''}{missed}")
+    if bill.needed is not None and not bill.serves and not sides.pinned():
+        st.info(plain(replicas_text(bill.needed)), icon=":material/dns:")
+
+
 def break_even_lines(bill: Bill) -> None:
     """For each API the load above which own GPUs are cheaper, and whether they could carry it."""
     for even in (bill.break_even, *bill.apis):
         if even is None:
             continue
-        could = "this deployment can carry that" if even.possible else "more than this deployment can carry"
+        own = even.own_usd_per_month == bill.usd_per_month
+        here = "here" if own else "with the replicas that serve the load"
+        who = "this deployment" if own else "they"
+        could = f"{who} can carry that" if even.possible else f"more than {who} can carry"
         st.markdown(
             plain(
                 f"Against {even.api}: {usd(even.api_usd_per_month, 0)} a month there, "
-                f"{usd(even.own_usd_per_month, 0)} here; equal at {even.requests_per_s:,.2f} requests/s, {could}."
+                f"{usd(even.own_usd_per_month, 0)} {here}; equal at {even.requests_per_s:,.2f} requests/s, {could}."
             )
         )
 
@@ -119,8 +145,6 @@ def day_and_curve(options: dict[str, Any]) -> None:
     """Latency against load, and replicas by the hour of a day."""
     st.subheader("How much it carries, and replicas by the hour")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        ttft_ms = state.number("p95 TTFT, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=135)
-        tpot_ms = state.number("p95 TPOT, ms", "cost_tpot", 50.0, 0.1, 1e5, width=125)
         ratio = state.number(
             "Peak over mean",
             "cost_peak_to_mean",
@@ -145,7 +169,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
         **inputs.client,
-        "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
+        "slo": inputs.slo,
         "peak_rate": peak,
         "peak_to_mean": ratio,
         "requests_per_user_hour": each,
@@ -191,7 +215,7 @@ def sensitivity(options: dict[str, Any]) -> None:
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     replicas = state.whole("Replicas", "cost_replicas", 1, 1, 1000, width=120)
-    requests = state.whole("Requests to simulate", "cost_requests", 500, 10, 20_000, step=100, width=160)
+    requests = state.requests_to_simulate("cost_requests")
 billed = api_options()
 if not inputs.cost:
     listed = (
@@ -206,17 +230,19 @@ else:
         **inputs.lengths,
         **inputs.spread,
         "request_rate": inputs.request_rate,
-        "num_prompts": requests,
+        **requests,
         **({"replicas": replicas} if replicas > 1 else {}),
         **inputs.cost,
     }
+    billed["slo"] = list(inputs.slo)
     task = Task(function=BILL, arguments={"model": inputs.model, **options, **billed})
-    bill = parts.background("bill", task, doing="Simulating the load").value
+    bill: Bill | None = parts.background("bill", task, doing="Simulating the load").value
     parts.copies("cost", inputs.model_name, {**options, **billed}, bill)
     if bill is not None:
         asked = {name: value for name, value in {**options, **billed}.items() if name not in inputs.cost}
         current = sides.Side(page="cost", model=inputs.model_name, options=asked, cost=dict(inputs.cost))
-        sides.figures(current, bill, ask=ask, row=figures_of_merit)
+        verdict_line(bill)
+        sides.figures(current, bill, ask=ask, row=figures_of_merit, slo=inputs.slo)
         st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule[0].upper()}{bill.rule[1:]}."))
         left, right = st.columns(2)
         with left:

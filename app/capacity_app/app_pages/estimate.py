@@ -78,6 +78,7 @@ options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 
 
 NONE = ("-", "no steady state")
+UNSERVED = "does not serve this load"
 
 
 def kpi(label: str, shown: tuple[str, str], number: Quantity | None = None) -> parts.Kpi:
@@ -116,9 +117,13 @@ def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.K
         figures.append(kpi("In flight", *_in_flight(answer)))
     if answer.cost is not None:
         price, month = answer.usd_per_million_output_tokens, answer.cost.usd_per_month
-        figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), price))
-        offers = offers_text(month, answer.cost.usd_per_gpu_hour, inputs.offers)
-        figures.append(kpi("$ a month", (f"${month:,.0f}", offers), Quantity(value=month)))
+        steady = ttft is not None
+        shown = (usd_text(price), usd_interval(price)) if steady else NONE
+        figures.append(kpi("$ per 1M output", shown, price if steady else None))
+        offers = offers_text(month, answer.cost.usd_per_gpu_hour, inputs.offers) if steady else UNSERVED
+        figures.append(
+            kpi("$ a month", (f"${month:,.0f}", offers), Quantity(value=month) if steady else None)
+        )
     return figures
 
 
@@ -135,7 +140,9 @@ def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
-    answers = sides.figures(current, found, ask=ask, row=figures_of_merit)
+    if answer.ttft_s is None and not sides.pinned():
+        parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
+    answers = sides.figures(current, found, ask=ask, row=figures_of_merit, slo=inputs.slo)
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if load == TOGETHER:
@@ -144,7 +151,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
             "see of the sidebar's requests/s is under “arrivals at a rate”."
         )
     if answer.in_step:
-        st.badge("Requests march in step", icon=":material/sync:", color="orange")
+        st.badge("Equal lengths synchronise", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
     return {letter: each for letter, (each, _) in answers.items()}
 

@@ -20,8 +20,8 @@ from capacity.report.subject import subject_of
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
 from capacity_app.router import current_inputs
-from capacity_app.traffic import EQUAL, LENGTH_SHAPES
 
 FUNCTION = "capacity.planning.fleet:fleet"
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -148,10 +148,10 @@ def lengths() -> dict[str, Any]:
     shape = state.choice(
         "Lengths",
         "fleet_lengths",
-        LENGTH_SHAPES,
-        LENGTH_SHAPES[1],
+        FLEET_SHAPES,
+        FLEET_SHAPES[0],
         width=190,
-        help="Around the sidebar's: lognormal or gamma as far as the spread says, or within its ±.",
+        help="Around the sidebar's: lognormal or gamma as far as the spread says, or as the sidebar varies them.",
     )
     spread = state.number(
         "Spread of prompts",
@@ -160,11 +160,11 @@ def lengths() -> dict[str, Any]:
         0.0,
         10.0,
         step=0.1,
-        disabled=shape == EQUAL,
+        disabled=shape == AS_SIDEBAR,
         width=150,
         help="Standard deviation over the mean of prompts.",
     )
-    if shape == EQUAL:
+    if shape == AS_SIDEBAR:
         return dict(inputs.spread)
     return {"length_distribution": shape, **({} if spread == 1.0 else {"input_len_cv": spread})}
 

@@ -11,11 +11,11 @@ import streamlit as st
 
 from capacity.base.command_text import command_line, python_call
 from capacity.deployment import Traffic
-from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
+from capacity.report.plan import CONDITIONAL, conditional_text
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
 from capacity_app import parts, plan_sides, sides, state
@@ -27,7 +27,6 @@ from capacity_app.side import OBJECTIVES
 PERCENTILES = ("p50", "p90", "p95", "p99")
 DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
-ALIKE = "no use case"
 
 inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
@@ -53,19 +52,11 @@ with places[4]:
 gpus = st.multiselect(
     "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
 )
-wide, case_place, middle, last = st.columns([2, 1, 1, 1])
+wide, middle, last = st.columns([2, 1, 1])
 with wide:
     objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
-with case_place:
-    case = state.choice(
-        "Lengths spread as in",
-        "plan_case",
-        (ALIKE, *USE_CASES),
-        ALIKE,
-        help="Lengths are lognormal around the sidebar's, as far as in this use case; else all alike, or within ±.",
-    )
 with middle:
-    requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100)
+    requests = state.requests_to_simulate("plan_n")
 with last:
     limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
 
@@ -73,11 +64,10 @@ slo = [f"ttft:{statistic}:{ttft_ms:.15g}ms", f"tpot:{statistic}:{tpot_ms:.15g}ms
 if e2e_s is not None:
     slo.append(f"e2el:{statistic}:{e2e_s:.15g}s")
 traffic = {
-    **({} if case == ALIKE else {"use_case": case}),
     **inputs.lengths,
     **inputs.spread,
     "request_rate": inputs.request_rate,
-    "num_prompts": requests,
+    **requests,
     **inputs.client,
 }
 options = {
@@ -164,6 +154,10 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
         parts.chart(speed_chart(plan))
         st.caption(whisker_words(plan))
+    if plan.conditional:
+        st.subheader(CONDITIONAL)
+        for each in plan.conditional:
+            st.markdown(f"- {plain(conditional_text(plan, each))}")
     files_of(plan, options)
     st.subheader("Turned down, and why")
     parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")

@@ -14,6 +14,7 @@ from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
 from capacity.report.figures import runs as figures
 from capacity.report.simulation import drained_text, prediction_of
+from capacity.simulator.verdict import UNSETTLED
 from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, watch_view
 from capacity_app.boundary import plain
@@ -119,8 +120,12 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
     cost = answer.cost
     if cost is None:
         return []
+    judged = None if answer.verdict is None else answer.verdict.verdict
+    steady = judged not in (None, *UNSETTLED)
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
+        if not steady:
+            return parts.Kpi(label=label, value="-", below=judged or "no verdict")
         return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
@@ -157,7 +162,7 @@ def show(traffic: dict[str, Any]) -> None:
         **service,
         **inputs.client,
         **inputs.cost,
-        "goodput": [str(level) for level in (f"ttft:{ttft_ms:g}", f"tpot:{tpot_ms:g}")],
+        "goodput": [str(level) for level in (f"ttft:{inputs.ttft_ms:g}", f"tpot:{inputs.tpot_ms:g}")],
     }
     parse_slos(options["goodput"])
     sample_s = duration_s(traffic, inputs) / SAMPLES
@@ -172,7 +177,10 @@ def show(traffic: dict[str, Any]) -> None:
             verdict_line(label, answer)
         said = {name: value for name, value in options.items() if name not in inputs.cost}
         current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
-        sides.figures(current, base, ask=ask, row=figures_of_merit)
+        overloaded = base.verdict is not None and base.verdict.verdict == "overloaded"
+        if overloaded and "request_rate" in said and not sides.pinned():
+            parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
+        sides.figures(current, base, ask=ask, row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
             st.caption(
                 plain(
@@ -187,7 +195,7 @@ def show(traffic: dict[str, Any]) -> None:
     if done:
         metric = state.segments("Latency", "sim_metric", tuple(figures.METRIC_NAMES.values()), "TTFT")
         key = next(name for name, title in figures.METRIC_NAMES.items() if title == metric)
-        limit_s = {"ttft": ttft_ms / 1e3, "tpot": tpot_ms / 1e3}.get(key)
+        limit_s = {"ttft": inputs.ttft_ms / 1e3, "tpot": inputs.tpot_ms / 1e3}.get(key)
         parts.chart(figures.latency_chart(done, key, units, limit_s=limit_s))
         parts.chart(figures.state_chart(done))
         parts.chart(figures.time_parts_chart(done, units))
@@ -197,7 +205,7 @@ def show(traffic: dict[str, Any]) -> None:
 
 
 traffic = traffic_widgets(inputs)
-columns = st.columns(4)
+columns = st.columns(2)
 with columns[0]:
     replicas = state.whole("Replicas", "sim_replicas", 1, 1, 64)
 with columns[1]:
@@ -208,10 +216,6 @@ with columns[1]:
         "round-robin",
         disabled=replicas == 1,
     )
-with columns[2]:
-    ttft_ms = state.number("SLO: TTFT, ms", "sim_ttft", 500.0, 0.1, 1e6)
-with columns[3]:
-    tpot_ms = state.number("SLO: TPOT, ms", "sim_tpot", 50.0, 0.1, 1e5)
 chosen = st.pills(
     "Beside it, on the same arrivals",
     tuple(VARIANTS),

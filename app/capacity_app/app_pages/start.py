@@ -12,12 +12,14 @@ from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find
 from capacity.report.use_cases import assumption_rows
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
+from capacity_app.boundary import boundary, plain
+from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
 OBJECTIVES = {
     "the lowest bill": "cost",
     "the fewest GPUs": "gpus",
-    "the least energy": "energy",
+    "the least provisioned power": "energy",
     "speed": "latency",
 }
 LIMITS = {  # of a service level: its words, its unit in seconds, its widget on the Plan page, and any there
@@ -97,7 +99,7 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
         isl=traffic.input_len,
         osl=traffic.output_len,
         rate=traffic.request_rate,
-        plan_case=case.name,
+        lengths=case.name,
         plan_at=f"p{levels[0].percentile:g}",
         plan_for=objective,
         **limits,
@@ -105,7 +107,7 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
 
 
 st.caption(
-    "What is it for, who uses it, and what response do they want? The model and its price are the sidebar's."
+    "What is it for, who uses it, and what response do they want? The model, the GPU and its price are the sidebar's."
 )
 first = st.columns(3)
 with first[0]:
@@ -138,7 +140,7 @@ with st.expander("What is assumed of them, to be changed", expanded=True, key="s
     )
 rate = traffic.request_rate or 0.0
 simulate = state.link_to(
-    "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, sim_lengths="lognormal"
+    "simulate", isl=traffic.input_len, osl=traffic.output_len, rate=rate, lengths=case.name
 )
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
@@ -146,6 +148,17 @@ with beside:
     parts.kpis(
         [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
     )
+    with boundary():
+        asked = {
+            "model": inputs.model,
+            "pool": inputs.pool,
+            "traffic": {"use_case": case.name, "users": users, **said},
+            "cost": inputs.cost,
+            "slo": slo,
+        }
+        tensor = inputs.pool.get("tensor_parallel_size", 1)
+        st.markdown(plain(f"How many replicas of {inputs.model_name} on {tensor} x {inputs.pool['gpu']}?"))
+        parts.replicas_line(Task(function="capacity_app.tasks:replicas", arguments=asked))
 with onwards:
     st.html(
         f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'

@@ -105,7 +105,11 @@ class EngineSpec(Spec):
     `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
-    architecture; any other: 16 bit. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
+    architecture, or by "model type:architecture"; any other: 16 bit. `plain_sparse_fp8_heads`: the most query heads of
+    a GPU with which an fp8 cache of these latents is a byte a value, by architecture; otherwise it is `fp8_ds_mla`.
+    `fp8_latent_backend`: by architecture, the attention backend that its times of other latents in FP8 are of, and that
+    its launch must name.
+    `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k run over
     expanded heads; otherwise they gather, as longer ones do. `sparse_kernels_fill_top_k`: architectures on which its
     kernels multiply every slot of the top-k for every query, and a whole tile of heads, however short the context.
     `sinks_prefill_slowdown`: by architecture, how many times longer the attention of a prefill takes in the kernel that
@@ -163,6 +167,8 @@ class EngineSpec(Spec):
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
     sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
+    plain_sparse_fp8_heads: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    fp8_latent_backend: dict[str, str] = Field(default_factory=dict)
     sparse_short_prompts_dense: bool = True
     sparse_kernels_fill_top_k: tuple[str, ...] = ()
     sinks_prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
@@ -196,6 +202,7 @@ class EngineSpec(Spec):
     graph_batch_factor: Annotated[float, Field(gt=0)]
     graph_max_batch: Annotated[int, Field(ge=0)]
     graph_max_batch_blackwell: Annotated[int, Field(ge=0)]
+    graph_max_batch_of_models: dict[str, int] = Field(default_factory=dict)
     graph_fine_step: Count
     graph_coarse_from: Count
     graph_coarse_step: Count
@@ -244,7 +251,8 @@ class EngineSpec(Spec):
 
     def caches_in(self, kv_cache_format: str) -> bool:
         """Whether it keeps KV in this format."""
-        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+        packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
+        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 
     def kernel_in_place_of(self, kernel: Kernel, architecture: str) -> Kernel:
         """What it runs where a format's own kernel is this one."""
@@ -267,13 +275,19 @@ class EngineSpec(Spec):
         return self.limits[-1]
 
     def graph_batch_sizes(
-        self, max_num_seqs: int, architecture: str, *, draft_tokens: int = 0, most: int | None = None
+        self,
+        max_num_seqs: int,
+        architecture: str,
+        *,
+        model_type: str = "",
+        draft_tokens: int = 0,
+        most: int | None = None,
     ) -> tuple[int, ...]:
         """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
 
         1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap, or up to `most`. Above the largest the step runs eagerly. Engines whose cap is
-        max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
+        architecture's cap, or up to `most`, which the engine itself sets for some models. Above the largest the step
+        runs eagerly. Engines whose cap is max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
         Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
@@ -284,6 +298,7 @@ class EngineSpec(Spec):
             1 if self.graph_batch_factor > 1 else 1 + draft_tokens
         )  # rows, or sequences with all their rows
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
+        most = self.graph_max_batch_of_models.get(model_type) if most is None else most
         largest = largest if most is None else most
         fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
         coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)

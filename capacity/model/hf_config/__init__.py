@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from capacity.base.errors import MalformedFile
+from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import FeedForward, NoFeedForward
@@ -66,13 +66,16 @@ def from_hf_config(
 
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
     errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so; `gated` says then
-    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing.
+    whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing,
+    and UnsupportedModel for an architecture without a formula.
     """
     if not isinstance(config, Mapping):
         raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
     outer = Fields(config, origin or name)
     text = _text_fields(outer)
     model_type = text.text("model_type") or outer.text("model_type")
+    if model_type.startswith("rwkv"):
+        raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
     known = FAMILIES.get(model_type)
     family = known or assumed_family(text, gated)
     text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)

@@ -47,12 +47,13 @@ _READ = {
     "hybrid_override_pattern", "intermediate_size_mlp", "interleave_moe_layer_step", "moe_layers",
     "expert_layer_period", "expert_layer_offset", "attn_layer_period", "attn_layer_offset", "mamba_d_state",
     "state_size", "mamba_d_conv", "mamba_expand", "mamba_dt_rank", "mamba_n_heads", "mamba_num_heads",
+    "layer_group_size", "moe_shared_expert_intermediate_size", "share_expert_dim",
     "n_mamba_heads", "mamba_d_head", "mamba_head_dim", "ssm_state_size", "conv_kernel", "mamba_n_groups",
     "mamba_chunk_size", "layers_block_type", "no_rope_layers", "no_rope_layer_interval",
 }  # fmt: skip
 # sizes that say nothing of the layers' parameters or work
 _HARMLESS = (
-    "token_id", "token_index", "rope", "rotary", "dropout", "group", "pretraining_tp", "seed", "chunk_size", "beam",
+    "token_id", "token_index", "rope", "rotary", "dropout", "n_group", "topk_group", "expert_group", "group_norm", "pretraining_tp", "seed", "chunk_size", "beam",
     "length", "original_max", "eps", "scal", "init", "window_layers", "logit", "version", "id2label", "label2id",
     "auto_map", "architectures", "quantization_config", "compression_config", "router_topk", "mup", "multiplier",
     "generation", "_name_or_path", "max_batch", "return_", "output_", "num_labels", "tokenizer", "yarn",
@@ -79,6 +80,8 @@ def assumed_family(text: Fields, gated: bool | None = None) -> Family:
         return replace(family, mixer=hybrids.kimi_hybrid)
     if text.has("linear_num_value_heads"):
         return replace(family, mixer=delta_hybrid)
+    if text.has("layer_group_size"):
+        return replace(family, mixer=hybrids.grouped_lightning)
     if text.has("kv_lora_rank"):
         return replace(family, mixer=latent)
     if text.has("conv_L_cache"):
@@ -183,7 +186,14 @@ def _positive(value: object) -> bool:
 
 # what is said
 
-RECURRENT_FIELDS = ("mamba_d_state", "ssm_state_size", "linear_num_value_heads", "linear_attn_config")
+RECURRENT_FIELDS = (
+    "mamba_d_state",
+    "ssm_state_size",
+    "linear_num_value_heads",
+    "linear_attn_config",
+    "linear_num_heads",
+    "layer_group_size",
+)
 
 
 def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
@@ -248,6 +258,7 @@ _WORDS = {
     "mla": "multi-head latent attention",
     "linear": "linear attention",
     "kda": "Kimi delta attention",
+    "lightning": "lightning attention",
     "conv": "short convolutions",
     "mamba": "Mamba",
     "mamba2": "Mamba-2",

@@ -87,7 +87,7 @@ _BY_LIST = replace(
     mtp_keys=("num_nextn_predict_layers",),
 )
 _MINIMAX_M3 = Family(
-    mixer=grouped_query,
+    mixer=others.indexed_mixer,
     feed_forward=feed_forwards.by_list_scored_in_fp32,
     qk_norm="per_head",
     beside=others.block_indexer,

@@ -321,6 +321,16 @@ def _lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else _lightning(text)
 
 
+def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
+    """Lightning attention, with softmax attention in the last of every `layer_group_size` layers (Ring-linear).
+
+    Source: vLLM 0.33.0 wheel, model_executor/models/bailing_moe_linear.py, is_linear_layer.
+    """
+    if (layer + 1) % text.count("layer_group_size"):
+        return _lightning(text)
+    return (latent if text.has("kv_lora_rank") else grouped_query)(text, family, layer)
+
+
 def convolution_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else _short_convolution(text)
 

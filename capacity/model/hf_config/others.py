@@ -96,8 +96,8 @@ def laguna_beside(text: Fields, layer: int) -> Beside:
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
-def block_indexer(text: Fields, layer: int) -> Beside:
-    """MiniMax-M3: queries and keys that choose blocks of the context, in the layers of `sparse_attention_freq`."""
+def _block_indexer(text: Fields, layer: int) -> tuple[int, int]:
+    """MiniMax-M3's queries and keys that choose blocks of the context: heads and their width, 0 in a dense layer."""
     config = text.section("sparse_attention_config")
     if config is None:
         sparse = (text.items("layer_types") or [])[layer : layer + 1] == ["minimax_m3_sparse"]
@@ -108,7 +108,21 @@ def block_indexer(text: Fields, layer: int) -> Beside:
     else:
         sparse = bool(((config.items("sparse_attention_freq") or [])[layer : layer + 1] or [0])[0])
         heads, width = config.count("sparse_num_index_heads"), config.count("sparse_index_dim")
-    if not sparse:
+    return (heads, width) if sparse else (0, 0)
+
+
+def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    """Grouped-query attention, with the keys of its block indexer at 16 bit in the cache.
+
+    Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless asked for fp8.
+    """
+    return replace(grouped_query(text, family, layer), index_key_bytes=2 * _block_indexer(text, layer)[1])
+
+
+def block_indexer(text: Fields, layer: int) -> Beside:
+    """The projections of the block indexer, in the layers that have one."""
+    heads, width = _block_indexer(text, layer)
+    if not width:
         return Beside()
     hidden = text.count(*HIDDEN)
     products = tuple(
@@ -411,7 +425,14 @@ def _mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 MLLAMA = Family(
-    mixer=_mllama_mixer, feed_forward=feed_forwards.dense, beside=_mllama_beside, outside=_mllama_outside
+    mixer=_mllama_mixer,
+    feed_forward=feed_forwards.dense,
+    beside=_mllama_beside,
+    outside=_mllama_outside,
+    notes=(
+        "cross-attention layers are timed as attention to the text; the image's KV that they keep is not counted "
+        "(assumed)",
+    ),
 )
 
 # DeepSeek-V4

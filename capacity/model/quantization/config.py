@@ -24,6 +24,12 @@ def parse_quantization_config(config: Mapping[str, Any], *, model: Stored, origi
     if method == "gguf":
         return _gguf(fields, model)
     reader = METHODS.get(method)
+    if method == "bitnet":
+        raise fields.problem(
+            "quant_method",
+            "'bitnet' is not supported: no engine here has kernels for BitNet's ternary weights; leave out "
+            "quantization_config for an answer at 16 bit",
+        )
     if reader is None:
         known = ", ".join(sorted({*METHODS, "gguf"}))
         raise fields.problem("quant_method", f"{method!r} is not supported; known: {known}")

@@ -12,13 +12,15 @@ from capacity.base.errors import UnknownName
 class KvCacheFormat:
     """How keys and values are stored: `scale_bits` come once for each token, head and vector (0: one per tensor).
 
-    Where `scale_block` is given, they come once for each so many values of the vector.
+    Where `scale_block` is given, they come once for each so many values of the vector. `packs_latents`: a latent keeps
+    its rotary key at 16 bit and one FP32 scale for each 128 of its other values.
     """
 
     name: str
     value_bits: int
     scale_bits: int = 0
     scale_block: int | None = None
+    packs_latents: bool = False
     source: str
 
     def vector_bytes(self, length: int) -> float:
@@ -33,6 +35,12 @@ _KV_CACHE_FORMATS = (
     KvCacheFormat(name="bf16", value_bits=16, source=_VLLM_CACHE),
     KvCacheFormat(name="fp16", value_bits=16, source=_VLLM_CACHE),
     KvCacheFormat(name="fp8", value_bits=8, source=_VLLM_CACHE),
+    KvCacheFormat(
+        name="fp8_ds_mla",
+        value_bits=8,
+        packs_latents=True,
+        source="vLLM 0.33 v1/attention/backends/mla/flashmla_sparse.py, 2026-11; datasheet",
+    ),
     KvCacheFormat(
         name="int8",
         value_bits=8,
@@ -70,7 +78,6 @@ _KV_CACHE_ALIASES = {
     "fp8-e4m3": "fp8",
     "fp8-e5m2": "fp8",
     "fp8-inc": "fp8",
-    "fp8-ds-mla": "fp8",
     "float8-e4m3fn": "fp8",
 }
 
@@ -85,6 +92,6 @@ def find_kv_cache_format(name: str = "auto", *, model_dtype: str = "bf16") -> Kv
     key = name.strip().lower().replace("_", "-")
     key = model_dtype if key == "auto" else _KV_CACHE_ALIASES.get(key, key)
     for kv in _KV_CACHE_FORMATS:
-        if kv.name == key:
+        if kv.name.replace("_", "-") == key:
             return kv
     raise UnknownName("KV cache dtype", name, ("auto", *kv_cache_format_names()), aliases=_KV_CACHE_ALIASES)

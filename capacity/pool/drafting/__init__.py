@@ -6,7 +6,7 @@ what a tree of drafts accepts; `drafters` what drafting itself costs. Start read
 """
 
 from capacity.pool.drafting.drafters import layer_model
-from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation
+from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation, memory_with_draft
 from capacity.pool.drafting.speculators import (
     Speculator,
     check_drafts_said,
@@ -40,6 +40,7 @@ __all__ = [
     "expected_tokens_by_position",
     "find_speculator",
     "layer_model",
+    "memory_with_draft",
     "speculator_of",
     "speculators",
     "textbook_speedup",

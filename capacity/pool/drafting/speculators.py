@@ -14,8 +14,10 @@ from pydantic import Field, ValidationError
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
+from capacity.deployment.draft_checkpoints import find_draft_checkpoint
 from capacity.deployment.drafts import TREE, drafting_name
 from capacity.deployment.engines import find_engine
+from capacity.model.spec import ModelSpec
 from capacity.pool.drafting.textbook import (
     LONGEST_DRAFT,
     acceptance_of_length,
@@ -249,9 +251,9 @@ def check_drafts_said(pool: Pool) -> None:
         )
 
 
-def speculator_of(pool: Pool) -> Speculator:
+def speculator_of(pool: Pool, model: ModelSpec | None = None) -> Speculator:
     """The pool's way to draft, at its acceptance where it gives one. Raises UnknownName and InvalidInput."""
-    return drafting_in(pool, find_speculator(pool.speculator or ""))
+    return drafting_in(pool, find_speculator(pool.speculator or "", model))
 
 
 def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
@@ -283,9 +285,24 @@ def _as_by_default(pool: Pool, speculator: Speculator) -> Speculator:
     return speculator.model_copy(update=fields)
 
 
-def find_speculator(name: str) -> Speculator:
-    """The way to draft of this name. Raises UnknownName."""
+def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
+    """The way to draft of this name, with the acceptance measured on `model` if there is one. Raises UnknownName."""
     known, kept = speculators(), drafting_name(name)
     if kept not in known:
         raise UnknownName("speculation method", name, known)
-    return known[kept]
+    measured = None if model is None else find_draft_checkpoint(model.hf_id, kept)
+    if model is None or measured is None or measured.accepted_length is None:
+        return known[kept]
+    return known[kept].model_copy(
+        update={
+            **dict.fromkeys(("acceptance_rate", "acceptance_by_position", "accepted_lengths")),
+            "draft_tokens": measured.draft_tokens,
+            "accepted_length": measured.accepted_length,
+            "accepted_lengths_by_task": measured.accepted_lengths_by_task,
+            "acceptance_model": f"{(model.hf_id or model.name).rpartition('/')[2]} with {measured.checkpoint}",
+            "acceptance_setting": measured.setting,
+            "source": measured.source,
+            "date": measured.date,
+            "basis": measured.basis,
+        }
+    )

@@ -25,7 +25,7 @@ class TokenSteps:
         self._drafts = 0
         check_drafts_said(resolved.pool)
         if resolved.pool.speculator is not None:
-            self.speculation = Speculation(resolved, speculator_of(resolved.pool))
+            self.speculation = Speculation(resolved, speculator_of(resolved.pool, resolved.model))
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 from capacity.report.subject import subject_of
+from capacity.simulator.verdict import UNSETTLED
 
 if TYPE_CHECKING:
     from capacity.planning.billing import Bill
@@ -47,7 +48,8 @@ def price_chart(bill: Bill, *, offers: Offers = None) -> Chart:
     cheapest and the dearest offer."""
     import plotly.graph_objects as go
 
-    loads = [(name, load) for name, load in (("as served", bill.served), ("at full load", bill.full)) if load]
+    served = None if bill.verdict in UNSETTLED else bill.served
+    loads = [(name, load) for name, load in (("as served", served), ("at full load", bill.full)) if load]
     figure = go.Figure()
     for index, (name, load) in enumerate(loads):
         values = [getattr(load, field) for _, field in PRICES]
@@ -86,7 +88,8 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
     import plotly.graph_objects as go
 
     compared = [comparison for comparison in (bill.break_even, *bill.apis) if comparison is not None]
-    bars = [("this deployment", bill.usd_per_month)]
+    own, own_usd = _own_month(bill)
+    bars = [(own, own_usd)]
     bars += [(_short(comparison.api), comparison.api_usd_per_month) for comparison in compared]
     figure = go.Figure()
     for index, (name, usd) in enumerate(bars):
@@ -101,14 +104,14 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
             **bar_style(0 if index == 0 else 1),
             hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
         )
-    dearest = 0.0 if offers is None else bill.usd_per_month * offers[1] / bill.usd_per_gpu_hour
+    dearest = 0.0 if offers is None else own_usd * offers[1] / bill.usd_per_gpu_hour
     if offers is not None:  # behind the whisker, which would strike it through
-        ends = " to ".join(f"${bill.usd_per_month * offer / bill.usd_per_gpu_hour:,.0f}" for offer in offers)
+        ends = " to ".join(f"${own_usd * offer / bill.usd_per_gpu_hour:,.0f}" for offer in offers)
         figure.add_scatter(
-            x=[max(dearest, bill.usd_per_month)],
+            x=[max(dearest, own_usd)],
             y=[bars[0][0]],
             mode="text",
-            text=[f"${bill.usd_per_month:,.0f}<br>{ends}"],
+            text=[f"${own_usd:,.0f}<br>{ends}"],
             textposition="middle right",
             textfont={"size": 12},
             cliponaxis=False,
@@ -126,6 +129,14 @@ def month_chart(bill: Bill, *, offers: Offers = None) -> Chart:
         subject=subject_of(bill),
         rows=tuple({"bill": name, "$ a month": usd} for name, usd in bars),
     )
+
+
+def _own_month(bill: Bill) -> tuple[str, float]:
+    """Return what serves the load and its $ a month: more replicas than billed where these are overloaded."""
+    needed = None if bill.needed is None else bill.needed.needed or bill.needed.stable
+    if bill.verdict == "overloaded" and needed is not None and needed.usd_per_month is not None:
+        return f"{needed.replicas:,} replicas", needed.usd_per_month
+    return "this deployment", bill.usd_per_month
 
 
 def _short(api: str) -> str:

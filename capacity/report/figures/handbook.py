@@ -15,7 +15,7 @@ from capacity.report.figures.svg_chart import Line, line_chart
 from capacity.report.layout import GIB
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
-from capacity.techniques.batch_waste import continuous_gain_bound, exponential_gain_bound
+from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
 from capacity.techniques.kv_bytes import request_kv_bytes
 from capacity.techniques.prefix_cache import reuse_curve
 from capacity.techniques.quantization_methods import find_method
@@ -103,15 +103,15 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """The most that continuous batching gains over static, by the spread of output lengths."""
+    """Decode steps of static over continuous batching, by the spread of output lengths."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
     lines = [
-        Line(name="exponential", points=tuple((b, exponential_gain_bound(b)) for b in batches)),
-        Line(name="uniform", points=tuple((b, continuous_gain_bound(uniform, b)) for b in batches)),
+        Line(name="exponential", points=tuple((b, exponential_slot_gain(b)) for b in batches)),
+        Line(name="uniform", points=tuple((b, slot_gain(uniform, b)) for b in batches)),
         Line(name="equal", points=tuple((b, 1.0) for b in batches)),
     ]
-    return line_chart("Continuous over static batching", lines, x_label="batch", y_label="times, at most")
+    return line_chart("Continuous over static batching", lines, x_label="batch", y_label="times fewer steps")
 
 
 def scaling_chart(pool: ResolvedPool) -> str:

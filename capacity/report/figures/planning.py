@@ -40,7 +40,7 @@ def _ranked_row(number: int, answer: Ranked) -> dict[str, object]:
     row |= {level_name(level): level_text(level) for level in answer.trial.levels}
     return row | {
         "quality loss": quality_text(answer),
-        "J/token": answer.joules_per_output_token,
+        "provisioned J/output token": answer.joules_per_output_token,
     }
 
 

@@ -37,7 +37,7 @@ DRAWN = (CHANGES[0], CHANGES[1], CHANGES[3])
 
 
 def advice_rows(answer: AdviceList) -> list[dict[str, object]]:
-    """Every change with its effects, the most beneficial first; seconds and $ are differences."""
+    """The changes that help, with their effects; seconds and $ are differences."""
     return [_digits(_advice_row(line)) for line in answer.advice if line.effects is not None]
 
 
@@ -45,6 +45,7 @@ def _advice_row(line: Advice) -> dict[str, object]:
     assert line.effects is not None
     effects = line.effects
     return {
+        "needs": line.needs,
         "change": line.change,
         "flags": line.flags,
         **{f"{name}, %": _percent(getattr(effects, field)) for name, field in CHANGES},

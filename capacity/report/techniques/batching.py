@@ -34,15 +34,15 @@ def batching_parts(answer: Batching) -> list[Part]:
     spread: Columns[SpreadGain] = [
         ("coefficient of variation", number("coefficient_of_variation")),
         ("wasted slots", percent("slot_waste_fraction", 0)),
-        ("at most", number("gain_bound")),
+        ("by slots alone", number("slot_gain")),
         ("simulated", number("simulated_gain")),
     ]
     closed_form = (
         f"by the lengths alone: a static batch of {answer.batch_size:,} wastes {answer.slot_waste_fraction:.0%} "
         f"of its decode slots and {answer.padding_waste_fraction:.0%} of its prefill on padding; continuous "
-        f"batching gains at most {answer.gain_bound:.2f} times; reserving {answer.max_model_len:,} tokens a "
-        f"request leaves {answer.contiguous_kv_waste_fraction:.0%} of the KV empty at its end, blocks "
-        f"{answer.paged_kv_waste_fraction:.1%}"
+        f"batching is {answer.slot_gain:.2f} times faster if every step takes the same time; reserving "
+        f"{answer.max_model_len:,} tokens a request leaves {answer.contiguous_kv_waste_fraction:.0%} of the KV "
+        f"empty at its end, blocks {answer.paged_kv_waste_fraction:.1%}"
     )
     first = f"{headline(answer)}, {answer.workload}, {answer.requests:,} requests"
     parts: list[Part] = [

@@ -59,6 +59,7 @@ def quantize_parts(answer: Quantizing) -> list[Part]:
             ("of its roof", percent("kernel_roof_fraction", 0)),
             ("native from", _capability),
             ("calibration", text("calibration")),
+            ("GPU-hours", number("gpu_hours_to_quantize", 1, 2)),
         ],
     )
     refused = [

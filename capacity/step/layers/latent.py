@@ -117,9 +117,21 @@ def _attention(
         *exchange,
     ]
     if mixer.indexer is None:
+        _note_backend(build)
         return attention
     attention.append(sparse_prefill(decode, heads, group, build))
     return attention if mixer.indexer.shared else [*attention, indexer_operator(mixer.indexer, group, build)]
+
+
+def _note_backend(build: Builder) -> None:
+    """Of an engine that reads latents in FP8 well by a backend alone that it does not choose itself."""
+    engine, architecture = build.setting.engine, build.setting.profile.architecture
+    backend = None if engine is None else engine.fp8_latent_backend.get(architecture)
+    if engine is not None and backend is not None and build.kv_cache.name.startswith("fp8"):
+        build.notes.append(
+            f"FP8 KV of latent attention is timed with --attention-backend {backend}: {engine.name}'s default on "
+            f"{architecture} converts the whole KV pool to 16 bit in every step, which takes longer than it saves"
+        )
 
 
 def sparse_prefill(decode: DecodeWork, heads: float, group: LayerGroup, build: Builder) -> Attention:

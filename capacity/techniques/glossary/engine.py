@@ -146,7 +146,9 @@ def context_window(s: Situation) -> str:
 def graphs(s: Situation) -> str:
     e, engine = s.estimate, s.pool.engine
     most = s.pool.pool.max_cudagraph_capture_size
-    sizes = engine.graph_batch_sizes(s.pool.max_num_seqs, s.pool.profile.architecture, most=most)
+    sizes = engine.graph_batch_sizes(
+        s.pool.max_num_seqs, s.pool.profile.architecture, model_type=s.pool.model.model_type, most=most
+    )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
         return f"none with {engine.label} here: every step of your {batch} requests launches its kernels one by one"
@@ -199,12 +201,61 @@ def links(s: Situation) -> str:
 
 @term(
     "energy",
-    "Power of GPU, host and cooling over the tokens made with it.",
+    "Provisioned energy: full power of GPU, host and cooling over output tokens per second; drawn power is lower.",
     also="joules per token, power, watts",
 )
 def energy(s: Situation) -> str:
     used = s.estimate.energy
     return (
-        f"{used.watts_per_gpu:,.0f} W a GPU, all-in, make {used.joules_per_output_token:,.2f} J an output token, "
-        f"{used.joules_per_output_token / 3.6:,.2f} kWh for 1M"
+        f"{used.watts_per_gpu:,.0f} W provisioned per GPU: {used.joules_per_output_token:,.2f} J per output token, "
+        f"{used.joules_per_output_token / 3.6:,.2f} kWh per 1M output tokens"
+    )
+
+
+@term(
+    "memory efficiency",
+    "Share of a GPU's memory that holds weights and KV of running requests; the rest is free, reserved or overhead.",
+    also="memory utilization, productive memory",
+)
+def memory_efficiency(s: Situation) -> str:
+    """Weights and the KV of requests half way through their answers, over the memory of the GPU."""
+    memory, e = s.pool.memory, s.estimate
+    tokens = s.requests_in_flight * (e.input_len + e.output_len / 2)
+    used = memory.kv_cache_bytes * min(1.0, tokens / max(memory.kv_capacity_tokens, 1))
+    return (
+        f"weights {memory.weights_bytes / GIB:,.1f} GiB and KV of requests {used / GIB:,.1f} GiB of "
+        f"{memory.total_bytes / GIB:,.1f} GiB: {(memory.weights_bytes + used) / memory.total_bytes:.0%}; "
+        f"{(memory.kv_cache_bytes - used) / GIB:,.1f} GiB of the KV cache are free"
+    )
+
+
+@term(
+    "start-up time",
+    "Time until a new replica serves: read the weights, compile, profile memory and capture CUDA graphs.",
+    also="startup time, cold start, engine build time, warm up, replica startup",
+)
+def start_up(s: Situation) -> str:
+    """From public vLLM logs (issues 20264, 44106, 23066 and 38820; read 2026-11): 0.3 to 5 GB/s, and 20 to 70 s."""
+    gigabytes = s.pool.memory.weights_bytes / 1e9
+    low, high = gigabytes / 5 + 20, gigabytes / 0.3 + 70
+    return (
+        f"{gigabytes:,.0f} GB of weights per GPU at 5 GB/s (local NVMe) to 0.3 GB/s (network disk), and 20 to 70 s for "
+        f"compilation and CUDA graphs: {low:,.0f} to {high:,.0f} s as public vLLM logs have it; give yours as "
+        "--replica-startup-s"
+    )
+
+
+@term(
+    "kernel fusion",
+    "Several operators in one kernel, so that values between them do not go through HBM and fewer kernels launch.",
+    also="fuse_layers, fused kernels, operator fusion, builder_opt_level, optimization level",
+)
+def kernel_fusion(s: Situation) -> str:
+    """The elementwise part of a decode step is the most that more fusion could save."""
+    decode = s.estimate.breakdown.decode
+    total = sum(op.seconds for op in decode)
+    elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")
+    return (
+        f"engines fuse by default, so there is no flag for it here; norms, activations and quantization take "
+        f"{milliseconds(elementwise)} of a decode step of {milliseconds(total)}: more fusion saves at most that"
     )

@@ -14,12 +14,12 @@ from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
     also="in flight batching, iteration level scheduling, dynamic splitfuse",
 )
 def continuous_batching(s: Situation) -> str:
-    from capacity.techniques.batch_waste import exponential_gain_bound
+    from capacity.techniques.batch_waste import exponential_slot_gain
 
     batch = s.requests_in_flight
     return (
-        f"at most {exponential_gain_bound(batch):.2f} times static batches of {batch:,} where outputs are exponential, "
-        "1 where they are equal; `capacity batching` simulates yours"
+        f"{exponential_slot_gain(batch):.2f} times fewer steps than static batches of {batch:,} if output lengths are "
+        "exponential, as many if they are equal; `capacity batching` simulates your lengths"
     )
 
 
@@ -29,10 +29,10 @@ def continuous_batching(s: Situation) -> str:
     also="padding, dynamic batching, batching window, wasted slots",
 )
 def static_batching(s: Situation) -> str:
-    from capacity.techniques.batch_waste import exponential_gain_bound
+    from capacity.techniques.batch_waste import exponential_slot_gain
 
     batch = s.requests_in_flight
-    bound = exponential_gain_bound(batch)
+    bound = exponential_slot_gain(batch)
     return f"{batch:,} requests with exponential outputs waste {1 - 1 / bound:.0%} of their slots; equal ones none"
 
 

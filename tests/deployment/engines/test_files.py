@@ -17,8 +17,8 @@ def test_the_engines() -> None:
     assert promised | {"static", "naive"} <= set(engine_names())
     versions = tuple(release.version for release in read_engine_file("vllm").releases)
     assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9.2", "0.10", "0.10.1", "0.10.2")
-    assert versions[8:12] == ("0.10.2-flashinfer", "0.11", "0.11-flashinfer", "0.15")
-    assert versions[12:] == ("0.17", "0.18", "0.19", "0.21", "0.33")
+    assert versions[8:13] == ("0.10.2-flashinfer", "0.11", "0.11.1", "0.11-flashinfer", "0.15")
+    assert versions[13:] == ("0.17", "0.18", "0.19", "0.21", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -37,11 +37,22 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve"}
-    optional |= {"sparse_kv_cache_dtype", "host_serial_s", "all_reduce_one_shot_rows", "all_reduce_families"}
+    optional |= {
+        "sparse_kv_cache_dtype",
+        "plain_sparse_fp8_heads",
+        "host_serial_s",
+        "all_reduce_one_shot_rows",
+        "all_reduce_families",
+    }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
     optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "chooses_moe_backend"}
-    optional |= {"state_memory_ratio", "states_per_request"}
+    optional |= {
+        "state_memory_ratio",
+        "states_per_request",
+        "fp8_latent_backend",
+        "graph_max_batch_of_models",
+    }
     assert constants - optional <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hf_configs import LATENT, LLAMA, MOE, attention, read, windows
 
-from capacity.base.errors import MalformedFile
+from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.model import LatentAttention, LinearAttention, from_hf_config
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.recurrent import Recurrence
@@ -117,6 +117,37 @@ def test_mixers_by_their_fields() -> None:
     ]
     for fields, kinds in cases:
         assert {type(group.mixer) for group in read(model_type="new", **fields).layer_groups} == kinds
+
+
+def test_layer_group_size_makes_lightning_layers_between_softmax_layers() -> None:
+    """Ring-flash-linear-2.0: every eighth of 32 layers caches KV, 8 KiB a token; 104 B parameters as published."""
+    shapes = {
+        "hidden_size": 4096, "intermediate_size": 9216, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 157_184, "num_experts": 256,
+        "num_experts_per_tok": 8, "num_shared_experts": 1, "moe_intermediate_size": 1024, "n_group": 8,
+        "first_k_dense_replace": 1, "layer_group_size": 8, "group_norm_size": 8, "tie_word_embeddings": False,
+    }  # fmt: skip
+    model = read(model_type="bailing_moe_linear", **shapes)
+    assert model.kv_bytes_per_token() == 4 * 2 * 4 * 128 * 2
+    assert model.state_bytes_per_sequence() == 28 * 32 * 128 * 128 * 4
+    assert model.total_params == pytest.approx(104e9, rel=0.005)
+    assert "lightning attention" in model.notes[0]
+    assert "not read" not in model.notes[0]
+
+
+def test_a_field_that_groups_layers_and_is_not_read_is_named() -> None:
+    assert (
+        "fields not read: layers_per_group" in read(model_type="new", layers_per_group=4, n_group=8).notes[0]
+    )
+    known = read(layer_group_size=8)
+    assert "layer_group_size" in known.notes[0]
+
+
+def test_rwkv_and_bitnet_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModel, match="'rwkv7' is not supported: RWKV's recurrence"):
+        from_hf_config({"model_type": "rwkv7", "hidden_size": 64}, name="x")
+    with pytest.raises(MalformedFile, match="'bitnet' is not supported: .* ternary weights; leave out"):
+        read(model_type="bitnet", quantization_config={"quant_method": "bitnet"})
 
 
 def test_a_missing_field_is_still_named() -> None:

@@ -30,7 +30,7 @@ ASSUMED = {
 }
 NOT_READ = {
     "recurrent_gemma": "max_position_embeddings",
-    "rwkv": "num_attention_heads",
+    "rwkv": "recurrence",
     "xlstm": "intermediate_size",
 }
 EXACT = [row for row in ROWS if row["name"] not in ASSUMED | NOT_READ and row["name"] != "zamba2"]

@@ -122,8 +122,9 @@ def test_compressed_attention_keeps_a_window_and_entries_of_several_tokens() -> 
         "index_n_heads": 2, "index_head_dim": 128, "index_topk": 16, "compress_ratios": [0, 128, 4, 128],
     }  # fmt: skip
     model = read(model_type="deepseek_v4", **fields, **MOE)
-    # 32 values at 16 bit: every 128th token in two layers, every fourth in one; the window in all four
-    assert model.kv_bytes_per_token() == 64 * (2 / 128 + 1 / 4)
+    # 32 values at 16 bit: every 128th token in two layers, every fourth in one, with an index key there; the window
+    # in all four
+    assert model.kv_bytes_per_token() == 64 * (2 / 128 + 1 / 4) + 132 / 4
     assert model.window_kv_bytes_per_token() == 4 * 64
     with pytest.raises(MalformedFile, match="compress_ratios"):
         read(model_type="deepseek_v4", **(fields | {"compress_ratios": [4]}), **MOE)

@@ -14,6 +14,7 @@ def test_kv_cache_formats() -> None:
         "bf16": 256,
         "fp16": 256,
         "fp8": 128,
+        "fp8_ds_mla": 128,
         "int8": 132,
         "int4": 68,
         "nvfp4": 72,

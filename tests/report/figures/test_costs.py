@@ -11,7 +11,7 @@ from capacity.report.figures.costs import month_chart, price_chart
 @pytest.fixture(scope="module")
 def bill() -> capacity.Bill:
     return capacity.cost(
-        "llama-3.1-8b", gpu="h100", input_len=200, output_len=20, num_prompts=40, request_rate=4.0, price="2.50",
+        "llama-3.1-8b", gpu="h100", input_len=200, output_len=20, num_prompts=200, request_rate=4.0, price="2.50",
         api_input_price=0.5, api_output_price=1.0,
     )  # fmt: skip
 

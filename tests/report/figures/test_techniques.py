@@ -25,12 +25,12 @@ from capacity.workload.synthetic import ThinkTime
 LENGTHS = {"input_len": 1024, "output_len": 256}
 
 
-def test_advice_draws_changes_that_do_something_and_lists_all() -> None:
+def test_advice_draws_the_changes_that_help() -> None:
     answer = capacity.advise("llama-3.1-8b", gpu="h100", **LENGTHS, request_rate=4.0, num_prompts=30)
     chart = advice_chart(answer)
     assert len(chart.rows) == len([line for line in answer.advice if line.effects is not None])
     changes = chart.figure.data[0].y
-    assert 3 <= len(changes) < len(chart.rows)
+    assert 1 <= len(changes) <= len(chart.rows) <= 8
     by_change = {line.change: line.effects for line in answer.advice}
     for bars, (_, field) in zip(chart.figure.data, DRAWN, strict=True):
         drawn = dict(zip(bars.y, bars.x, strict=True))

@@ -17,5 +17,5 @@ def test_every_way_is_a_line_with_its_gain() -> None:
     assert answer.rows[0].gain == pytest.approx(1)
     for row in answer.rows:
         assert f" {row.gain:,.2f} " in shown
-    assert f"at most {answer.gain_bound:.2f} times" in " ".join(shown.split())
+    assert f"{answer.slot_gain:.2f} times faster if every step takes the same time" in " ".join(shown.split())
     assert "2 to 5 times" not in shown  # without the spreads

@@ -57,12 +57,14 @@ def test_what_sglang_says_of_its_server_and_of_failures(tmp_path: Path) -> None:
     assert run.failed == 3
     assert run.model == "meta-llama/Llama-3.1-8B-Instruct"
     assert run.server is not None
-    assert run.server.overrides(1) == {
+    assert run.server.settings == {
+        "engine": "sglang",
+        "data_parallel_size": 1,
         "max_num_batched_tokens": 8192,
         "max_num_seqs": 256,
         "tensor_parallel_size": 2,
-        "num_gpu_blocks_override": 500_000,
     }
+    assert run.server.kv_fields(1) == {"num_gpu_blocks_override": 500_000}
     odd = {**line, "server_info": {"tp_size": "two", "internal_states": [3]}, "errors": "none"}
     (run,) = read_results(write(tmp_path / "odd.jsonl", odd))
     assert run.failed == 3

@@ -71,6 +71,8 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
         raise MalformedFile(
             path, f"looks like a result of {layout.tools[0]}, but is not laid out as one: {reason}"
         ) from None
+    if not runs:
+        raise MalformedFile(path, f"holds no run of {layout.tools[0]}: run the benchmark again")
     return runs
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from capacity.base.errors import MalformedFile
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 from capacity_validate.server_log import ServerLog
@@ -68,6 +69,19 @@ class MeasuredRun:
     def engine(self) -> str | None:
         """The engine that was measured, where its tool measures no other."""
         return ENGINES.get(self.tool)
+
+    def require_measured(self) -> MeasuredRun:
+        """This run, if any latency or throughput in it is above 0; MalformedFile otherwise."""
+        latencies = [value for statistics in self.latencies_ms.values() for value in statistics.values()]
+        if any(
+            value and value > 0 for value in (*latencies, self.request_throughput, self.output_throughput)
+        ):
+            return self
+        raise MalformedFile(
+            self.path,
+            f"measured nothing: every latency and throughput of a {self.tool} run is 0 or missing ({self.completed:,} "
+            f"requests completed, {self.failed:,} failed); look at the client's errors and run it again",
+        )
 
     def workload(self) -> Workload | None:
         """The requests as they were sent; None where lengths are not known for each."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capacity.base.errors import InvalidInput
 from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
 from capacity_validate.benchmark_results.values import (
     Document,
@@ -16,6 +17,7 @@ from capacity_validate.benchmark_results.values import (
     number,
     rate,
 )
+from capacity_validate.launch_log import LaunchSettings, sglang_settings
 from capacity_validate.server_log import ServerLog
 
 _KEYS = ("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len")
@@ -73,7 +75,16 @@ def _server(path: Path, facts: Document) -> ServerLog:
         max_num_batched_tokens=count(facts.get("chunked_prefill_size")),
         max_num_seqs=count(facts.get("max_running_requests")),
         tensor_parallel_size=count(facts.get("tp_size")),
+        launch=_launch(facts),
     )
+
+
+def _launch(facts: Document) -> LaunchSettings:
+    """The server's arguments; none where one of them is no value that SGLang takes."""
+    try:
+        return sglang_settings(facts, facts.get("version"))
+    except InvalidInput:
+        return LaunchSettings(engine="sglang")
 
 
 def _recognises(documents: Sequence[Any]) -> bool:

@@ -1,0 +1,66 @@
+"""Conditions of a deployment that a plan does not recommend: formats that lose quality, drafts without evidence.
+
+The recommendation runs as printed and loses no quality that evaluations can show. A format or a way to draft that was
+asked for by name (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`, `--speculators`, `--draft`) is no
+condition.
+"""
+
+from __future__ import annotations
+
+from capacity.base.errors import CapacityError
+from capacity.deployment import Pool
+from capacity.deployment.draft_checkpoints import find_draft_checkpoint
+from capacity.deployment.drafts import DRAFT_FIELDS
+from capacity.deployment.launching import WITH_CHECKPOINT, is_launched, launch_command
+from capacity.model import ModelSpec
+from capacity.model.quantization import scheme_for
+from capacity.planning.quality import quality_change
+from capacity.planning.space import DRAFT_MODEL, Search
+from capacity.pool.drafting import find_speculator
+
+
+def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ...]:
+    """The conditions of an engine in words, none where it can be recommended."""
+    found = [_weights(search, model, pool), _cache(search, model, pool), _drafts(search, model, pool)]
+    return tuple(condition for condition in found if condition is not None)
+
+
+def _weights(search: Search, model: ModelSpec, pool: Pool) -> str | None:
+    if search.quantizations or pool.quantization is None:
+        return None
+    try:
+        scheme = scheme_for(model, pool.quantization)
+    except CapacityError:
+        return None  # turned down with its reason in its turn
+    if search.max_quality_loss is None and not quality_change(scheme, model.checkpoint, "auto").lossless:
+        return f"{pool.quantization} weights"
+    return f"a checkpoint in {pool.quantization}" if _needs_checkpoint(model, pool) else None
+
+
+def _needs_checkpoint(model: ModelSpec, pool: Pool) -> bool:
+    """Whether the engine does not make the format from the model's checkpoint while loading."""
+    if not is_launched(pool.engine):
+        return False
+    alone = pool.model_copy(update={name: Pool.model_fields[name].default for name in DRAFT_FIELDS})
+    notes = launch_command(pool.engine, model.hf_id or model.name, alone).notes
+    return any(note.startswith(f"{pool.quantization} weights:") for note in notes)
+
+
+def _cache(search: Search, model: ModelSpec, pool: Pool) -> str | None:
+    asked = "kv_cache_dtypes" in search.model_fields_set or search.max_quality_loss is not None
+    if asked or quality_change(model.checkpoint, model.checkpoint, pool.kv_cache_dtype).lossless:
+        return None
+    return f"{pool.kv_cache_dtype} KV cache"
+
+
+def _drafts(search: Search, model: ModelSpec, pool: Pool) -> str | None:
+    way = pool.speculator
+    if way is None or search.speculators or way == DRAFT_MODEL:
+        return None
+    known = find_draft_checkpoint(model.hf_id, way)
+    if known is not None or (search.acceptance is not None and way not in WITH_CHECKPOINT):
+        return None
+    if search.acceptance is not None:
+        return f"an {way} checkpoint for this model"
+    measured_on = find_speculator(way).acceptance_model.partition(" with ")[0]
+    return f"{way} drafts accepted as by {measured_on}"

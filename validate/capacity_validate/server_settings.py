@@ -1,0 +1,228 @@
+"""The model and the pool that a server ran: what the user gave, filled in from its log and from the result files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.deployment import Pool, build
+from capacity.deployment.drafts import DRAFT_FIELDS
+from capacity.deployment.engines import find_engine
+from capacity.model import ModelSpec, load_model
+from capacity.model.quantization import bits_per_weight, find_kv_cache_format, scheme_for
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.server_log import ServerLog
+
+SAME_SIZE = 0.02  # of the parameters: vocabularies of fine-tuned models differ by as much
+SAME_BITS = 0.15  # of the bits of a weight: formats differ by more, groups and scales of one format by less
+SAME_WEIGHTS = 0.25  # of the bytes of a GPU: the nearest formats differ by more, towers and drafts by less
+METHODS = frozenset(  # names of a quantization that leave the format to the checkpoint
+    [
+        "auto_round",
+        "auto-round",
+        "bitsandbytes",
+        "compressed-tensors",
+        "gguf",
+        "gptq",
+        "gptq_marlin",
+        "inc",
+        "modelopt",
+        "modelopt_mixed",
+        "moe_wna16",
+        "quark",
+        "torchao",
+    ]
+)
+SIXTEEN_BIT = {"half": "float16", "float": "float32"}
+NO_MARLIN = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM prints awq_marlin where it takes Marlin
+
+
+def served_model(
+    model: str | None,
+    runs: Sequence[MeasuredRun],
+    log: ServerLog | None,
+    *,
+    quantization: object = None,
+    download: bool = False,
+) -> str:
+    """The model that was served: as the user named it, else as the log or a result file does.
+
+    A file's quantized upload of the user's model is preferred if the user gave no `quantization`. Raises InvalidInput
+    where two of them name different models, and where none names one.
+    """
+    chosen, origin, spec = model, "--model", None if model is None else load_model(model, download=download)
+    for path, names in _named(runs, log):
+        found = _first_known(names, download=download)
+        if found is None:
+            chosen = chosen or names[0]
+            continue
+        name, other = found
+        if spec is None:
+            chosen, origin, spec = name, path, other
+        elif not _same_model(spec, other):
+            raise InvalidInput(
+                f"{path} is of model {name}, and {origin} names {chosen}: name {name} as the model, or leave "
+                "that file out"
+            )
+        elif quantization is None and spec.checkpoint.method == "none" != other.checkpoint.method:
+            chosen, origin, spec = name, path, other
+    if chosen is None:
+        raise InvalidInput("no result file names its model: give --model")
+    return chosen
+
+
+def _named(runs: Sequence[MeasuredRun], log: ServerLog | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Files that name a model, and the names."""
+    if log is not None and log.launch.models:
+        yield log.path, log.launch.models
+    for run in runs:
+        if run.model:
+            yield run.path, (run.model,)
+
+
+def _first_known(names: Sequence[str], *, download: bool) -> tuple[str, ModelSpec] | None:
+    for name in names:
+        try:
+            return name, load_model(name, download=download)
+        except CapacityError:  # a name that the server gave it, or a path there
+            continue
+    return None
+
+
+def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
+    """Whether two are one architecture, however each is stored."""
+    apart = abs(one.total_params - other.total_params) / one.total_params
+    return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
+
+
+def server_as_run(
+    model: str,
+    fields: dict[str, Any],
+    log: ServerLog | None,
+    *,
+    profiles: str | Path | None,
+    download: bool,
+) -> tuple[ResolvedPool, ResolvedPool]:
+    """The pool with the settings that the log prints, and the same with the KV cache that it prints.
+
+    Raises InvalidInput where the user's `fields` contradict the log.
+    """
+    if "gpu" not in fields:
+        raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
+    if log is not None:
+        fields = _filled_in(model, fields, log, profiles=profiles, download=download)
+    planned = resolve(model, build(Pool, fields), profiles=profiles, download=download)
+    if log is None:
+        planned.memory.require_fit()
+        return planned, planned
+    printed = log.kv_fields(planned.memory.kv_block_tokens) | fields
+    settled = resolve(model, build(Pool, printed), profiles=profiles, download=download)
+    settled.memory.require_fit()
+    return planned, settled
+
+
+def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str | None:
+    """One sentence where the weights that the log prints are not those of the replayed format; else None."""
+    if log is None or log.weights_bytes is None:
+        return None
+    expected = planned.memory.weights_bytes
+    if abs(expected / log.weights_bytes - 1) <= SAME_WEIGHTS:
+        return None
+    return (
+        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB on a GPU, and {planned.model.name} in "
+        f"{planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, --tensor-parallel-size and "
+        "--model as the server was started"
+    )
+
+
+def _filled_in(
+    model: str, fields: dict[str, Any], log: ServerLog, *, profiles: str | Path | None, download: bool
+) -> dict[str, Any]:
+    """The user's fields and those of the log that the user did not give. Raises InvalidInput where they differ."""
+    spec = load_model(model, download=download)
+    settings = log.settings
+    drafts = {"speculative_config", *DRAFT_FIELDS}
+    if drafts & fields.keys():
+        settings = {name: value for name, value in settings.items() if name not in drafts}
+    settings |= _engine(fields, settings, log)
+    fields = {name: value for name, value in fields.items() if name != "engine"}
+    settings |= _quantization(spec, fields, settings, log)
+    given, printed = (build(Pool, {"gpu": "-"} | part) for part in (fields, settings))
+    shared = given.model_fields_set & printed.model_fields_set - {"gpu", "quantization", "max_model_len"}
+    if "max_model_len" in settings and isinstance(given.max_model_len, int):
+        shared.add("max_model_len")
+    for name in sorted(shared):
+        own, logged = (_plain(name, getattr(pool, name)) for pool in (given, printed))
+        if own != logged and (name != "kv_cache_dtype" or _other_kv(spec, own, logged, fields, profiles)):
+            raise _contradiction(name, own, logged, log)
+    return {name: value for name, value in settings.items() if value is not None} | fields
+
+
+def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) -> dict[str, Any]:
+    """The engine with the release that is known of it."""
+    own, logged = fields.get("engine"), settings.get("engine")
+    if own is None or logged is None:
+        return {} if own is None else {"engine": own}
+    asked, printed = find_engine(str(own)), find_engine(str(logged))
+    versions = [engine.version.partition("-")[0] for engine in (asked, printed)]
+    both = "@" in str(own) and "@" in str(logged)
+    if asked.name != printed.name or (both and versions[0] != versions[1]):
+        raise _contradiction("engine", own, logged, log)
+    return {"engine": own if "@" in str(own) else logged}
+
+
+def _quantization(
+    spec: ModelSpec, fields: dict[str, Any], settings: dict[str, Any], log: ServerLog
+) -> dict[str, Any]:
+    """`quantization` as this package names what the log prints; nothing where the log does not say."""
+    if "quantization" not in settings:
+        return {}
+    word = settings["quantization"]
+    stored = spec.checkpoint.method != "none"
+    printed = str(word).lower() if word is not None else spec.dtype if stored else None
+    own = fields.get("quantization")
+    if own is not None:
+        logged = spec.dtype if printed is None else printed
+        if logged not in METHODS and _bits_differ(spec, str(own), logged):
+            raise _contradiction("quantization", own, word, log)
+        return {"quantization": own}
+    if printed is None or (stored and word is not None):
+        return {"quantization": None}
+    try:
+        scheme_for(spec, printed)
+    except InvalidInput:
+        raise InvalidInput(
+            f"{log.path} says quantization {word}, which names no format of {spec.name}: give --quantization "
+            "(fp8, int4-g128, ...), or the quantized upload by --model"
+        ) from None
+    return {"quantization": NO_MARLIN.get(printed, printed)}
+
+
+def _bits_differ(spec: ModelSpec, own: str, logged: str) -> bool:
+    ours, theirs = (bits_per_weight(spec, scheme_for(spec, name)) for name in (own, logged))
+    return abs(ours / theirs - 1) > SAME_BITS
+
+
+def _other_kv(
+    spec: ModelSpec, own: object, logged: object, fields: dict[str, Any], profiles: str | Path | None
+) -> bool:
+    """Whether two names of KV formats mean different ones for this model."""
+    names = []
+    for dtype in (own, logged):
+        pool = resolve(spec, build(Pool, {**fields, "kv_cache_dtype": dtype}), profiles=profiles)
+        names.append(find_kv_cache_format(pool.kv_cache_dtype, model_dtype=spec.dtype).name)
+    return names[0] != names[1]
+
+
+def _plain(name: str, value: object) -> object:
+    return SIXTEEN_BIT.get(str(value), value) if name == "dtype" else value
+
+
+def _contradiction(name: str, own: object, logged: object, log: ServerLog) -> InvalidInput:
+    flag = f"--{name.replace('_', '-')}"
+    return InvalidInput(
+        f"{flag} is {own}, and {log.path} says {logged}: leave {flag} out, or give the log of that server"
+    )
