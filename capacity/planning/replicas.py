@@ -22,7 +22,7 @@ from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_p
 from capacity.planning.arena import Arena
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
-from capacity.planning.chase import Chase
+from capacity.planning.chase import Chase, Entry
 from capacity.planning.draws import draws, longer_draws
 from capacity.planning.few_requests import look_beside
 from capacity.planning.inquiry import check_goal
@@ -143,7 +143,8 @@ def _fewest(
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
     surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
-    entries, refused = [], []
+    entries: list[Entry] = []
+    refused: list[str] = []
     for engine in engines:
         arena.add(engine)
         found = surveyor.contenders(engine.pool)
