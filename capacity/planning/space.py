@@ -136,8 +136,8 @@ class Search(Spec):
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
     confidence: float = flag(
-        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the upper "
-        "end of the 90 % interval.",
+        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the "
+        "upper end of the 90 % interval.",
         ge=0.5, lt=1,
     )  # fmt: skip
     latency_tolerance: float = flag(
