@@ -12,8 +12,8 @@ from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     engine_frontend,
-    offline_notes,
     make_workload,
+    offline_notes,
     requests_of,
     unheeded_notes,
 )
