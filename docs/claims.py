@@ -387,11 +387,12 @@ def quantized_lost() -> Sequence[float]:
 
 
 def published_losses(family: str) -> list[float]:
-    """The median and the worst published loss of a score, as fractions."""
-    from capacity.planning.quality import quality_table
+    """The median and the worst published loss of a score, of an 8B and of a 70B, as fractions."""
+    from capacity.planning.quality import published_quality
 
-    found = quality_table()[family]
-    return [loss for loss in (found.typical_loss_fraction, found.worst_loss_fraction) if loss is not None]
+    found = [published_quality(family, params) for params in (8e9, 70e9)]
+    losses = ((each.typical_loss_fraction, each.worst_loss_fraction) for each in found if each is not None)
+    return [loss for pair in losses for loss in pair if loss is not None]
 
 
 @computed

@@ -15,7 +15,7 @@ from capacity.deployment.vllm_command import read_vllm_command
 from capacity.model import load_model
 from capacity.planning.conditions import conditions_of
 from capacity.planning.plan import plan
-from capacity.planning.quality import EVALUATION_NOISE, quality_table
+from capacity.planning.quality import EVALUATION_NOISE, METHODS, published_quality
 from capacity.planning.records import Plan
 from capacity.planning.space import Search
 from capacity.pool.drafting import find_speculator
@@ -103,10 +103,13 @@ def test_no_loss_allowed_excludes_every_format_with_a_published_loss() -> None:
 
 
 def test_lossless_means_within_the_noise_of_an_evaluation() -> None:
-    table = quality_table()
-    assert table["fp8"].worst_loss_fraction is not None
-    assert 0 < table["fp8"].worst_loss_fraction <= EVALUATION_NOISE
-    assert {name for name, change in table.items() if change.lossless} == {"fp8"}
+    for params in (1e9, 8e9, 70e9, 500e9):
+        table = {family: published_quality(family, params) for family in METHODS}
+        fp8 = table["fp8"]
+        assert fp8 is not None
+        assert fp8.worst_loss_fraction is not None
+        assert 0 < fp8.worst_loss_fraction <= EVALUATION_NOISE
+        assert {name for name, change in table.items() if change is not None and change.lossless} == {"fp8"}
 
 
 @pytest.mark.parametrize(
