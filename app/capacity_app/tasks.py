@@ -10,7 +10,7 @@ from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
 
 if TYPE_CHECKING:
-    from capacity.planning.replicas import ReplicasNeeded
+    from capacity.answers.records import ReplicasNeeded
     from capacity.techniques.speculate import Speculating, SpeculationRow
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

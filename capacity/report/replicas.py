@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
-from capacity.simulator.verdict import STABLE_LOAD
 
 
 def replicas_text(answer: ReplicasNeeded) -> str:
     """The number of replicas, their GPUs and bill, and which service levels they meet."""
+    from capacity.simulator.verdict import STABLE_LOAD  # loads the simulator
+
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
     levels = " and ".join(answer.slos)
     if answer.within_slo is not None:
