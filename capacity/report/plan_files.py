@@ -124,9 +124,10 @@ class _Files:
         Of random arrivals that take turns over n replicas, one sees gaps of n: n times the burstiness.
         """
         candidate = self.candidate
-        everything = make_workload(
-            self.traffic, candidate.pool.max_model_len or self.spec.max_position_embeddings
-        )
+        longest = candidate.pool.max_model_len
+        if not isinstance(longest, int):
+            longest = self.spec.max_position_embeddings
+        everything = make_workload(self.traffic, longest)
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
         header = "the arrivals of the plan, against what stands before all replicas"
         texts = {"benchmark.sh": _script(header, bench)}
