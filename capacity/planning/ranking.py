@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
@@ -72,8 +72,11 @@ class Ranking:
             candidate = tried.candidate
             if _wants_intervals(tried.trial):
                 tasks.append(Task(candidate=candidate, confidence=required, intervals=True))
-            tasks.append(Task(candidate=candidate, confidence=None, sample=True, give_up=False))
-            tasks += [Task(candidate=candidate, confidence=level, sample=True) for level in higher]
+            looked = Task(candidate=candidate, confidence=None, sample=True)
+            if tried.trial.window is not None:  # the answer was judged on the whole traffic
+                looked = replace(looked, sample=False, whole=True)
+            tasks.append(replace(looked, give_up=False))
+            tasks += [replace(looked, confidence=level) for level in higher]
         trials = iter(self.bench.all(tasks))
         looks = []
         for tried in answers:
@@ -122,6 +125,8 @@ class Ranking:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
+        if trial.met:  # the busiest window holds, another one of the whole traffic does not
+            trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
 
 
