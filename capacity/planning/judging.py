@@ -16,13 +16,12 @@ from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
-from capacity.workload.windows import Window, rows_of
+from capacity.workload.windows import Window, judged_windows, rows_of
 
 Floats = npt.NDArray[np.float64]
 Seen = Literal["all", "sample", "given up"]
 
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
-HEAVY = 0.8  # of the busiest window's work: a window with less could miss the SLO only for other reasons than load
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_DRAWS = 200
 
@@ -97,7 +96,9 @@ class Trial:
     preemptions: int
     hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
     window: Window | None = None  # of the whole traffic, the judged window that `levels` are of: the worst
-    windows: tuple[WindowLevels, ...] = ()  # all windows in order of time; empty: traffic was not judged by window
+    windows: tuple[
+        WindowLevels, ...
+    ] = ()  # all windows in order of time; empty: traffic was not judged by window
 
     @property
     def ratio(self) -> float:
@@ -153,15 +154,13 @@ def judged_in_windows(
     goal: Goal,
     busiest: Trial,
 ) -> Trial:
-    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst.
+    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst judged.
 
-    The SLO must hold in the busiest window, whose own run is `busiest`, and in every window with at least `HEAVY` of its
-    work. In lighter ones fewer requests are in flight: where one misses, its few requests or their lengths are the
-    reason, and more replicas would not help. Gaps between tokens are of the busiest window: runs keep none by time.
+    `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
     """
     owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
     found: list[tuple[WindowLevels, list[SimulationResult]]] = []
-    heaviest = max(window.work for window in windows)
+    owing = judged_windows(windows)
     for window in windows:
         parts = [
             replace(run, records=run.records.rows(*rows_of(workload, window)))
@@ -170,8 +169,7 @@ def judged_in_windows(
         parts = [part for part in parts if len(part.records)]
         together = _good_together([part.records for part in parts], owed)
         levels = tuple(_level(slo, parts, together, owed, intervals=False) for slo in owed.slos)
-        heavy = window.work >= HEAVY * heaviest
-        found.append((WindowLevels(window=window, judged=heavy, levels=levels), parts))
+        found.append((WindowLevels(window=window, judged=window in owing, levels=levels), parts))
     worst, parts = max((each for each in found if each[0].judged), key=lambda each: each[0].ratio)
     trial = judged(parts, owed, seen="all", intervals=True)
     known = {level.slo: level for level in (*busiest.levels, *trial.levels)}

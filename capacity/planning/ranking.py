@@ -91,7 +91,9 @@ class Ranking:
         option, replicas, _ = answer.tried
         trial = look.trial
         steps = self.arena.resolved(option.pool).step_model
-        watts = option.watts(replicas)
+        watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
+        if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
+            output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
         return Ranked(
             candidate=answer.tried.candidate,
             num_gpus=option.gpus(replicas),
@@ -102,7 +104,7 @@ class Ranking:
             confidence=look.confidence,
             cost=self._cost(answer.tried, look.predicted or trial),
             watts=watts,
-            joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
+            joules_per_output_token=watts / output_per_s if output_per_s else None,
             quality=option.quality,
             launch=launch_lines(self.arena.model, answer.tried.candidate),
             basis=steps.basis,
@@ -115,6 +117,11 @@ class Ranking:
         pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
+        if (
+            load is not None and self.arena.windows
+        ):  # the trial is of the busiest window, the bill of all requests
+            lengths = {"input_tokens": self.load.input_tokens, "output_tokens": self.load.output_tokens}
+            load = replace(load, **lengths)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[Contender], survey: Survey) -> tuple[Miss, ...]:

@@ -228,7 +228,9 @@ class Plan(AnswerRecord):
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]
-    slo_window: str  # the time in which the SLO must hold; trace: over all requests, as for traffic that is no longer
+    slo_window: (
+        str  # the time in which the SLO must hold; trace: over all requests, as for traffic that is no longer
+    )
     busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
     objective: Objective
     confidence: float

@@ -28,6 +28,7 @@ from capacity.planning.rejecting import Family, in_doubt, rejections
 from capacity.planning.remarks import not_searched, require_options, warnings_of
 from capacity.planning.space import Candidate, Objective, Search
 from capacity.planning.tried import Tried
+from capacity.workload.windows import HEAVY
 
 CLOSER = 4  # answers that are run again in full, with intervals
 GRACE_S = 1.0  # after the time limit, to look closer at the answer
@@ -243,9 +244,9 @@ def run_search(
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """The plan for `arena`'s traffic, all of which `load` sums up. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or
-    where there is no such `cluster`.
+    """The plan for `arena`'s traffic, all of which `load` sums up.
 
+    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
     Ctrl-C ends the search as the time limit does.
     """
     busy = load
@@ -317,6 +318,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
             *_left_out(market),
             *_unfinished(state),
             *state.remarks,
+            *_lighter_misses(best),
             *warnings_of(arena, ranked),
             *bench.remarks,
         ),
@@ -338,6 +340,20 @@ def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> Sear
 
 def _left_out(market: Market) -> list[str]:
     return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
+
+
+def _lighter_misses(best: Tried | None) -> list[str]:
+    """Windows in which the answer misses the SLO although they have too little work to be judged."""
+    windows = () if best is None else best.trial.windows
+    missed = [each for each in windows if not each.judged and each.ratio > 1]
+    if not missed:
+        return []
+    worst = max(missed, key=lambda each: each.ratio)
+    level = max(worst.levels, key=lambda each: each.ratio)
+    return [
+        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
+        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
+    ]
 
 
 def _unfinished(state: _Search) -> list[str]:

@@ -34,7 +34,9 @@ from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
-MOST_OF_PERIOD = 20_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+MOST_OF_PERIOD = (
+    20_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+)
 ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
 GENERATED = (
@@ -308,7 +310,11 @@ def _count(traffic: Traffic) -> int:
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return DEFAULT_NUM_PROMPTS
     part = _part_of(traffic)
-    return max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS) if part is None else part.requests
+    return (
+        max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS)
+        if part is None
+        else part.requests
+    )
 
 
 def _of_users(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:

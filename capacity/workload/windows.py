@@ -16,6 +16,7 @@ from capacity.workload.workload import Workload
 WINDOW_S = 900.0  # the default length of a window
 OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median ratio of the list prices in
 # planning/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
+HEAVY = 0.8  # of the busiest window's work: a window with less misses an SLO for other reasons than load
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -105,6 +106,15 @@ def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[W
         if at[i + 1] > at[i]
     ]
     return tuple(sorted(found, key=lambda window: (-window.work, abs(window.start_s - start_s))))
+
+
+def judged_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
+    """The windows in which a service level must hold, of `windows_of`: those with at least `HEAVY` of the most work.
+
+    In lighter ones fewer requests are in flight: where one misses, its few requests or their lengths are the reason,
+    and more replicas would not help.
+    """
+    return tuple(window for window in windows if window.work >= HEAVY * windows[0].work)
 
 
 def rows_of(workload: Workload, window: Window) -> tuple[int, int]:
