@@ -185,7 +185,7 @@ class Traffic(Spec):
     )
     arrivals: Literal["steady", "on-off", "ramp", "diurnal"] = flag(
         "steady",
-        "How the rate varies: steady, on-off (--request-rate is the rate while on), ramp (the first), diurnal (the mean).",
+        "How the rate varies: steady, on-off (--request-rate: while on), ramp (at its start), diurnal (the mean).",
     )
     on_s: float | None = flag(
         None, "on-off: seconds at --request-rate.", gt=0, needs=Need("arrivals", ("on-off",))

@@ -35,7 +35,7 @@ from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
 MOST_OF_PERIOD = (
-    20_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+    5_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
 )
 ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
@@ -94,7 +94,8 @@ def _paced(traffic: Traffic) -> Workload:
         return workload
     part = _part_of(traffic) if traffic.arrivals != "steady" else None
     if part is not None:
-        return replace(workload, asked_per_s=part.mean_per_s, name=f"{workload.name}, {part}")
+        name = f"{workload.name}, {part}"
+        return replace(workload, asked_per_s=part.mean_per_s, name=name, part=str(part))
     return replace(workload, asked_per_s=rate) if traffic.arrivals in ("steady", "diurnal") else workload
 
 
