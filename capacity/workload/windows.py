@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.workload.columns import FloatArray
 from capacity.workload.workload import Workload
 
 WINDOW_S = 900.0  # the default length of a window
@@ -92,7 +91,7 @@ def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[W
     start_s = float(arrival_s[int(np.argmax(reached[ends] - reached[:-1]))])
     before = math.ceil((start_s - float(arrival_s[0])) / window_s)
     after = math.ceil((float(arrival_s[-1]) - start_s) / window_s + 1e-9)
-    edges: FloatArray = start_s + window_s * np.arange(-before, after + 1)
+    edges = start_s + window_s * np.arange(-before, after + 1, dtype=np.float64)
     at = np.searchsorted(arrival_s, edges)
     draws = len(workloads)
     found = [
