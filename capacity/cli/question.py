@@ -144,7 +144,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
     if stored is not None:
         parts |= {Traffic: stored.traffic, Service: stored.service, Cost: stored.cost}
         model = model or stored.model
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     specs = []
     for spec, part in parts.items():
         own = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -231,7 +231,11 @@ def _optional_model(parameter: Parameter) -> Parameter:
 
 
 def _fill_in(
-    function: Verb, flags: dict[str, Any], values: dict[str, Any], names: list[str], context: typer.Context
+    function: Verb,
+    flags: MutableMapping[str, Any],
+    values: MutableMapping[str, Any],
+    names: list[str],
+    context: typer.Context,
 ) -> None:
     """Take from the deployment that was given what the user did not set; on stderr, what of it the verb does not use.
 
