@@ -199,6 +199,43 @@ class RunMeans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCount:
+    """A number of replicas and their bill; `requests_per_s_per_replica` is the load that each of them can take.
+
+    Without a price the dollars are None.
+    """
+
+    replicas: int
+    tensor_parallel_size: int
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    requests_per_s_per_replica: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasNeeded:
+    """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
+
+    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
+    no number of replicas meets them; `reason` then says why.
+    """
+
+    requests_per_s: float | None
+    slos: tuple[str, ...]
+    confidence: float
+    stable: ReplicaCount | None
+    within_slo: ReplicaCount | None
+    reason: str | None
+
+    @property
+    def needed(self) -> ReplicaCount | None:
+        """The replicas to rent: within the service levels where there are some."""
+        return self.within_slo if self.slos else self.stable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
     """Everything of `Fit`, and how fast and how dear.
 
@@ -210,6 +247,7 @@ class Estimate(Fit):
     has no queue, these are None. `tokens_per_step`: what a decode step, as the breakdown shows it, yields of a request
     on average: 1, or more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
+    `replicas_needed` is what the command adds for users, service levels and loads that this engine does not serve.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
@@ -241,6 +279,7 @@ class Estimate(Fit):
     usd_per_million_output_tokens: Quantity | None
     energy: Energy
     basis: Basis
+    replicas_needed: ReplicasNeeded | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,9 +28,10 @@ from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from capacity.answers.records import ReplicasNeeded
     from capacity.deployment import DeploymentFile
-    from capacity.report.layout import Part
-    from capacity.report.tables import Tables
 
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -113,48 +114,29 @@ def estimate(
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
     answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
-    show_answer(
-        answer,
-        question.format,
-        detail=question.detail,
-        tables=_with_replicas(question, request, answer, slo)
-        if question.format in ("table", "html")
-        else None,
-    )
+    needed = _replicas_needed(question, request, answer, slo or ())
+    show_answer(replace(answer, replicas_needed=needed), question.format, detail=question.detail)
 
 
-def _with_replicas(
-    question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: list[str] | None
-) -> Tables | None:
-    """The tables of an estimate with the replicas that serve its load; None where nobody asks for a number of them:
-    no --users, no --slo, and the load is stable."""
-    traffic, pool = request.traffic, request.pools[0]
+def _replicas_needed(
+    question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: Sequence[str]
+) -> ReplicasNeeded | None:
+    """How many replicas serve the load, where it is of --users, has an --slo, or is more than this engine serves."""
+    traffic = request.traffic
     by_clock = traffic.request_rate is not None and traffic.concurrency is None
     if slo and not by_clock:
-        raise InvalidInput("--slo needs a load by the clock here: give --request-rate or --users")
+        raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
     if not by_clock or not (slo or traffic.users or answer.verdict in ("saturated", "overloaded")):
         return None
     from capacity.hardware.pricing import price_of
     from capacity.planning.replicas import replicas_needed
     from capacity.pool.resolve import resolve
-    from capacity.report.answers import estimate_sheet, estimate_summary, estimate_tables
-    from capacity.report.replicas import replicas_text
 
-    resolved = resolve(request.model, pool, profiles=question.profiles, download=question.download)
+    resolved = resolve(
+        request.model, request.pools[0], profiles=question.profiles, download=question.download
+    )
     price = price_of(resolved.profile.name, request.cost)
-    needed = replicas_needed(resolved, traffic, slo=slo or (), price=price, profiles=question.profiles)
-    if needed is None:
-        return None
-    if question.format == "html":
-        drawn: Tables = estimate_sheet
-    else:
-        drawn = estimate_tables if question.detail else estimate_summary
-
-    def tables(shown: capacity.Estimate) -> list[Part]:
-        headline, verdict, *others = drawn(shown)
-        return [headline, verdict, f"needed: {replicas_text(needed)}", *others]
-
-    return tables
+    return replicas_needed(resolved, traffic, slo=slo, price=price, profiles=question.profiles)
 
 
 def explain(

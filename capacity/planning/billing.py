@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from capacity.answers.records import Quantity
+from capacity.answers.records import Quantity, ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Billing
@@ -26,7 +26,6 @@ from capacity.hardware.pricing import (
 )
 from capacity.planning.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.hosted_prices import ApiPrice
-from capacity.planning.replicas import ReplicasNeeded
 from capacity.simulator.levels import SloLevel
 from capacity.simulator.verdict import Judgement, Verdict
 

@@ -24,7 +24,7 @@ from capacity.answers.load_point import (
     smallest_pools,
 )
 from capacity.answers.phases import estimate_fields, request_lengths
-from capacity.answers.records import Quantity
+from capacity.answers.records import Quantity, ReplicaCount
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
@@ -33,7 +33,7 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware import load_profile, profile_names
 from capacity.model import ModelSpec, load_model
-from capacity.planning.replicas import ReplicaCount, replicas_needed
+from capacity.planning.replicas import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
+from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.images import with_image_tokens
 from capacity.deployment.use_cases import levels_of
@@ -21,7 +22,7 @@ from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_p
 from capacity.planning.arena import Arena
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
-from capacity.planning.chase import Chase
+from capacity.planning.chase import Chase, Entry
 from capacity.planning.draws import draws, longer_draws
 from capacity.planning.few_requests import look_beside
 from capacity.planning.inquiry import check_goal
@@ -37,43 +38,6 @@ from capacity.workload import Workload, parse_slos
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
 MORE_REPLICAS = 1.5  # of those for the mean rate, at most, where arrivals vary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCount:
-    """A number of replicas and their bill; `requests_per_s_per_replica` is the load that each of them can take.
-
-    Without a price the dollars are None.
-    """
-
-    replicas: int
-    tensor_parallel_size: int
-    num_gpus: int
-    billed_gpus: int
-    usd_per_hour: float | None
-    usd_per_month: float | None
-    requests_per_s_per_replica: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasNeeded:
-    """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
-
-    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
-    no number of replicas meets them; `reason` then says why.
-    """
-
-    requests_per_s: float | None
-    slos: tuple[str, ...]
-    confidence: float
-    stable: ReplicaCount | None
-    within_slo: ReplicaCount | None
-    reason: str | None
-
-    @property
-    def needed(self) -> ReplicaCount | None:
-        """The replicas to rent: within the service levels where there are some."""
-        return self.within_slo if self.slos else self.stable
 
 
 def replicas_needed(
@@ -178,7 +142,8 @@ def _fewest(
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
     surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
-    entries, refused = [], []
+    entries: list[Entry] = []
+    refused: list[str] = []
     for engine in engines:
         arena.add(engine)
         found = surveyor.contenders(engine.pool)

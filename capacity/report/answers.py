@@ -18,6 +18,7 @@ from capacity.report.display import (
     verdict_text,
 )
 from capacity.report.layout import Part, crossed, facts, grid, listed, notes
+from capacity.report.replicas import replicas_text
 
 BOUNDS = ("compute", "memory", "communication", "launch", "host")
 Fact = tuple[str, str, str]
@@ -136,7 +137,10 @@ def _verdict(answer: Estimate) -> list[Part]:
     """Whether the load has a steady state, as `simulate` says it."""
     if answer.verdict is None:
         return []
-    return [verdict_text(answer.verdict, answer.verdict_reason)]
+    verdict = verdict_text(answer.verdict, answer.verdict_reason)
+    if answer.replicas_needed is None:
+        return [verdict]
+    return [verdict, f"needed: {replicas_text(answer.replicas_needed)}"]
 
 
 def _prediction_rows(answer: Estimate) -> list[Fact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.planning.replicas import ReplicaCount, ReplicasNeeded
+from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.simulator.verdict import STABLE_LOAD
 
 

@@ -86,6 +86,19 @@ def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
     assert "--gpu all" in alone.err
 
 
+def test_estimate_of_users_names_the_replicas_needed(run: Any) -> None:
+    asked = ("estimate", *LLAMA_8B, "--use-case", "chat", "--users", "2000", "--price-tier", "on-demand")
+    assert (
+        "\nneeded: 5 replicas (5 GPUs), $14,235 a month, for 66.67 requests/s within ttft:p99:450ms"
+        in run(*asked).out
+    )
+    assert run(*asked, "--format", "json").json["replicas_needed"]["within_slo"]["replicas"] == 5
+    few = run("estimate", *LLAMA_8B, *LENGTHS, "--request-rate", "2", "--format", "json").json
+    assert few["replicas_needed"] is None
+    refused = run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "2", "--slo", "ttft:p95:1s")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
 def test_without_a_price_there_is_no_cost(run: Any) -> None:
     assert run("estimate", *LLAMA_8B, *LENGTHS, "--batch-size", "1", "--format", "json").json["cost"] is None
 

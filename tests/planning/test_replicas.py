@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import capacity
+from capacity.answers.records import ReplicasNeeded
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import price_of
-from capacity.planning.replicas import ReplicasNeeded, replicas_needed
+from capacity.planning.replicas import replicas_needed
 from capacity.pool.resolve import resolve
 from capacity.report.replicas import replicas_text
 from capacity.simulator.verdict import STABLE_LOAD

@@ -1,0 +1,115 @@
+"""Verbs that are asked about one load agree: N users, overload, and two deployments of which one cannot carry it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import capacity
+from capacity.deployment import Pool, Traffic, build
+from capacity.planning.replicas import replicas_needed
+from capacity.pool.resolve import resolve
+
+MODEL = "llama-3.1-8b"
+PRICED: dict[str, Any] = {"price_tier": "on-demand"}
+CHAT: dict[str, Any] = {"use_case": "chat", "users": 2000}
+RATE = 2000 / 30  # requests/s of these users, who think for 30 s
+LENGTHS: dict[str, Any] = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
+SLO = ("ttft:p95:500ms", "tpot:p95:80ms")
+AS_IT_IS: dict[str, Any] = {  # the space of a plan that has one engine for each GPU
+    "tensor_parallel_sizes": 1,
+    "quantizations": "default",
+    "kv_cache_dtypes": "auto",
+    "speculators": "none",
+    "serving": "aggregated",
+    "max_num_batched_tokens": "default",
+}
+
+
+def needed_by_cost(gpu: str, **asked: Any) -> Any:
+    bill = capacity.cost(MODEL, gpu=gpu, **PRICED, **asked)
+    assert bill.needed is not None
+    return bill.needed.needed
+
+
+@pytest.fixture(scope="module")
+def users_of_chat() -> Any:
+    return needed_by_cost("h100", **CHAT)
+
+
+def test_users_need_the_same_replicas_and_bill_in_cost_plan_and_estimate(users_of_chat: Any) -> None:
+    replicas, bill = users_of_chat.replicas, users_of_chat.usd_per_month
+    assert replicas > 1
+    plan = capacity.plan(MODEL, gpus="h100", **AS_IT_IS, **CHAT, **PRICED).ranked[0]
+    assert plan.cost is not None
+    assert (plan.candidate.replicas, plan.cost.usd_per_month) == (replicas, bill)
+    row = capacity.compare_gpus(MODEL, gpus=("h100",), tensor_parallel_size=1, **CHAT, **PRICED).rows[0]
+    assert (row.replicas, row.usd_per_month, row.verdict) == (replicas, bill, "stable")
+    own = replicas_needed(resolve(MODEL, Pool(gpu="h100")), build(Traffic, CHAT))
+    assert own is not None
+    assert own.needed is not None
+    assert own.needed.replicas == replicas
+
+
+def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of_chat: Any) -> None:
+    """Within the service levels at the planner's confidence; one replica less is not."""
+    replicas = users_of_chat.replicas
+    run = capacity.simulate(MODEL, gpu="h100", replicas=replicas, num_prompts=5000, **CHAT)
+    assert run.verdict is not None
+    assert run.verdict.verdict == "stable"
+    assert all(level.met for level in run.slos)
+    assert capacity.cost(MODEL, gpu="h100", replicas=replicas, **CHAT, **PRICED).serves
+    for count, enough in ((replicas, True), (replicas - 1, False)):
+        highest = capacity.curve(
+            MODEL,
+            gpu="h100",
+            replicas=count,
+            use_case="chat",
+            num_prompts=5000,
+            replications=1,
+            rates=(RATE,),
+        ).highest
+        assert highest is not None
+        assert (highest.at_confidence >= RATE) == enough
+
+
+def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> None:
+    one: dict[str, Any] = {"gpu": "h100"}
+    estimate = capacity.estimate(MODEL, **one, **CHAT, **PRICED)
+    run = capacity.simulate(MODEL, **one, **CHAT)
+    bill = capacity.cost(MODEL, **one, **CHAT, **PRICED)
+    assert run.verdict is not None
+    assert {estimate.verdict, run.verdict.verdict, bill.verdict} == {"overloaded"}
+    assert not bill.serves
+    assert bill.served is not None
+    point = capacity.curve(
+        MODEL, **one, use_case="chat", rates=(RATE,), slo="ttft:p99:450ms", replications=1
+    ).points[0]
+    assert not point.met
+    for served in (estimate.requests_per_s.value, bill.served.requests_per_s, point.requests_per_s):
+        assert served < RATE / 2
+    assert not capacity.plan(MODEL, gpus="h100", max_gpus=1, **AS_IT_IS, **CHAT, **PRICED).ranked
+
+
+def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_load() -> None:
+    """One L40S carries less than 15 requests/s: it is compared with as many as carry them."""
+    load: dict[str, Any] = {**LENGTHS, "request_rate": 15.0}
+    a, b = (capacity.cost(MODEL, gpu=gpu, slo=SLO, **load, **PRICED) for gpu in ("h100", "l40s"))
+    assert (a.verdict, b.verdict) == ("stable", "overloaded")
+    assert a.needed is not None
+    assert b.needed is not None
+    assert a.needed.needed is not None
+    assert b.needed.needed is not None
+    bills = {"h100-sxm-80gb": a.needed.needed, "l40s-48gb": b.needed.needed}
+    compared = capacity.compare_gpus(
+        MODEL, gpus=("h100", "l40s"), tensor_parallel_size=1, slo=SLO, order="price", **load, **PRICED
+    )
+    plan = capacity.plan(MODEL, gpus="h100,l40s", slo=SLO, **AS_IT_IS, **load, **PRICED)
+    ranked = {each.candidate.pool.gpu: each for each in plan.ranked if each.best_of_its_kind}
+    for row in compared.rows:
+        needed = bills[row.gpu]
+        assert (row.replicas, row.usd_per_month) == (needed.replicas, needed.usd_per_month)
+        assert ranked[row.gpu].candidate.replicas == needed.replicas
+    cheapest = min(bills, key=lambda gpu: bills[gpu].usd_per_month)
+    assert compared.rows[0].gpu == plan.ranked[0].candidate.pool.gpu == cheapest
