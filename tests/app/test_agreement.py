@@ -472,6 +472,7 @@ QUESTIONS = {
         {
             "sim_arrivals": "closed loop",
             "concurrency": "8",
+            "lengths": "not set",
             "range": "0.3",
         },
         concurrency=8,
