@@ -4,7 +4,8 @@
 
 The table is `tests/data/blind_rows.csv`: documentation, public benchmarks and threads, each row with its address, what
 it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would ask it, the
-engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the interval of a server as found.
+engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the interval of
+a server as found.
 Who names a release that is older than any listed is refused: with `--too-old` the oldest one stands for it.
 
 One part of the intervals is fitted with these rows among others (`beyond_said.py`): `fit_spreads.py` judges each source

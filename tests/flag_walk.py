@@ -102,7 +102,8 @@ VALUES = {
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
     "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
-    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "slo-window": "2s", "spread": "off", "textbook": "on",
+    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "slo-window": "2s",
+    "spread": "off", "textbook": "on",
     "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5",
     # of a cascade
     "small": "llama-3.2-3b", "escalation-rate": "0.9", "escalate-by": "prompt", "judge-s": "2", "judge-usd": "0.01",
