@@ -146,7 +146,7 @@ def estimated(link: Mapping[str, str], figures: Figures = SERVED, **asked: Any) 
 
 
 def simulated(link: Mapping[str, str], **asked: Any) -> Question:
-    common = {"num_prompts": 120, "length_distribution": "lognormal", "goodput": ("ttft:500", "tpot:50")}
+    common = {"num_prompts": 120, "goodput": ("ttft:500", "tpot:50")}
     return Question(
         page="simulate",
         link={"sim_requests": "120", **link},
@@ -341,7 +341,6 @@ def pooled(link: Mapping[str, str], **asked: Any) -> Question:
             "slo": slo,
             **LENGTHS,
             **PRICED,
-            "length_distribution": "lognormal",
             "request_rate": 4.0,
             "num_prompts": 60,
             "max_gpus": 64,
@@ -452,7 +451,7 @@ QUESTIONS = {
         {
             "sim_arrivals": "closed loop",
             "concurrency": "8",
-            "sim_lengths": "equal or within ±",
+            "sim_lengths": "as the sidebar says",
             "range": "0.3",
         },
         concurrency=8,

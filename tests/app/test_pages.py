@@ -233,7 +233,7 @@ LOADS = [
     ("estimate", {"load": "a closed loop"}),
     ("estimate", {"load": "arrivals at a rate"}),
     ("simulate", {}),
-    ("simulate", {"sim_arrivals": "closed loop", "sim_lengths": "equal or within ±"}),
+    ("simulate", {"sim_arrivals": "closed loop", "sim_lengths": "as the sidebar says"}),
     ("simulate", {"sim_arrivals": "all at once"}),
     ("plan", {}),
     ("cost", {}),
@@ -250,7 +250,7 @@ LOADS = [
     ("kv", {}),
     pytest.param("beam_search", {}, marks=pytest.mark.slow),
     ("fleet", {}),
-    pytest.param("fleet", {"fleet_lengths": "equal or within ±"}, marks=pytest.mark.slow),
+    pytest.param("fleet", {"fleet_lengths": "as the sidebar says"}, marks=pytest.mark.slow),
     pytest.param("cascade", {}, marks=pytest.mark.slow),
     ("cascade", {"casc_on": "an API", "casc_small": "false", "casc_cache": "true"}),
 ]
