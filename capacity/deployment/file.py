@@ -16,6 +16,7 @@ from capacity.deployment.cost import Cost
 from capacity.deployment.pool import Pool
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
+from capacity.deployment.use_cases import SPREAD_FIELDS
 
 FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
 
@@ -91,5 +92,6 @@ def to_toml(deployment: DeploymentFile) -> str:
 
 
 def _assignments(spec: Spec) -> list[str]:
-    said = spec.model_dump(exclude_defaults=True, exclude_unset=True)
-    return [f"{name} = {toml_value(value)}" for name, value in said.items()]
+    given, fields = spec.model_dump(exclude_unset=True), type(spec).model_fields
+    kept = {n: v for n, v in given.items() if n in SPREAD_FIELDS or getattr(spec, n) != fields[n].default}
+    return [f"{name} = {toml_value(value)}" for name, value in kept.items()]

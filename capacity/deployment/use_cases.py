@@ -145,8 +145,14 @@ def _of_the_use_case(traffic: Traffic) -> Filled:
 def _measured_spread(traffic: Traffic) -> Filled:
     """How far lengths vary when the user gives only their means: as the chat trace does. A batch has equal lengths."""
     given = traffic.model_fields_set
-    means = {"input_len", "output_len"} & given
-    if not means or given & SPREAD_FIELDS or traffic.trace is not None or traffic.batch_size is not None:
+    no_means = traffic.input_len is None and traffic.output_len is None
+    if (
+        no_means
+        or traffic.use_case is not None
+        or given & SPREAD_FIELDS
+        or traffic.trace is not None
+        or traffic.batch_size is not None
+    ):
         return {}
     return {name: value for name, value in _spread_of(find_use_case("chat")).items() if name not in given}
 

@@ -361,7 +361,6 @@ def pooled(link: Mapping[str, str], **asked: Any) -> Question:
             "slo": slo,
             **LENGTHS,
             **PRICED,
-            "length_distribution": "lognormal",
             "request_rate": 4.0,
             "num_prompts": 60,
             "max_gpus": 64,

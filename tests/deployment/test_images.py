@@ -17,6 +17,7 @@ WORDS: dict[str, Any] = {
     "gpu": "h100",
     "input_len": 300,
     "output_len": 20,
+    "random_range_ratio": 0.0,
     "num_prompts": 40,
     "request_rate": 5.0,
 }
