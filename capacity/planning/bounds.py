@@ -58,7 +58,7 @@ class Load:
     longest_request_tokens: int
 
     @classmethod
-    def of(cls, workloads: Sequence[Workload]) -> Load:
+    def of(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
         """The sums of one traffic; replications are averaged."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
@@ -78,7 +78,7 @@ class Load:
             prompt_tokens=np.sort(prompts),
             contexts=np.sort(contexts[outputs > 1]),
             open_loop=open_loop,
-            endless=open_loop and all(w.asked_per_s is not None for w in workloads),
+            endless=open_loop and endless,
             most_replicas=min(most_replicas(workload) for workload in workloads),
             longest_request_tokens=int((prompts + outputs).max()),
         )

@@ -29,6 +29,12 @@ def draws(
     return tuple(make_workload(each, max_model_len) for each in drawn)
 
 
+def is_endless(traffic: Traffic) -> bool:
+    """Whether the traffic has a steady rate and no length of its own: what is drawn is a sample of it."""
+    rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
+    return rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
+
+
 def longer_draws(
     traffic: Traffic, workloads: Sequence[Workload], mean_e2e_s: float, max_model_len: int
 ) -> tuple[Workload, ...] | None:
@@ -37,8 +43,7 @@ def longer_draws(
     None for runs of at least `SHORTEST_RUN` times `mean_e2e_s`, and where the traffic sets its own length.
     """
     rate, first = traffic.request_rate, workloads[0]
-    said = traffic.num_prompts is not None or traffic.trace is not None or traffic.arrivals != "steady"
-    if said or rate is None or not 0 < rate < math.inf or first.is_closed_loop:
+    if rate is None or not is_endless(traffic) or first.is_closed_loop:
         return None
     most = MOST_REQUESTS // len(workloads)
     if first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:

@@ -47,7 +47,7 @@ def plan(
     from capacity.deployment.images import with_image_tokens
     from capacity.deployment.routers import make_router
     from capacity.planning.bounds import Load
-    from capacity.planning.draws import longer_draws
+    from capacity.planning.draws import is_endless, longer_draws
     from capacity.planning.inquiry import Inquiry
     from capacity.planning.search import run_search
 
@@ -70,7 +70,7 @@ def plan(
         found = run_search(
             asked.arena_of_windows(),
             asked.search,
-            Load.of(asked.workloads),
+            Load.of(asked.workloads, endless=workload is None and is_endless(traffic)),
             asked.market(),
             workers=workers,
             cluster=cluster,

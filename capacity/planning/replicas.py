@@ -23,7 +23,7 @@ from capacity.planning.arena import Arena
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
 from capacity.planning.chase import Chase, Entry
-from capacity.planning.draws import draws, longer_draws
+from capacity.planning.draws import draws, is_endless, longer_draws
 from capacity.planning.few_requests import look_beside
 from capacity.planning.inquiry import check_goal
 from capacity.planning.judging import Goal
@@ -81,9 +81,10 @@ def replicas_needed(
             confidence=confidence,
             goodput_target=goodput_target,
         )
+        endless = workload is None and is_endless(asked)
         best: Tried | None = None
         while True:
-            best, reason = _fewest(engines, workloads, goal, search, price, profiles)
+            best, reason = _fewest(engines, workloads, goal, search, price, profiles, endless=endless)
             longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
             if longer is None:
                 break
@@ -136,10 +137,12 @@ def _fewest(
     search: Search,
     price: Price | None,
     profiles: str | Path | None,
+    *,
+    endless: bool,
 ) -> tuple[Tried | None, str | None]:
     """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
     arena = Arena(model=engines[0].model, workloads=workloads, goal=goal, profiles=profiles)
-    load, gpu = Load.of(workloads), engines[0].pool.gpu
+    load, gpu = Load.of(workloads, endless=endless), engines[0].pool.gpu
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
     surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
