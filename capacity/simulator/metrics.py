@@ -117,7 +117,7 @@ class RequestTable(Sequence[RequestRecord]):
     def rows(self, first: int, last: int) -> RequestTable:
         """The requests from row `first` until before `last`."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
-        parts: dict[str, Any] = {name: None if c is None else c[first:last] for name, c in columns}
+        parts: Any = {name: None if c is None else c[first:last] for name, c in columns}
         return RequestTable(**parts)
 
     @property
