@@ -138,7 +138,7 @@ def _run_of(
     verdict = verdict_on(run, [pool], service, requests)
     load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
     offered = requests.offered_per_s
-    warnings = []
+    warnings = [] if requests.part is None else [f"the load is {requests.part}"]
     if not requests.is_closed_loop and load.requests_per_s * TOO_MUCH < offered < math.inf:
         warnings.append(
             f"{offered:,.2f} requests/s are offered, {load.requests_per_s:,.2f} served: the rest is a queue that "
