@@ -101,8 +101,8 @@ VALUES = {
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
     "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
-    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
-    "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5",
+    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "slo-window": "2s", "spread": "off",
+    "textbook": "on", "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5",
     # of a cascade
     "small": "llama-3.2-3b", "escalation-rate": "0.9", "escalate-by": "prompt", "judge-s": "2", "judge-usd": "0.01",
     "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
@@ -202,6 +202,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "recovery-s": "--mean-time-between-failures-s 2 --recovery-s 1",
     "requests-of-lost-replicas": "--mean-time-between-failures-s 2 --recovery-s 1", "router": "--replicas 2",
     "scheduler-reserve-full-isl": f"{FEW_BLOCKS} --max-num-batched-tokens 256", "step-noise-seed": "--step-noise 0.1",
+    "slo-window": "--slo ttft:p95:90ms",
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
     "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
     "idle-hours-per-day": "--documents 90 --deadline-hours 9",

@@ -15,6 +15,7 @@ from capacity.cli.options import (
     ListFormatOption,
     ProfilesOption,
     ReplicationsOption,
+    SloWindowOption,
     check_format,
     fail,
     progress_bar,
@@ -158,6 +159,7 @@ def simulate(
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
+    slo_window: SloWindowOption = "15m",
     replications: ReplicationsOption = 1,
     engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
@@ -204,6 +206,7 @@ def simulate(
             request,
             goodput=goodput,
             slo=slo,
+            slo_window=slo_window,
             replications=replications,
             save_trace=save_trace,
             save_trace_for=save_trace_for or "vllm",

@@ -51,6 +51,12 @@ LaunchOption = Annotated[
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
 ]
+SloWindowOption = Annotated[
+    str,
+    typer.Option(
+        "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
+    ),
+]
 ReplicationsOption = Annotated[
     int,
     typer.Option(

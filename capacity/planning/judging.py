@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,8 @@ from capacity.simulator import SimulationResult
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
-from capacity.workload import Slo
+from capacity.workload import Slo, Workload
+from capacity.workload.windows import Window, judged_windows, rows_of
 
 Floats = npt.NDArray[np.float64]
 Seen = Literal["all", "sample", "given up"]
@@ -63,6 +64,20 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLevels:
+    """The levels over the requests of one window; `judged`: the SLO must hold in it."""
+
+    window: Window
+    judged: bool
+    levels: tuple[Level, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
     "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
@@ -80,6 +95,10 @@ class Trial:
     kv_utilization_peak: float
     preemptions: int
     hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
+    window: Window | None = None  # of the whole traffic, the judged window that `levels` are of: the worst
+    windows: tuple[
+        WindowLevels, ...
+    ] = ()  # all windows in order of time; empty: traffic was not judged by window
 
     @property
     def ratio(self) -> float:
@@ -125,6 +144,41 @@ def judged(
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
         preemptions=sum(run.preemptions for run in runs),
         hit_fraction=_hits(tables),
+    )
+
+
+def judged_in_windows(
+    runs: Sequence[SimulationResult],
+    workloads: Sequence[Workload],
+    windows: Sequence[Window],
+    goal: Goal,
+    busiest: Trial,
+) -> Trial:
+    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst judged.
+
+    `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
+    """
+    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
+    found: list[tuple[WindowLevels, list[SimulationResult]]] = []
+    owing = judged_windows(windows)
+    for window in windows:
+        parts = [
+            replace(run, records=run.records.rows(*rows_of(workload, window)))
+            for run, workload in zip(runs, workloads, strict=True)
+        ]
+        parts = [part for part in parts if len(part.records)]
+        together = _good_together([part.records for part in parts], owed)
+        levels = tuple(_level(slo, parts, together, owed, intervals=False) for slo in owed.slos)
+        found.append((WindowLevels(window=window, judged=window in owing, levels=levels), parts))
+    worst, parts = max((each for each in found if each[0].judged), key=lambda each: each[0].ratio)
+    trial = judged(parts, owed, seen="all", intervals=True)
+    known = {level.slo: level for level in (*busiest.levels, *trial.levels)}
+    return replace(
+        trial,
+        levels=tuple(known[str(slo)] for slo in goal.slos),
+        met=busiest.met and all(level.met for each, _ in found if each.judged for level in each.levels),
+        window=worst.window,
+        windows=tuple(sorted((each for each, _ in found), key=lambda each: each.window.start_s)),
     )
 
 

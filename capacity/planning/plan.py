@@ -63,7 +63,7 @@ def plan(
     for router in asked.search.routers:
         make_router(router, has_sessions=asked.workloads[0].session is not None)
     return run_search(
-        asked.arena(),
+        asked.arena_of_windows(),
         asked.search,
         Load.of(asked.workloads),
         asked.market(),

@@ -125,6 +125,10 @@ class Search(Spec):
         None, "Largest published loss of task scores that is allowed, as a share: 0.01.", ge=0, le=1
     )
     objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    slo_window: str = flag(
+        "15m",
+        "Time in which the SLO must hold: the busiest 15m of longer traffic (or 1h, 30m); trace: over all of it.",
+    )
     goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
