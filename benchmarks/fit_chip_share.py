@@ -2,7 +2,7 @@
 
     python benchmarks/fit_chip_share.py [--check]
 
-The rows are `tests/data/measured/served_amd.csv`: means of closed loops, each with source, date and settings. The share
+The rows are `tests/data/served_amd.csv`: means of closed loops, each with source, date and settings. The share
 makes TPOT right at the median of the sources; no constant is fitted to TTFT. It goes into `[step_time.chip_share]` of
 the chip's profiles, with `error_factor`: what the next source may be off, up or down, in nine cases of ten, by the
 spread of these (Student's t). `--check` says what would change.
@@ -25,7 +25,7 @@ from scipy.stats import t as student
 
 import capacity
 
-ROWS = Path(__file__).parent.parent / "tests" / "data" / "measured" / "served_amd.csv"
+ROWS = Path(__file__).parent.parent / "tests" / "data" / "served_amd.csv"
 CHIPS = {"cdna3": ("mi300x-192gb", "mi325x-256gb")}
 ROUNDS = 6  # each takes away what is left of the error
 PROMPTS_PER_CONCURRENCY = 4
@@ -80,7 +80,7 @@ def section(share: float, rows: pd.DataFrame, *, error_factor: float) -> dict[st
     """What belongs under `[step_time]`."""
     provenance = {
         "basis": "fitted",
-        "source": f"served means of {', '.join(dict.fromkeys(rows['source']))} (tests/data/measured/{ROWS.name})",
+        "source": f"served means on AMD: {', '.join(dict.fromkeys(rows['source']))} (tests/data/{ROWS.name})",
         "date": max(rows["date"]),
         "rows": len(rows),
     }

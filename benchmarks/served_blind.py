@@ -4,7 +4,8 @@
 
 The table is `tests/data/blind_rows.csv`: documentation, public benchmarks and threads, each row with its address, what
 it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would ask it, the
-engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and its intervals.
+engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the interval of
+a server as found.
 Who names a release that is older than any listed is refused: with `--too-old` the oldest one stands for it.
 
 One part of the intervals is fitted with these rows among others (`beyond_said.py`): `fit_spreads.py` judges each source
@@ -210,7 +211,7 @@ def latencies_ms(records: RequestTable, counted: slice) -> dict[str, Any]:
 
 def _around(answer: Simulation, metric: str, value: float) -> Quantity:
     """The value with the relative interval of its mean."""
-    mean = answer.predicted_ms.get({"e2e": "mean_e2el_ms"}.get(metric, f"mean_{metric}_ms"))
+    mean = answer.as_found_ms.get({"e2e": "mean_e2el_ms"}.get(metric, f"mean_{metric}_ms"))
     return Quantity(value=value) if mean is None else mean.scaled(value / mean.value)
 
 
@@ -224,7 +225,7 @@ def throughput_of(records: RequestTable, row: Mapping[str, str]) -> float:
 def _throughput(answer: Simulation, row: Mapping[str, str]) -> Quantity:
     """As sure as the time that a request takes."""
     value = throughput_of(answer.run.records, row)
-    time = answer.predicted_ms.get("mean_e2el_ms")
+    time = answer.as_found_ms.get("mean_e2el_ms")
     return Quantity(value=value) if time is None else time.inverse(value * time.value)
 
 

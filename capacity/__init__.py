@@ -78,6 +78,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.model.presets": ("add_model",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
+    "capacity.hardware.what_if": ("add_gpu",),
     "capacity.planning.cascade": ("cascade",),
     "capacity.planning.cost": ("cost",),
     "capacity.planning.curve": ("Curve", "curve"),

@@ -151,7 +151,7 @@ def ttft_ms(kept: int, caching: bool) -> float:
 
     summary = capacity.simulate(
         "llama-3.1-8b", gpu="h100", input_len=100, output_len=2, random_prefix_len=kept, num_prefixes=1,
-        request_rate=0.02, num_prompts=8, enable_prefix_caching=caching,
+        random_range_ratio=0.0, request_rate=0.02, num_prompts=8, enable_prefix_caching=caching,
     ).run.summary  # fmt: skip
     assert summary.ttft_ms is not None
     return summary.ttft_ms.median
@@ -194,8 +194,8 @@ def batching() -> Any:
     import capacity
 
     return capacity.compare_batching(
-        "llama-2-13b", gpu="a100", input_len=160, output_len=340, request_rate=20.0, num_prompts=100,
-        max_model_len=2048,
+        "llama-2-13b", gpu="a100", input_len=160, output_len=340, random_range_ratio=0.0, request_rate=20.0,
+        num_prompts=100, max_model_len=2048,
     )  # fmt: skip
 
 
@@ -387,11 +387,12 @@ def quantized_lost() -> Sequence[float]:
 
 
 def published_losses(family: str) -> list[float]:
-    """The median and the worst published loss of a score, as fractions."""
-    from capacity.planning.quality import quality_table
+    """The median and the worst published loss of a score, of an 8B and of a 70B, as fractions."""
+    from capacity.planning.quality import published_quality
 
-    found = quality_table()[family]
-    return [loss for loss in (found.typical_loss_fraction, found.worst_loss_fraction) if loss is not None]
+    found = [published_quality(family, params) for params in (8e9, 70e9)]
+    losses = ((each.typical_loss_fraction, each.worst_loss_fraction) for each in found if each is not None)
+    return [loss for pair in losses for loss in pair if loss is not None]
 
 
 @computed

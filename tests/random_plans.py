@@ -48,7 +48,7 @@ def question(seed: int) -> Question:
         "tensor_parallel_sizes": tuple(draw.sample(MODELS[model], min(2, len(MODELS[model])))),
         "data_parallel_sizes": draw.choice(((1,), (1, 2))),
         "expert_parallel": draw.choice(((False,), (False, True))),
-        "quantizations": draw.choice(((), (None,), (None, "fp8"))),
+        "quantizations": draw.choice(((None, "fp8", "int4"), (None,), (None, "fp8"))),
         "kv_cache_dtypes": draw.choice((("auto",), ("auto", "fp8"))),
         "max_num_batched_tokens": draw.choice(((None,), (None, 512))),
         "max_num_seqs": draw.choice(((None,), (None, 16))),

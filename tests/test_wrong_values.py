@@ -23,6 +23,7 @@ POOL = {"gpu": "h100"}
 PRESET = json.loads((Path(capacity.__file__).parent / "model/presets/llama-3.2-1b.json").read_text())
 SMALL, SLO = "llama-3.2-1b", "ttft:p95:900ms"
 BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each function that is answered
+    "add_gpu": (("x9",), {"like": "b200", "memory_gb": 192, "hbm_tb_s": 8, "bf16_tflops": 2500, "profiles": "."}),
     "add_model": (("config.json",), {"name": "mine"}),
     "advise": ((SMALL,), {**POOL, **LOAD}),
     "compare_engines": ((SMALL,), {**LENGTHS, "concurrency": 2, "gpu": "h100", "engines": ("vllm",)}),

@@ -59,6 +59,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     options = {
         "gpu": "all",
         "order": order,
+        **({"slo": list(inputs.slo)} if "request_rate" in load else {}),
         **pool,
         **inputs.lengths,
         **load,
@@ -69,9 +70,9 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     compared = parts.background("compare_gpus", task, doing="Asking every GPU").value
     if compared is not None:
         st.caption(
-            "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load at the "
-            "least cost, all else as in the sidebar; whiskers are 90 % intervals. Saturated and overloaded GPUs come "
-            "after the others, then what does not fit."
+            "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load "
+            "within the SLO at the least cost, all else as in the sidebar; whiskers are 90 % intervals. GPUs that miss "
+            "the SLO or are saturated come after the others, then those that do not fit."
         )
         parts.chart(figures.comparison_chart(compared, inputs.units))
         money = st.column_config.NumberColumn

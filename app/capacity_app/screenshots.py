@@ -60,7 +60,7 @@ SHOTS = (
     Shot(
         name="a-beside-b",
         path=f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
-        what_if="2xB200 fp8 double traffic",
+        what_if="2xB200 fp8",
         until="Beside A",
     ),
     Shot(

@@ -173,7 +173,7 @@ def requests_to_simulate(key: str) -> dict[str, int]:
         50_000,
         None,
         step=100,
-        placeholder="enough for a verdict",
+        placeholder="automatic",
         width=190,
         **bound(key, None),
     )

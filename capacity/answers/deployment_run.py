@@ -19,9 +19,10 @@ from capacity.simulator.capacity_probe import Capacity, Known, capacity_for, pro
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge
+from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
+from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
 
 PROBES_KEPT = 64  # of one deployment
 _probed: deque[tuple[object, Known]] = deque(maxlen=8)  # the last deployments whose capacity was measured
@@ -231,7 +232,7 @@ def verdict_on(
 
         probe, known = _probe(pools, patient, scheduling, engine_loop)
         capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
-    return judge(
+    verdict = judge(
         run.records,
         workload,
         capacity=capacity,
@@ -240,6 +241,33 @@ def verdict_on(
         front_end=front_end_limit(pools, workload),
         way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
+    return _in_busiest_window(verdict, run, workload, capacity)
+
+
+def _in_busiest_window(
+    verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
+) -> Verdict:
+    """The verdict of a long run, which is saturated or overloaded where its busiest window is."""
+    windows = () if workload.is_closed_loop else windows_of([workload], WINDOW_S)
+    if not windows or verdict.verdict == "overloaded":
+        return verdict
+    busiest = windows[0]
+    records = run.records.rows(*rows_of(workload, busiest))
+    own = judge(records, take_window(workload, busiest), capacity=capacity)
+    where = f"the busiest {duration_text(WINDOW_S)}, {busiest.label}"
+    if own.verdict == "overloaded" or (own.verdict == "saturated" and verdict.verdict in STABLE):
+        return replace(
+            verdict,
+            verdict=own.verdict,
+            reason=f"in {where}: {own.reason}",
+            load_fraction=own.load_fraction,
+            growth_fraction=own.growth_fraction,
+            steady=None if own.verdict == "overloaded" else verdict.steady,
+            is_stable=False,
+            intervals_ms=dict.fromkeys(verdict.intervals_ms),
+        )
+    share = "" if own.load_fraction is None else f", {own.load_fraction:.0%} of capacity"
+    return replace(verdict, reason=f"{verdict.reason}; {where}: {busiest.requests_per_s:,.3g}/s{share}")
 
 
 def measured_capacity(pools: Sequence[ResolvedPool], workload: Workload) -> Capacity | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.replications import Replications
     from capacity.simulator.verdict import Verdict
+    from capacity.workload.windows import Window
 
 
 Basis = Literal["analytic", "calibrated", "assumed"]
@@ -379,6 +380,9 @@ class Simulation(AnswerRecord):
     warnings: tuple[str, ...]
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
+    slo_window: Window | None = (
+        None  # of a longer run, the window that `slos` are of: the worst; None: the whole run
+    )
     goodput: Goodput | None = None
     replications: Replications | None = None
     time_parts: Mapping[str, Mapping[str, float]] | None = None
@@ -420,6 +424,7 @@ class Simulation(AnswerRecord):
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
+            "slo_window": None if self.slo_window is None else asdict(self.slo_window),
             "replications": None if self.replications is None else self.replications.to_dict(),
             "goodput": None if self.goodput is None else asdict(self.goodput),
             "time_parts": self.time_parts,
@@ -454,6 +459,7 @@ class Simulation(AnswerRecord):
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
+            "slo_window": {"type": ["object", "null"]},
             **{key: {"type": ["object", "null"]} for key in ("goodput", "cost")},
             "replications": {"type": ["object", "null"]},
             "time_parts": {"type": ["object", "null"]},

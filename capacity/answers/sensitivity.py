@@ -73,7 +73,8 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     e2e = {name: value * load.ttft_s / load.e2e_s for name, value in ttft.items()}
     if load.tpot_s is not None and load.output_len > 1:
         cost = steps.step_cost(times.decode_shape)
-        decode_share = min(cost.seconds / steps.tokens_per_step / load.tpot_s, 1.0)
+        step_s = cost.seconds / steps.tokens_per_step
+        decode_share = step_s / max(load.tpot_s, step_s)  # a TPOT of 0: all drafts accepted in the first step
         of_decode = _effects(resolved, steps, times.decode_shape)
         tpot = {
             name: amplified * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])

@@ -103,8 +103,9 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, int]:
     """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
     num_prompts = traffic.num_prompts
-    if num_prompts is not None:
-        return (*_of_prompts(resolved, traffic, num_prompts), num_prompts)
+    if num_prompts is not None or traffic.arrivals != "steady":
+        run, verdict = _of_prompts(resolved, traffic, num_prompts)
+        return run, verdict, len(run.records)
     num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     while True:
         run, verdict = _of_prompts(resolved, traffic, num_prompts)
@@ -131,7 +132,7 @@ def long_enough(traffic: Traffic) -> Traffic:
 
 
 def _of_prompts(
-    resolved: ResolvedPool, traffic: Traffic, num_prompts: int
+    resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None
 ) -> tuple[SimulationResult, Verdict]:
     requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
     service = Service()
@@ -139,6 +140,8 @@ def _of_prompts(
     verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
     if verdict is None:
         raise InvalidInput(f"the load cannot be served: {run.reason}")
+    if requests.part is not None:
+        verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
     if (
         verdict.verdict == "too short to tell" and requests.is_closed_loop
     ):  # which has a steady state, if not here

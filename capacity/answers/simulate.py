@@ -36,12 +36,13 @@ from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
+from capacity.simulator.levels import SloLevel, hold
 from capacity.simulator.levels import goodput as goodput_of
-from capacity.simulator.levels import hold
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
-from capacity.workload import Workload, parse_slos, write_for_client
+from capacity.workload import Slo, Workload, parse_slos, write_for_client
+from capacity.workload.windows import Window, judged_windows, parse_window_s, rows_of, windows_of
 
 
 @documented(Pool, Traffic, Service, Cost)
@@ -51,6 +52,7 @@ def simulate(
     *,
     goodput: Sequence[str] | None = None,
     slo: Sequence[str] | None = None,
+    slo_window: str = "15m",
     save_trace: str | Path | None = None,
     save_trace_for: str = "vllm",
     other_pools: Sequence[Pool] = (),
@@ -67,7 +69,8 @@ def simulate(
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
     `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
-    `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
+    `slo` those that the run is held against ("ttft:p95:500ms"), in the worst `slo_window` of a longer run;
+    `other_pools` stand behind the router as well;
     `save_trace` writes the requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm
     (`vllm bench serve`), aiperf, sglang or guidellm;
     `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
@@ -96,7 +99,9 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     prices = deployment_prices(pools, service, deployment.cost)
-    levels = parse_slos(levels_of(slo or (), traffic))
+    levels, window_s = parse_slos(levels_of(slo or (), traffic)), parse_window_s(slo_window)
+    if slo_window != "15m" and not levels:
+        raise InvalidInput("--slo-window changes nothing without service levels: add --slo, or leave it out")
     requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
         check_task(each, int(requests.output_tokens.max(initial=1)))
@@ -123,6 +128,7 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     answer = _described(pools[0], requests, run)
+    held, window = _hold_in_windows(levels, requests, run, window_s, steady=steady)
     return replace(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
@@ -132,7 +138,8 @@ def simulate(
         replications=replicated,
         priorities=priority_classes(requests, run.records),
         verdict=verdict,
-        slos=hold(levels, run.records, run.summary, steady=steady),
+        slos=held,
+        slo_window=window,
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
@@ -146,6 +153,20 @@ def simulate(
             *saved,
         ),
     )
+
+
+def _hold_in_windows(
+    levels: Sequence[Slo], requests: Workload, run: SimulationResult, window_s: float | None, *, steady: bool
+) -> tuple[tuple[SloLevel, ...], Window | None]:
+    """The levels in the worst judged window, and that window; over all requests where there is none."""
+    windows = judged_windows(windows_of([requests], window_s)) if levels else ()
+    held = [
+        (hold(levels, run.records.rows(*rows_of(requests, window)), run.summary, steady=steady), window)
+        for window in windows
+    ]
+    if not held:
+        return hold(levels, run.records, run.summary, steady=steady), None
+    return max(held, key=lambda each: max(level.ratio for level in each[0]))
 
 
 def _beside(other_pools: Sequence[Pool]) -> Mapping[str, int]:

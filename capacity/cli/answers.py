@@ -16,7 +16,9 @@ from capacity.cli.options import (
     ProfilesOption,
     ReplicationsOption,
     SloOption,
+    SloWindowOption,
     check_format,
+    dashed,
     fail,
     progress_bar,
     refuse_alone,
@@ -188,6 +190,7 @@ def simulate(
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
+    slo_window: SloWindowOption = "15m",
     replications: ReplicationsOption = 1,
     engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
@@ -234,6 +237,7 @@ def simulate(
             request,
             goodput=goodput,
             slo=slo,
+            slo_window=slo_window,
             replications=replications,
             save_trace=save_trace,
             save_trace_for=save_trace_for or "vllm",
@@ -324,6 +328,35 @@ def models(
 
 
 def gpus(
+    add: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[add NAME]", help="Write a profile of a GPU from its datasheet, like another GPU's."
+        ),
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option("--like", help="With add: the GPU that all other facts are assumed from.")
+    ] = None,
+    memory_gb: Annotated[float | None, typer.Option("--memory-gb", help="With add: memory in GB.")] = None,
+    hbm_tb_s: Annotated[
+        float | None, typer.Option("--hbm-tb-s", help="With add: memory bandwidth in TB/s.")
+    ] = None,
+    bf16_tflops: Annotated[
+        float | None, typer.Option("--bf16-tflops", help="With add: dense BF16 rate in TFLOP/s.")
+    ] = None,
+    fp8_tflops: Annotated[
+        float | None,
+        typer.Option("--fp8-tflops", help="With add: dense FP8 rate in TFLOP/s; default: in proportion."),
+    ] = None,
+    scale_up_gb_s: Annotated[
+        float | None,
+        typer.Option(
+            "--scale-up-gb-s", help="With add: link between GPUs in GB/s per direction; default: --like's."
+        ),
+    ] = None,
+    tdp_watts: Annotated[
+        float | None, typer.Option("--tdp-watts", help="With add: power limit in W; default: --like's.")
+    ] = None,
     format: ListFormatOption = "table",
     profiles: ProfilesOption = None,
     support: Annotated[
@@ -332,9 +365,33 @@ def gpus(
     ] = False,
     gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
 ) -> None:
-    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them."""
+    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them; `gpus add` writes
+    a profile of your own."""
     from capacity.report import tables as report
 
+    facts = {
+        "like": like,
+        "memory_gb": memory_gb,
+        "hbm_tb_s": hbm_tb_s,
+        "bf16_tflops": bf16_tflops,
+        "fp8_tflops": fp8_tflops,
+        "scale_up_gb_s": scale_up_gb_s,
+        "tdp_watts": tdp_watts,
+    }
+    if add:
+        if add[0] != "add" or len(add) != 2:
+            raise InvalidInput(f"`capacity gpus add NAME` writes a profile, not {' '.join(add)!r}")
+        added = capacity.add_gpu(add[1], profiles=profiles, **facts)
+        show(f"given: {', '.join(added.given)}")
+        show(f"assumed as {added.like}, or in proportion to it: {', '.join(added.assumed)}")
+        show("assumed: kernel constants of that GPU, with wider intervals")
+        show(f"written: {added.path}; use it with --gpu {added.name}")
+        return
+    if given := [name for name, value in facts.items() if value is not None]:
+        flag = f"--{dashed(given[0])}"
+        raise InvalidInput(
+            f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
+        )
     if gpu is not None and not support:
         raise InvalidInput(f"--gpu {gpu} changes nothing without --support: add it, or leave --gpu out")
     if support:
@@ -352,7 +409,10 @@ def use_cases(format: ListFormatOption = "table") -> None:
 
 def schema(
     name: Annotated[
-        str | None, typer.Argument(help="A verb (fit, estimate, plan, cost, ...), deployment or sweep-file.")
+        str | None,
+        typer.Argument(
+            help="A verb (fit, estimate, plan, cost, ...), deployment, gpu-profile or sweep-file."
+        ),
     ] = None,
 ) -> None:
     """The JSON schema of a verb's answer, or of a file; without a name, which there are."""

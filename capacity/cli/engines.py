@@ -11,7 +11,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import dashed, show_answer
 from capacity.cli.planning import listed
-from capacity.cli.question import Question, request_of
+from capacity.cli.question import Question, changed_gpu, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, TRAFFIC, verb
 
 
@@ -54,7 +54,9 @@ def engines(
             raise InvalidInput(
                 f"--{dashed(idle[0])} changes nothing without --compare MODEL: add it, or leave --{dashed(idle[0])} out"
             )
-        table = capacity.engine_table(question.flags.get("gpu", "h100"), claims=claims)
+        gpu = question.flags.get("gpu", "h100")
+        gpu = changed_gpu(gpu, question.change) if question.change else gpu
+        table = capacity.engine_table(gpu, claims=claims)
         show_answer(table, question.format)
         return
     if claims:

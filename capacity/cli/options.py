@@ -52,8 +52,21 @@ LaunchOption = Annotated[
         "(Kubernetes, compose, SkyPilot) that starts it.",
     ),
 ]
+ChangeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--change",
+        help="Change a fact of --gpu, as hbm=x2, memory=160, bf16=x1.5 or compute=x2; may be repeated.",
+    ),
+]
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
+]
+SloWindowOption = Annotated[
+    str,
+    typer.Option(
+        "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
+    ),
 ]
 ReplicationsOption = Annotated[
     int,

@@ -23,6 +23,7 @@ from capacity.cli.options import (
     ProfilesOption,
     ReplicationsOption,
     SloOption,
+    SloWindowOption,
     check_format,
     dashed,
     progress_bar,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
-NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
+NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance", "slo_window")  # of a fleet
 
 PEAK_TO_MEAN = 1.6
 ReplicasOption = Annotated[
@@ -198,6 +199,7 @@ def curve(
     question: Question,
     *,
     slo: SloOption = None,
+    slo_window: SloWindowOption = "15m",
     replicas: ReplicasOption = None,
     confidence: Annotated[float, typer.Option("--confidence", help="By the error of the step model.")] = 0.9,
     rates: Annotated[str | None, typer.Option("--rates", help="Requests/s to look at: 1,2,5,10.")] = None,
@@ -228,6 +230,7 @@ def curve(
         answer = capacity.curve(
             request,
             slo=slo or (),
+            slo_window=slo_window,
             confidence=confidence,
             rates=numbers("--rates", rates),
             requests_per_user_hour=requests_per_user_hour,

@@ -38,6 +38,7 @@ class Question:
     write_deployment: str | None = None
     profiles: str | None = None
     download: bool = False
+    change: tuple[str, ...] = ()
 
     def of(self, spec: type[Spec]) -> Fields:
         """The flags that are fields of `spec`."""
@@ -69,6 +70,8 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     defaults = {} if question.from_launch is None else LAUNCH_DEFAULTS
     pool = {**defaults, **pasted, **question.of(Pool)}
     pools = () if stored is None else stored.pools
+    if question.change:
+        pool["gpu"] = changed_gpu(pool.get("gpu", pools[0].gpu if pools else None), question.change)
     if pool and len(pools) > 1:
         raise InvalidInput(
             f"{question.deployment} has {len(pools)} pools: change them there, not by --{dashed(next(iter(pool)))}"
@@ -98,6 +101,14 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     else:
         write_file(request, question.write_deployment)
     return request
+
+
+def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
+    """A GPU's name with the changes of --change. Raises InvalidInput without one GPU."""
+    if gpu in (None, "all"):
+        raise InvalidInput("--change changes facts of one GPU: add --gpu NAME (`capacity gpus` lists them)")
+    assert gpu is not None
+    return "+".join([gpu, *changes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +144,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
     if stored is not None:
         parts |= {Traffic: stored.traffic, Service: stored.service, Cost: stored.cost}
         model = model or stored.model
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     specs = []
     for spec, part in parts.items():
         own = (

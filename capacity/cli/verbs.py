@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -16,7 +16,7 @@ from capacity.base.errors import InvalidInput
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
-from capacity.cli.question import NO_MODEL, Question, note, stored_deployment
+from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -171,25 +171,35 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
     """The function as the parser calls it: its own parameters, the shared ones, the flags of specs.
 
-    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch line.
+    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch line, one with a
+    flag --gpu changes of that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
     own = [p for p in declared.values() if p.name not in ("options", "question")]
     of_question = [_shared(name) for name in shared]
     first = 1 if "model" in shared else 0  # arguments stand in the order that they are declared in
     stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
-    parameters = [*of_question[:first], *map(_optional_model, own), *of_question[first:], *stored]
     names = [p.name for p in generated]
+    gpu = "gpu" if "gpu" in names else next((p.name for p in own if _is_gpu(p)), None)
+    changes = [Parameter("change", Parameter.KEYWORD_ONLY, default=None, annotation=common.ChangeOption)]
+    parameters = [*of_question[:first], *map(_optional_model, own), *of_question[first:], *stored]
+    parameters += changes if gpu is not None else []
 
     def command(**values: Any) -> None:
         context = values.pop("context", None)
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
         if stored:
             _fill_in(function, flags, values, names, context)
+        change = tuple(values.pop("change", None) or ())
         if "question" in declared:
             asked = {name: values.pop(name) for name in shared}
-            values["question"] = Question(flags=flags, verb=dashed(function.__name__), **asked)
+            values["question"] = Question(flags=flags, verb=dashed(function.__name__), change=change, **asked)
         else:
+            if change and gpu is not None:
+                held = flags if gpu in names else values
+                several = held.get(gpu) if isinstance(held.get(gpu), list) else None
+                changed = [changed_gpu(each, change) for each in several or [held.get(gpu)]]
+                held[gpu] = changed if several else changed[0]
             values["options"] = flags
         function(**values)
 
@@ -199,6 +209,12 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
     command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
+
+
+def _is_gpu(parameter: Parameter) -> bool:
+    """Whether a function's own parameter is the flag --gpu."""
+    option = next(iter(get_args(parameter.annotation)[1:]), None)
+    return "--gpu" in (getattr(option, "default", None), *(getattr(option, "param_decls", None) or ()))
 
 
 def _takes_model(declared: Mapping[str, Parameter]) -> bool:
@@ -215,7 +231,11 @@ def _optional_model(parameter: Parameter) -> Parameter:
 
 
 def _fill_in(
-    function: Verb, flags: dict[str, Any], values: dict[str, Any], names: list[str], context: typer.Context
+    function: Verb,
+    flags: MutableMapping[str, Any],
+    values: MutableMapping[str, Any],
+    names: list[str],
+    context: typer.Context,
 ) -> None:
     """Take from the deployment that was given what the user did not set; on stderr, what of it the verb does not use.
 

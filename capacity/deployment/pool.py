@@ -354,7 +354,7 @@ class Pool(Spec):
     )
     front_end_output_token_s: float | None = flag(
         None,
-        "The same for a streamed token; 9e-5 was seen of TensorRT-LLM; default: the engine's.",
+        "The same for a streamed token; 9e-5 was seen of TensorRT-LLM; default: the engine's, 0 in an offline batch.",
         ge=0,
         le=1,
         read_by="schedule",

@@ -134,7 +134,13 @@ class Traffic(Spec):
         needs=Need("users"),
         read_by="rate",
     )
-    num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
+    num_prompts: int | None = flag(
+        None,
+        "Number of requests; default 1,000, or the period of a varying rate or its busiest 15 min. Fewer: the busiest.",
+        "--num-requests",
+        ge=0,
+        le=50_000_000,
+    )
     burstiness: FiniteOrInf = flag(
         1.0,
         "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.",
@@ -180,7 +186,8 @@ class Traffic(Spec):
         0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_prefixes")
     )
     arrivals: Literal["steady", "on-off", "ramp", "diurnal"] = flag(
-        "steady", "How the rate goes: steady, on-off, ramp, diurnal (--request-rate is on, first, mean)."
+        "steady",
+        "How the rate varies: steady, on-off (--request-rate: while on), ramp (at its start), diurnal (the mean).",
     )
     on_s: float | None = flag(
         None, "on-off: seconds at --request-rate.", gt=0, needs=Need("arrivals", ("on-off",))

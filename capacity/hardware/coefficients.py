@@ -9,7 +9,7 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, Protocol, TypeVar, overload
+from typing import Annotated, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field
 
@@ -124,7 +124,7 @@ class KernelFamily(Spec):
 
     def without_copies(self, other: KernelFamily | None) -> KernelFamily:
         """The kernels whose constants are not the same as another GPU's."""
-        kept: dict[str, Any] = {}
+        kept: dict[str, object] = {}
         for name in type(self).model_fields if other is not None else ():
             mine, its = getattr(self, name), getattr(other, name)
             if isinstance(mine, dict):

@@ -32,11 +32,11 @@ Positive = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
-_IDENTITY_FIELDS = (
+IDENTITY_FIELDS = (
     *("name", "aliases", "vendor", "platform", "architecture", "form_factor", "compute_capability", "notes"),
 )
-_GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
-_GROUP_LABELS = ("kind",)
+GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
+GROUP_LABELS = ("kind",)
 _COUNTED = (
     re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
     re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
@@ -115,6 +115,11 @@ class HardwareProfile(Spec):
         said = re.fullmatch(r"\d+\.\d+", self.compute_capability or "")
         return math.inf if said is None else float(said.group())
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether it is a GPU with changed facts, which nobody sells (`capacity/hardware/what_if.py`)."""
+        return "+" in self.name
+
     def adjusted_by(self, adjustment: Adjustment | None) -> HardwareProfile:
         """The same GPU with another adjustment in place of its own."""
         return self.model_copy(update={"adjustment": adjustment})
@@ -147,7 +152,8 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
 
 
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
-    """The profile called `name`: a name, an alias, `name@variant`, or the path of a TOML file.
+    """The profile called `name`: a name, an alias, `name@variant`, the path of a TOML file, or one of the first three
+    with changes after a plus, as `h100+hbm=x2` (`capacity/hardware/what_if.py`).
 
     Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
     then the bundled ones; the first hit wins.
@@ -158,6 +164,11 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
         if not path.exists():
             raise MalformedFile(path, "no such hardware profile file")
         return read_profile(path)
+    base, plus, changes = name.partition("+")
+    if plus:
+        from capacity.hardware.what_if import changed_profile
+
+        return changed_profile(load_profile(base, directories), changes)
     return read_profile(_find_path(name, directories))
 
 
@@ -185,12 +196,12 @@ def dump_profile(profile: HardwareProfile) -> str:
         )
     facts = [f"{field} = {_fact(profile, field, getattr(profile, field), keys)}" for field in _fact_fields()]
     sections.append("[facts]\n" + "\n".join(facts))
-    for group in _GROUPS:
+    for group in GROUPS:
         value = getattr(profile, group)
         members: Mapping[str, Any] = value if isinstance(value, dict) else value.model_dump()
         lines = [f"[facts.{group}]"]
         for member, number in members.items():
-            label = member in _GROUP_LABELS
+            label = member in GROUP_LABELS
             text = toml_value(number) if label else _fact(profile, f"{group}.{member}", number, keys)
             lines.append(f"{toml_key(member)} = {text}")
         sections.append("\n".join(lines))
@@ -234,35 +245,57 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
         raise MalformedFile(origin, "is not a table of texts", where="sources")
     values: dict[str, object] = {}
     provenance: dict[str, dict[str, object]] = {}
+    wrong: list[str] = []
+
+    def split(dotted: str, entry: object) -> object:
+        found = _split_fact(entry, sources)
+        if found is None:
+            wrong.append(dotted)
+            return None
+        provenance[dotted] = found[1]
+        return found[0]
+
     for field, entry in facts.items():
-        if field not in _GROUPS:
-            values[field], provenance[field] = _split_fact(field, entry, sources, origin)
+        if field not in GROUPS:
+            values[field] = split(field, entry)
             continue
         if not isinstance(entry, dict):
             raise MalformedFile(origin, "is not a table", where=f"facts.{field}")
-        values[field] = group = dict[str, object]()
-        for member, fact in entry.items():
-            dotted = f"{field}.{member}"
-            if member in _GROUP_LABELS:
-                group[member] = fact
-            else:
-                group[member], provenance[dotted] = _split_fact(dotted, fact, sources, origin)
+        values[field] = {
+            member: fact if member in GROUP_LABELS else split(f"{field}.{member}", fact)
+            for member, fact in entry.items()
+        }
     rest = {key: value for key, value in document.items() if key not in ("facts", "sources")}
     clash = sorted(set(rest) & {*values, "provenance"})
     if clash:
         raise MalformedFile(origin, "belongs under [facts], with its source", where=clash[0])
     try:
-        return HardwareProfile.model_validate({**rest, **values, "provenance": provenance})
+        profile = HardwareProfile.model_validate({**rest, **values, "provenance": provenance})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise MalformedFile(origin, first["msg"], where=where) from None
+        raise MalformedFile(origin, _complaints(error, wrong)) from None
+    assert not wrong  # None is no value of any fact
+    return profile
 
 
-def _split_fact(
-    field: str, entry: object, sources: Mapping[str, Any], origin: object
-) -> tuple[object, dict[str, object]]:
-    """The value of one fact, and where it comes from.
+def _complaints(error: ValidationError, without_source: Sequence[str]) -> str:
+    """Everything that is wrong with a profile, in one line; identity stands above the tables, facts under [facts]."""
+    by_kind: dict[str, list[str]] = {}
+    if without_source:
+        by_kind["needs exactly {value, source, date, basis}"] = [*without_source]
+    for each in error.errors():
+        name = ".".join(str(part) for part in each["loc"])
+        if name not in without_source:
+            by_kind.setdefault("is missing" if each["type"] == "missing" else each["msg"], []).append(name)
+    above = (*IDENTITY_FIELDS, "step_time", "adjustment")
+    said = "; ".join(
+        f"{', '.join(n if n.split('.')[0] in above else f'facts.{n}' for n in names)}: {what}"
+        for what, names in by_kind.items()
+    )
+    return f"{said} (`capacity schema gpu-profile` is the format, `capacity gpus add` writes one)"
+
+
+def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict[str, object]] | None:
+    """The value of one fact, and where it comes from; None where one of them is missing.
 
     A source may be a key of the [sources] table, which holds its text, or `{source, date, basis}` for all facts of it.
     """
@@ -272,7 +305,7 @@ def _split_fact(
         entry = {**shared, **entry, "source": shared.get("source")}
         shared = None
     if not isinstance(entry, dict) or set(entry) != {"value", "source", "date", "basis"}:
-        raise MalformedFile(origin, "needs exactly {value, source, date, basis}", where=f"facts.{field}")
+        return None
     source = entry["source"] if shared is None else shared
     return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
 
@@ -379,7 +412,7 @@ def _normalised(name: str) -> str:
 
 
 def _fact_fields() -> list[str]:
-    skipped = {*_IDENTITY_FIELDS, *_GROUPS, "provenance", "step_time", "adjustment"}
+    skipped = {*IDENTITY_FIELDS, *GROUPS, "provenance", "step_time", "adjustment"}
     return [field for field in HardwareProfile.model_fields if field not in skipped]
 
 
@@ -390,7 +423,7 @@ def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[st
 
 
 def _identity_text(profile: HardwareProfile) -> str:
-    values = {field: getattr(profile, field) for field in _IDENTITY_FIELDS}
+    values = {field: getattr(profile, field) for field in IDENTITY_FIELDS}
     return "\n".join(f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None)
 
 

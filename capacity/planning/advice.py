@@ -246,7 +246,11 @@ class _Trials:
 
 def _published_quality(resolved: ResolvedPool) -> QualityChange:
     return quality_change(
-        resolved.scheme, resolved.model.checkpoint, resolved.kv_cache_dtype, resolved.pool.kv_eviction
+        resolved.scheme,
+        resolved.model.checkpoint,
+        resolved.kv_cache_dtype,
+        resolved.pool.kv_eviction,
+        params=resolved.model.total_params,
     )
 
 

@@ -13,13 +13,14 @@ import numpy as np
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.crew import stop_if_recalled
-from capacity.planning.judging import Goal, Trial
+from capacity.planning.judging import Goal, Trial, judged_in_windows
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import factors_at
-from capacity.planning.trial import Check, Engines, Role, stretched, try_engines
+from capacity.planning.trial import Check, Engines, Role, run_engines, stretched, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup
 from capacity.workload import Workload
+from capacity.workload.windows import Window
 
 
 class OutOfTime(Exception):
@@ -31,6 +32,7 @@ class Task:
     """One candidate to be tried; `confidence` None: with step times as predicted. See `try_engines`.
 
     `first_tokens`: every request ends with its first token, and only limits on how long that takes count.
+    `whole`: of traffic that is searched in its busiest window, the whole, judged window by window.
     """
 
     candidate: Candidate
@@ -40,16 +42,22 @@ class Task:
     intervals: bool = False
     first_tokens: bool = False
     first_draw: bool = False
+    whole: bool = False
 
 
 @dataclass(kw_only=True)
 class Arena:
-    """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared."""
+    """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared.
+
+    Where there are `windows`, the busiest first, `workloads` are the busiest one's requests and `whole` all of them.
+    """
 
     model: ModelSpec
     workloads: Sequence[Workload]
     goal: Goal
     profiles: str | Path | None = None
+    whole: Sequence[Workload] = ()
+    windows: Sequence[Window] = ()
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
@@ -106,7 +114,7 @@ class Arena:
                 self._engines(candidate.pool, candidate.replicas, "decode", task.confidence),
             ]
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
-        return try_engines(
+        trial = try_engines(
             engines,
             workloads,
             goal,
@@ -117,6 +125,10 @@ class Arena:
             first_draw=task.first_draw,
             check=check,
         )
+        if not (task.whole and self.windows) or (task.give_up and not trial.met):
+            return trial
+        runs = [run_engines(engines, w, router=candidate.router, check=check) for w in self.whole]
+        return judged_in_windows(runs, self.whole, self.windows, goal, trial)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]

@@ -83,7 +83,8 @@ class Bench:
 
     def known(self, ask: Ask) -> Trial | None:
         """What was seen of a candidate: in full, where it was."""
-        return self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+        whole = self.trials.get(ask._replace(sample=False, whole=True))
+        return whole or self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
 
     def trial(self, ask: Ask, ahead: Ahead = tuple) -> Trial:
         """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
@@ -135,6 +136,7 @@ class Bench:
             intervals=not ask.sample,
             first_draw=ask.sample,
             first_tokens=ask.first_tokens,
+            whole=ask.whole,
         )
 
     # workers

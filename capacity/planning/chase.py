@@ -34,10 +34,12 @@ class Chase:
         improved: Callable[[Tried], None] | None = None,
         full: bool = False,
         below: Order | None = None,
+        whole: bool = False,
     ) -> None:
         """`full`: every trial is of the whole deployment; else one replica may stand for all until the end.
 
-        `below`: only what comes before that is looked for.
+        `below`: only what comes before that is looked for. `whole`: the best must also hold on the whole traffic, where
+        the search is of its busiest window.
         """
         self._below = below
         self.best: Tried | None = None
@@ -46,6 +48,7 @@ class Chase:
         self._accept = accept
         self._improved = improved
         self._full = full
+        self._whole = whole
         self._contenders: list[Contender] = []
         self._owner: Contender | None = None  # of the best
         self._numbers = itertools.count()
@@ -80,8 +83,11 @@ class Chase:
 
     @property
     def verified(self) -> bool:
-        """Whether the best is none, or was simulated as a whole."""
-        return self.best is None or self.best.trial.seen != "sample"
+        """Whether the best is none, or was simulated as a whole, on the whole traffic where that is asked for."""
+        if self.best is None:
+            return True
+        trial = self.best.trial
+        return trial.seen != "sample" and (not self._whole or trial.window is not None)
 
     def verify(self) -> None:
         """The best as a whole, or the next best that stands up to it. Raises OutOfTime."""
@@ -194,7 +200,7 @@ class Chase:
     def _verify(self) -> None:
         assert self.best is not None
         assert self._owner is not None
-        trial = self._bench.trial(Ask(self.best.candidate, sample=False))
+        trial = self._bench.trial(Ask(self.best.candidate, sample=False, whole=self._whole))
         tried, owner = self.best._replace(trial=trial), self._owner
         if self._accept(trial):
             owner.met = [other for other in owner.met if other[:2] != tried[:2]] + [tried]

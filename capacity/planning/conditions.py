@@ -26,13 +26,13 @@ def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ..
 
 
 def _weights(search: Search, model: ModelSpec, pool: Pool) -> str | None:
-    if search.quantizations or pool.quantization is None:
+    if pool.quantization is None or search.quantizations or search.max_quality_loss is not None:
         return None
     try:
         scheme = scheme_for(model, pool.quantization)
     except CapacityError:
         return None  # turned down with its reason in its turn
-    if search.max_quality_loss is None and not quality_change(scheme, model.checkpoint, "auto").lossless:
+    if not quality_change(scheme, model.checkpoint, "auto", params=model.total_params).lossless:
         return f"{pool.quantization} weights"
     return f"a checkpoint in {pool.quantization}" if _needs_checkpoint(model, pool) else None
 
@@ -48,7 +48,8 @@ def _needs_checkpoint(model: ModelSpec, pool: Pool) -> bool:
 
 def _cache(search: Search, model: ModelSpec, pool: Pool) -> str | None:
     asked = "kv_cache_dtypes" in search.model_fields_set or search.max_quality_loss is not None
-    if asked or quality_change(model.checkpoint, model.checkpoint, pool.kv_cache_dtype).lossless:
+    own, dtype = model.checkpoint, pool.kv_cache_dtype
+    if asked or quality_change(own, own, dtype, params=model.total_params).lossless:
         return None
     return f"{pool.kv_cache_dtype} KV cache"
 

@@ -175,7 +175,7 @@ def _run_of(
             break
         requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None, resolved.max_model_len)
     load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
-    warnings = []
+    warnings = [] if requests.part is None else [f"the load is {requests.part}"]
     if requests.is_closed_loop and verdict.steady is None:
         warnings.append(
             "a run too short to show a steady part: filling and draining are billed (--num-prompts)"

@@ -37,6 +37,8 @@ from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload, parse_slos
+from capacity.workload.described import DEFAULT_NUM_PROMPTS
+from capacity.workload.windows import parse_window_s, take_window, windows_of
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -53,6 +55,7 @@ class RisingLoad(Spec):
     model_config = ConfigDict(allow_inf_nan=True)
 
     goodput_target: float = 0.99
+    slo_window: str = "15m"
     confidence: float = 0.9
     rates: tuple[Number, ...] | None = None
     requests_per_user_hour: Number | None = None
@@ -142,7 +145,8 @@ def curve(
 ) -> Curve:
     """Latency against rate, the knee, the highest rate within the SLO, and the users that this is.
 
-    The traffic's own rate does not matter: its requests come faster or slower. `hourly_rates` (24, requests/s), or
+    The traffic's own rate does not matter: its requests come faster or slower; of traffic longer than `slo_window`
+    those of its busiest window. `hourly_rates` (24, requests/s), or
     a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
     for the interval that sampling leaves. `cluster` (tcp://host:port) simulates on a Dask cluster.
     Raises DoesNotFit and InvalidInput.
@@ -161,7 +165,8 @@ def curve(
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
-    workloads = draws(traffic, workload, load.replications, resolved.max_model_len)
+    drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
+    workloads, window_notes = _in_busiest_window(drawn, load.slo_window)
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(
@@ -173,7 +178,29 @@ def curve(
         price=price,
         cluster=cluster,
         progress=progress,
+        warnings=window_notes,
     )
+
+
+def _in_busiest_window(
+    workloads: Sequence[Workload], slo_window: str
+) -> tuple[Sequence[Workload], tuple[str, ...]]:
+    """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
+    windows = windows_of(workloads, parse_window_s(slo_window))
+    if not windows:
+        return workloads, ()
+    busiest = windows[0]
+    if busiest.requests < DEFAULT_NUM_PROMPTS:
+        return workloads, (
+            f"levels are over all requests: the busiest {slo_window} has {busiest.requests:,}, fewer than the "
+            f"{DEFAULT_NUM_PROMPTS:,} that a curve needs",
+        )
+    mean = workloads[0].offered_per_s / busiest.requests_per_s
+    note = (
+        f"requests and rates are those of the busiest {slo_window}, {busiest.label}; the mean over all of the traffic "
+        f"is {mean:.2f} of its rate"
+    )
+    return [take_window(workload, busiest) for workload in workloads], (note,)
 
 
 def draw_curve(
@@ -186,6 +213,7 @@ def draw_curve(
     price: Price | None = None,
     cluster: str | None = None,
     progress: Progress | None = None,
+    warnings: Sequence[str] = (),
 ) -> Curve:
     """The curve of `replicas` engines: at the load's rates, or around the highest rate within the SLO.
 
@@ -228,6 +256,7 @@ def draw_curve(
         users=None if each is None or usable is None else usable * 3600 / each,
         day=day,
         warnings=(
+            *warnings,
             *notes,
             *cautions_of(price),
             *resolved.notes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
@@ -18,6 +18,7 @@ from capacity.planning.market import Market
 from capacity.planning.space import DRAFT_MODEL, Search
 from capacity.pool.drafting import find_speculator
 from capacity.workload import Slo, Workload, parse_slos
+from capacity.workload.windows import parse_window_s, take_window, windows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,14 @@ class Inquiry:
             goal=goal or self.goal,
             profiles=self.profiles,
         )
+
+    def arena_of_windows(self) -> Arena:
+        """Where deployments are tried on the busiest window of the traffic, and answers on all of it."""
+        windows = windows_of(self.workloads, parse_window_s(self.search.slo_window))
+        if not windows:
+            return self.arena()
+        busiest = [take_window(workload, windows[0]) for workload in self.workloads]
+        return replace(self.arena(busiest), whole=self.workloads, windows=windows)
 
     def market(self, search: Search | None = None) -> Market:
         """The GPUs of the search, or of a narrower one, and their prices. Raises UnknownName, InvalidInput."""

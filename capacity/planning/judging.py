@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,8 @@ from capacity.simulator import SimulationResult
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
-from capacity.workload import Slo
+from capacity.workload import Slo, Workload
+from capacity.workload.windows import Window, judged_windows, rows_of
 
 Floats = npt.NDArray[np.float64]
 Seen = Literal["all", "sample", "given up"]
@@ -57,6 +58,20 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLevels:
+    """The levels over the requests of one window; `judged`: the SLO must hold in it."""
+
+    window: Window
+    judged: bool
+    levels: tuple[Level, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
     "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
@@ -75,6 +90,8 @@ class Trial:
     preemptions: int
     hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
     joint_ratio: float = 0.0  # latency over limit, as a level's, of all limits on each request together
+    window: Window | None = None  # of the whole traffic, the judged window that `levels` are of: the worst
+    windows: tuple[WindowLevels, ...] = ()  # in order of time; empty: traffic was not judged by window
 
     @property
     def ratio(self) -> float:
@@ -98,14 +115,7 @@ def judged(
     """`replicas`: how many like the one that ran there are, for the rates."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
-    each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
-    joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
-    levels = tuple(
-        _level(slo, runs, intervals=intervals)
-        if slo.percentile is not None
-        else _level_of_each(slo, each[slo], goal, met=joint <= 1)
-        for slo in goal.slos
-    )
+    levels, joint = _levels(runs, goal, intervals=intervals)
     duration_s = sum(_duration_s(table) for table in tables)
 
     def rate(values: Iterable[np.int64]) -> float:
@@ -128,6 +138,56 @@ def judged(
         hit_fraction=_hits(tables),
         joint_ratio=joint,
     )
+
+
+def judged_in_windows(
+    runs: Sequence[SimulationResult],
+    workloads: Sequence[Workload],
+    windows: Sequence[Window],
+    goal: Goal,
+    busiest: Trial,
+) -> Trial:
+    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst judged.
+
+    `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
+    """
+    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
+    found: list[tuple[WindowLevels, list[SimulationResult]]] = []
+    owing = judged_windows(windows)
+    for window in windows:
+        parts = [
+            replace(run, records=run.records.rows(*rows_of(workload, window)))
+            for run, workload in zip(runs, workloads, strict=True)
+        ]
+        parts = [part for part in parts if len(part.records)]
+        levels, _ = _levels(parts, owed, intervals=False)
+        found.append((WindowLevels(window=window, judged=window in owing, levels=levels), parts))
+    worst, parts = max((each for each in found if each[0].judged), key=lambda each: each[0].ratio)
+    trial = judged(parts, owed, seen="all", intervals=True)
+    known = {level.slo: level for level in (*busiest.levels, *trial.levels)}
+    return replace(
+        trial,
+        levels=tuple(known[str(slo)] for slo in goal.slos),
+        met=busiest.met and all(level.met for each, _ in found if each.judged for level in each.levels),
+        window=worst.window,
+        windows=tuple(sorted((each for each, _ in found), key=lambda each: each.window.start_s)),
+    )
+
+
+def _levels(
+    runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
+) -> tuple[tuple[Level, ...], float]:
+    """The levels over all requests, and latency over limit of all limits on each request together."""
+    tables = [run.records for run in runs]
+    each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
+    joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
+    levels = tuple(
+        _level(slo, runs, intervals=intervals)
+        if slo.percentile is not None
+        else _level_of_each(slo, each[slo], goal, met=joint <= 1)
+        for slo in goal.slos
+    )
+    return levels, joint
 
 
 def _hits(tables: Sequence[RequestTable]) -> float:

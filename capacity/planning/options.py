@@ -242,6 +242,7 @@ class Surveyor:
                 self.arena.model.checkpoint,
                 resolved.kv_cache_dtype,
                 resolved.pool.kv_eviction,
+                params=self.arena.model.total_params,
             )
             if not quality.within(self.search.max_quality_loss):
                 return Turned("quality", _quality_reason(quality))

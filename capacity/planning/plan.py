@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,12 +66,11 @@ def plan(
     )
     for router in asked.search.routers:
         make_router(router, has_sessions=asked.workloads[0].session is not None)
-    workloads = asked.workloads
     while True:
         found = run_search(
-            asked.arena(workloads),
+            asked.arena_of_windows(),
             asked.search,
-            Load.of(workloads, endless=workload is None and is_endless(traffic)),
+            Load.of(asked.workloads, endless=workload is None and is_endless(traffic)),
             asked.market(),
             workers=workers,
             cluster=cluster,
@@ -78,7 +78,9 @@ def plan(
             started_s=started_s,
         )
         stay_s = 0.0 if found.best is None else found.best.trial.mean_e2e_s
-        longer = longer_draws(with_image_tokens(traffic, asked.model), workloads, stay_s, asked.max_model_len)
+        longer = longer_draws(
+            with_image_tokens(traffic, asked.model), asked.workloads, stay_s, asked.max_model_len
+        )
         if longer is None or found.ended != "done":
             return found
-        workloads = longer
+        asked = replace(asked, workloads=longer)

@@ -7,6 +7,7 @@ models, not predictions for yours. A format without a published score is unknown
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,8 @@ METHODS = {
 # (ARC-C 1,172, HellaSwag 10,042, MMLU 14,042, TruthfulQA 817, Winogrande 1,267, GSM8K 1,319) at about 80 of 100 points:
 # 0.4 points. Two runs differ by more than that by chance.
 EVALUATION_NOISE = 0.005
+SIMILAR_SIZE = 3.0  # times: figures of models within this factor in size speak for a model; assumed
+SIZE = re.compile(r"(\d+(?:\.\d+)?)B\b")  # of a model's name
 SIXTEEN_BIT = ("bf16", "fp16", "fp32", "auto")
 
 
@@ -61,14 +64,26 @@ AS_PUBLISHED = QualityChange(
 )
 
 
-@lru_cache(maxsize=1)
-def quality_table() -> dict[str, QualityChange]:
-    """Published changes by family of format; KV-cache formats begin with `kv-`."""
-    return {family: _published(family, names) for family, names in METHODS.items()}
+def published_quality(family: str, params: float) -> QualityChange | None:
+    """The published change of a family of formats for a model of `params` parameters; None if there is none.
+
+    Figures of models more than SIMILAR_SIZE times smaller or larger count only if there are no others: the same format
+    costs a 7B more than a 70B. Figures that name no size count for all.
+    """
+    figures = [
+        each for name in METHODS.get(family, ()) for each in find_method(name).quality if each.loss_fractions
+    ]
+    similar = tuple(figure for figure in figures if _is_similar(figure, params))
+    return _summary(family, similar or tuple(figures)) if figures else None
 
 
-def _published(family: str, names: Iterable[str]) -> QualityChange:
-    figures = [figure for name in names for figure in find_method(name).quality if figure.loss_fractions]
+def _is_similar(figure: Quality, params: float) -> bool:
+    size = SIZE.search(figure.model)
+    return size is None or 1 / SIMILAR_SIZE <= params / (float(size[1]) * 1e9) <= SIMILAR_SIZE
+
+
+@lru_cache(maxsize=64)
+def _summary(family: str, figures: tuple[Quality, ...]) -> QualityChange:
     losses = [loss for figure in figures for loss in figure.loss_fractions]
     worst = max(figures, key=lambda figure: max(figure.loss_fractions))
     return QualityChange(
@@ -88,14 +103,16 @@ def quality_change(
     checkpoint: QuantizationScheme,
     kv_cache_dtype: str,
     kv_eviction: str | None = None,
+    *,
+    params: float,
 ) -> QualityChange:
-    """The loss of serving `checkpoint` as `scheme` with that KV cache; losses of weights and cache add up.
+    """The loss of serving `checkpoint`, of `params` parameters, as `scheme` with that KV cache; both losses add up.
 
     What dropping tokens loses depends on task and budget: no score stands for it.
     """
-    changes = [_of_weights(scheme, checkpoint), _of_cache(kv_cache_dtype, checkpoint)]
+    changes = [_of_weights(scheme, checkpoint, params), _of_cache(kv_cache_dtype, checkpoint, params)]
     if kv_eviction is not None:
-        changes.append(_known("", f"KV eviction by {kv_eviction} at this budget"))
+        changes.append(_known("", f"KV eviction by {kv_eviction} at this budget", params))
     parts = [change for change in changes if change is not AS_PUBLISHED]
     if len(parts) < 2:
         return parts[0] if parts else AS_PUBLISHED
@@ -113,25 +130,25 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(losses) else None
 
 
-def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme) -> QualityChange:
+def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme, params: float) -> QualityChange:
     if scheme.name == checkpoint.name or not scheme.quantized:
         return AS_PUBLISHED
     weights = scheme.format_of("dense_ffn")
-    return _known(weights.quality, f"{weights.name} weights")
+    return _known(weights.quality, f"{weights.name} weights", params)
 
 
-def _of_cache(kv_cache_dtype: str, checkpoint: QuantizationScheme) -> QualityChange:
+def _of_cache(kv_cache_dtype: str, checkpoint: QuantizationScheme, params: float) -> QualityChange:
     if kv_cache_dtype in SIXTEEN_BIT or kv_cache_dtype == checkpoint.kv_cache_dtype:
         return AS_PUBLISHED
     family = next((name for name in ("fp8", "int8") if kv_cache_dtype.startswith(name)), "")
-    return _known(f"kv-{family}", f"{kv_cache_dtype} KV cache")
+    return _known(f"kv-{family}", f"{kv_cache_dtype} KV cache", params)
 
 
-def _known(family: str, what: str) -> QualityChange:
+def _known(family: str, what: str, params: float) -> QualityChange:
     unknown = QualityChange(
         typical_loss_fraction=None,
         worst_loss_fraction=None,
         what=f"no published figure for {what}",
         source="none",
     )
-    return quality_table().get(family, unknown)
+    return published_quality(family, params) or unknown

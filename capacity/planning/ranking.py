@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
@@ -72,8 +72,11 @@ class Ranking:
             candidate = tried.candidate
             if _wants_intervals(tried.trial):
                 tasks.append(Task(candidate=candidate, confidence=required, intervals=True))
-            tasks.append(Task(candidate=candidate, confidence=None, sample=True, give_up=False))
-            tasks += [Task(candidate=candidate, confidence=level, sample=True) for level in higher]
+            looked = Task(candidate=candidate, confidence=None, sample=True)
+            if tried.trial.window is not None:  # the answer was judged on the whole traffic
+                looked = replace(looked, sample=False, whole=True)
+            tasks.append(replace(looked, give_up=False))
+            tasks += [replace(looked, confidence=level) for level in higher]
         trials = iter(self.bench.all(tasks))
         looks = []
         for tried in answers:
@@ -88,7 +91,9 @@ class Ranking:
         option, replicas, _ = answer.tried
         trial = look.trial
         steps = self.arena.resolved(option.pool).step_model
-        watts = option.watts(replicas)
+        watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
+        if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
+            output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
         return Ranked(
             candidate=answer.tried.candidate,
             num_gpus=option.gpus(replicas),
@@ -99,7 +104,7 @@ class Ranking:
             confidence=look.confidence,
             cost=self._cost(answer.tried, look.predicted or trial),
             watts=watts,
-            joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
+            joules_per_output_token=watts / output_per_s if output_per_s else None,
             quality=option.quality,
             launch=launch_lines(self.arena, answer.tried.candidate),
             basis=steps.basis,
@@ -112,6 +117,11 @@ class Ranking:
         pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
+        if (
+            load is not None and self.arena.windows
+        ):  # the trial is of the busiest window, the bill of all requests
+            lengths = {"input_tokens": self.load.input_tokens, "output_tokens": self.load.output_tokens}
+            load = replace(load, **lengths)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[Contender], survey: Survey) -> tuple[Miss, ...]:
@@ -122,6 +132,8 @@ class Ranking:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
+        if trial.met:  # the busiest window holds, another one of the whole traffic does not
+            trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
 
 

@@ -14,6 +14,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.judging import Level, Trial
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
+from capacity.workload.windows import Window
 
 Kind = Literal[
     "impossible",
@@ -240,6 +241,10 @@ class Plan(AnswerRecord):
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]
+    slo_window: (
+        str  # the time in which the SLO must hold; trace: over all requests, as for traffic that is no longer
+    )
+    busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
     objective: Objective
     confidence: float
     ranked: tuple[Ranked, ...]

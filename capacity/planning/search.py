@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from capacity.planning.arena import Arena, OutOfTime
 from capacity.planning.bench import Bench
@@ -30,6 +30,7 @@ from capacity.planning.rejecting import Family, in_doubt, not_recommended, rejec
 from capacity.planning.remarks import not_searched, require_options, warnings_of
 from capacity.planning.space import Candidate, Objective, Search
 from capacity.planning.tried import Tried
+from capacity.workload.windows import HEAVY
 
 CLOSER = 4  # answers that are run again in full, with intervals
 GRACE_S = 1.0  # after the time limit, to look closer at the answer
@@ -125,7 +126,7 @@ class _Search:
 
     def _cheapest(self) -> None:
         entries: list[Entry] = list(self._recommendable())
-        self.all = Chase(entries, self.bench, improved=self._improved)
+        self.all = Chase(entries, self.bench, improved=self._improved, whole=bool(self.arena.windows))
         self._stage("the cheapest", self.all)
         self.bench.until_s = self.until_s
         if self.best is not None:
@@ -186,6 +187,7 @@ class _Search:
             accept=lambda trial: trial.met and trial.ratio <= limit,
             improved=self._improved,
             full=True,
+            whole=bool(self.arena.windows),
         )
         self._stage("the fewest GPUs", self.all)
 
@@ -224,7 +226,7 @@ class _Search:
             took_s = max(
                 (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
             )
-            requests = sum(len(workload) for workload in self.arena.workloads)
+            requests = sum(len(workload) for workload in (*self.arena.workloads, *self.arena.whole))
             full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
             self.bench.until_s = max(self.until_s - full_s, time.monotonic())
         else:
@@ -283,12 +285,15 @@ def run_search(
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or
-    where there is no such `cluster`.
+    """The plan for `arena`'s traffic, all of which `load` sums up.
 
+    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
     Ctrl-C ends the search as the time limit does.
     """
-    surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
+    busy = load
+    if arena.windows:
+        busy = replace(Load.of(arena.workloads), longest_request_tokens=load.longest_request_tokens)
+    surveyor = Surveyor(arena=arena, search=search, load=busy, market=market)
     named = Named(
         profiles=None if arena.profiles is None else str(arena.profiles),
         models=() if search.draft is None else (search.draft,),
@@ -338,6 +343,8 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,
         slos=tuple(str(slo) for slo in arena.goal.slos),
+        slo_window=search.slo_window if arena.windows else "trace",
+        busiest_window=arena.windows[0] if arena.windows else None,
         objective=search.objective,
         confidence=search.confidence,
         ranked=ranked,
@@ -361,6 +368,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
             *_left_out(market),
             *_unfinished(state),
             *state.remarks,
+            *_lighter_misses(best),
             *warnings_of(arena, ranked),
             *bench.remarks,
         ),
@@ -384,6 +392,20 @@ def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> Sear
 
 def _left_out(market: Market) -> list[str]:
     return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
+
+
+def _lighter_misses(best: Tried | None) -> list[str]:
+    """Windows in which the answer misses the SLO although they have too little work to be judged."""
+    windows = () if best is None else best.trial.windows
+    missed = [each for each in windows if not each.judged and each.ratio > 1]
+    if not missed:
+        return []
+    worst = max(missed, key=lambda each: each.ratio)
+    level = max(worst.levels, key=lambda each: each.ratio)
+    return [
+        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
+        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
+    ]
 
 
 def _unfinished(state: _Search) -> list[str]:

@@ -132,12 +132,16 @@ class Search(Spec):
     objective: Objective = flag(
         "cost", "What to minimise: cost, gpus, energy (provisioned power) or latency."
     )
+    slo_window: str = flag(
+        "15m",
+        "Time in which the SLO must hold: the busiest 15m of longer traffic (or 1h, 30m); trace: over all of it.",
+    )
     goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
     confidence: float = flag(
-        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the upper "
-        "end of the 90 % interval.",
+        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the "
+        "upper end of the 90 % interval.",
         ge=0.5, lt=1,
     )  # fmt: skip
     latency_tolerance: float = flag(

@@ -12,11 +12,15 @@ GIVEN_UP = " in the part simulated before it was given up"
 
 
 class Ask(NamedTuple):
-    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token."""
+    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token.
+
+    `whole`: on the whole traffic, where it is searched in its busiest window.
+    """
 
     candidate: Candidate
     sample: bool = True
     first_tokens: bool = False
+    whole: bool = False
 
 
 class Tried(NamedTuple):
@@ -51,4 +55,6 @@ def describe_miss(trial: Trial) -> str:
         return f"the limits on each request together: {trial.joint_ratio:.2f} times{seen}"
     if worst.value_s is None:
         return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
+    if trial.window is not None:
+        seen = f" from {trial.window.label}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

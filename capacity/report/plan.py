@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from capacity.answers.records import Quantity
 from capacity.report.display import shown, text_and_interval
 from capacity.report.layout import Part, facts, grid, listed, notes
+from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.judging import Level, Trial
+    from capacity.planning.judging import Level, Trial, WindowLevels
     from capacity.planning.records import Conditional, Plan, Point, Ranked
 
 CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
@@ -34,6 +35,7 @@ def plan_tables(plan: Plan) -> list[Part]:
             _ranked_table(plan.ranked),
             "\n".join(_launch_lines(plan.ranked[0])),
             _levels_table(plan.ranked),
+            _windows_table(plan.ranked[0]),
             _quality_table(plan.ranked),
             _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
             _front_table("Price against margin, of what was simulated", plan.cost_front),
@@ -58,7 +60,60 @@ def header(plan: Plan) -> str:
         f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}, "
         f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+        f"{_window_line(plan)}"
     )
+
+
+def _window_line(plan: Plan) -> str:
+    """The time in which the SLO must hold, where it is less than all of the traffic."""
+    return "" if plan.busiest_window is None else f"\nSLO window {window_text(plan)}"
+
+
+def window_text(plan: Plan) -> str:
+    """The length of the window, and when the busiest one is."""
+    busiest = plan.busiest_window
+    if busiest is None:
+        return "all requests together"
+    return f"{plan.slo_window}; the busiest: {busiest.label}, {busiest.requests_per_s:,.2f} requests/s"
+
+
+HOURS_SHOWN = 24  # rows of windows
+
+
+def window_rows(best: Ranked) -> list[tuple[float, float, tuple[Level, ...], bool]]:
+    """By the hour, or by so much that there are `HOURS_SHOWN`: start, requests/s, the worst window's levels, judged."""
+    windows = best.trial.windows
+    if not windows:
+        return []
+    first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
+    each_s = max((last_s - first_s) / HOURS_SHOWN, 1.0)
+    rows: dict[int, list[WindowLevels]] = {}
+    for each in windows:
+        rows.setdefault(int((each.window.start_s - first_s) / each_s), []).append(each)
+    found = []
+    for group in rows.values():
+        worst = max(group, key=lambda each: each.ratio)
+        seconds = sum(each.window.end_s - each.window.start_s for each in group)
+        rate = sum(each.window.requests for each in group) / seconds
+        found.append((group[0].window.start_s, rate, worst.levels, any(each.judged for each in group)))
+    return found
+
+
+def _windows_table(best: Ranked) -> Part:
+    rows = window_rows(best)
+    if not rows:
+        return ""
+    slos = [level.slo for level in rows[0][2]]
+    table = grid(
+        "Service levels over time: the worst window of each row (*: too little work to be judged)",
+        ("from", "left"),
+        *((head, "right") for head in ("requests/s", *slos, "of limit")),
+    )
+    for start_s, rate, levels, judged in rows:
+        ratio = max((level.ratio for level in levels), default=0.0)
+        start = clock_text(start_s) + ("" if judged else " *")
+        table.add_row(start, f"{rate:,.2f}", *(level_text(level) for level in levels), f"{ratio:.0%}")
+    return table
 
 
 def arrivals_text(plan: Plan) -> str:

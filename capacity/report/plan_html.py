@@ -18,6 +18,7 @@ from capacity.report.plan import (
     quality_sources,
     quality_text,
     turned_down,
+    window_text,
 )
 from capacity.report.sheet import Sheet, question_of, sources_of
 from capacity.report.subject import subject_of
@@ -107,6 +108,7 @@ def _facts(plan: Plan) -> str:
         ("traffic", f"{plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}"),
         ("mean lengths", f"{plan.input_tokens:,.0f} tokens in, {plan.output_tokens:,.0f} out"),
         ("service levels", ", ".join(plan.slos)),
+        ("SLO window", window_text(plan)),
         ("objective", f"least {plan.objective}"),
         ("confidence asked for", f"{plan.confidence:.0%} of the step model's error"),
         ("search", _search_text(plan)),

@@ -24,7 +24,7 @@ def schema_names() -> tuple[str, ...]:
 
 
 def json_schema(name: str) -> Schema:
-    """The JSON schema of a verb's answer, or of a file: `deployment`, `sweep-file`. Raises UnknownName."""
+    """The JSON schema of a verb's answer, or of a file (deployment, gpu-profile, sweep-file). Raises UnknownName."""
     if name not in _MAKERS:
         raise UnknownName("schema", name, _MAKERS)
     return {"$schema": DIALECT, **_MAKERS[name]()}
@@ -69,6 +69,51 @@ def _simulation() -> Schema:
     return Simulation.json_schema()
 
 
+def _gpu_profile() -> Schema:
+    """A profile's TOML file: identity, and every fact with its source."""
+    from capacity.hardware import HardwareProfile
+    from capacity.hardware.profile import GROUP_LABELS, GROUPS, IDENTITY_FIELDS
+
+    flat = HardwareProfile.model_json_schema()
+    definitions, properties = flat["$defs"], flat["properties"]
+    origin = definitions["Provenance"]["properties"]
+
+    def with_source(value: Schema) -> Schema:
+        return {
+            "type": "object",
+            "properties": {"value": value, **origin},
+            "required": ["value", "source", "date", "basis"],
+            "additionalProperties": False,
+        }
+
+    def link() -> Schema:
+        members = definitions["Link"]["properties"]
+        sourced = {
+            name: value if name in GROUP_LABELS else with_source(value) for name, value in members.items()
+        }
+        return {**definitions["Link"], "properties": sourced}
+
+    rates = {"type": "object", "additionalProperties": with_source({"type": "number", "exclusiveMinimum": 0})}
+    beside = {"provenance", "step_time", "adjustment"}
+    names = [name for name in properties if name not in {*IDENTITY_FIELDS, *beside}]
+    facts = {name: with_source(properties[name]) for name in names if name not in GROUPS}
+    facts |= {name: link() if name != "dense_flops_per_s" else rates for name in names if name in GROUPS}
+    tables = {
+        "facts": {"type": "object", "properties": facts, "required": names},
+        "sources": {"type": "object"},
+    }
+    identity = {name: properties[name] for name in properties if name not in {*names, "provenance"}}
+    required = [name for name in flat["required"] if name in IDENTITY_FIELDS]
+    return {
+        "$defs": definitions,
+        "title": "A GPU profile: NAME.toml in a folder of --profiles",
+        "type": "object",
+        "properties": {**identity, **tables},
+        "required": [*required, "facts"],
+        "additionalProperties": False,
+    }
+
+
 _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit": _of("capacity.answers.records", "Fit"),
     "estimate": _of("capacity.answers.records", "Estimate"),
@@ -94,5 +139,6 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "definition": _of("capacity.techniques.glossary", "Definition"),
     **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
+    "gpu-profile": _gpu_profile,
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

@@ -358,7 +358,13 @@ def _service_levels(answer: Simulation) -> list[Part]:
     if not levels:
         return []
     columns = ("value, ms", "attained", "95 % interval")
-    table = grid("Service levels", ("", "left"), *((head, "right") for head in columns), ("", "left"))
+    window = answer.slo_window
+    when = (
+        ""
+        if window is None
+        else f" in the worst window, {window.label} at {window.requests_per_s:,.2f} requests/s"
+    )
+    table = grid(f"Service levels{when}", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
         metric, *percentile, _ = level.slo.replace("e2e", "e2el").split(":")

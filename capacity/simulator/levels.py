@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,15 @@ class SloLevel:
     met: bool
     attained_low: float | None = None
     attained_high: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Value over limit; of a limit owed to each request, above 1 by the share that is beyond it."""
+        if self.value_ms is not None:
+            return self.value_ms / self.limit_ms
+        if self.met or self.attained_fraction is None or self.slo.count(":") > 1:
+            return 0.0 if self.met else math.inf
+        return 2 - self.attained_fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

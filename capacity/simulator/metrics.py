@@ -114,6 +114,12 @@ class RequestTable(Sequence[RequestRecord]):
     def __iter__(self) -> Iterator[RequestRecord]:
         return (self[i] for i in range(len(self)))
 
+    def rows(self, first: int, last: int) -> RequestTable:
+        """The requests from row `first` until before `last`."""
+        columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        parts: dict[str, Any] = {name: None if c is None else c[first:last] for name, c in columns}
+        return RequestTable(**parts)
+
     @property
     def completed(self) -> npt.NDArray[np.bool_]:
         done: npt.NDArray[np.bool_] = self.finish_ps != MISSING

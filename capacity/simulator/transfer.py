@@ -15,13 +15,14 @@ from typing import Any
 
 import simpy
 
+from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
 from capacity.simulator.instants import AT_TIMER, Call
 from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
 from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import Hit, PagedPool, Table
-from capacity.step import picoseconds
+from capacity.step import PS_PER_S, picoseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,11 @@ class Transfers:
         for port in ports:
             port.free_ps = sent_ps
         end_ps = max(sent_ps + self._latency_ps, now_ps)
+        if end_ps > picoseconds(LATEST_S):
+            raise InvalidInput(
+                f"KV of {tokens} tokens arrives after {end_ps / PS_PER_S:.3g} s at {link.bytes_per_s:g} bytes/s; "
+                f"simulated time holds {LATEST_S:g} s: raise --kv-transfer-bytes-per-s"
+            )
         transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
         Call(self._env, end_ps, lambda _: self._end(transfer, end_ps), AT_TIMER)
         return end_ps

@@ -38,7 +38,8 @@ class StepModel:
     by why (a chip none of whose kernels was, weights and layers in host memory); `notes` say what stands in for a
     missing kernel or constant; `launch_lag` is the share of a prefill step's time for which the results of the step
     before wait (`capacity.step.launches`); `basis` is "calibrated" where the GPU has fits of its own, "assumed" where
-    kernels that others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
+    kernels that others measured on other GPUs (`weight_kernels.toml`) are among them and of a GPU with changed facts,
+    else "analytic".
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
     """
 
@@ -82,7 +83,7 @@ class StepModel:
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
         """Whether this GPU's kernels have fits of their own."""
-        if self.error_factor > 1:
+        if self.error_factor > 1 or self.profile.is_changed:
             return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
 

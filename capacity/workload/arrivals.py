@@ -133,6 +133,39 @@ class PeriodicArrivals:
         return arrival_s
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfArrivals:
+    """The arrivals of `process` after its first `skipped` expected ones, on a clock that starts there."""
+
+    process: RampArrivals | PeriodicArrivals
+    skipped: float
+
+    @property
+    def start_s(self) -> float:
+        """Where the part begins on the clock of the process."""
+        return float(self.process.when_s(np.array([self.skipped]))[0])
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        return self.when_s(np.cumsum(unit_gaps(count, self.process.burstiness, rng)))
+
+    def when_s(self, expected: FloatArray) -> FloatArray:
+        return self.process.when_s(expected + self.skipped) - self.start_s
+
+
+def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
+    """Return the part of `process` in which `count` arrivals come fastest, out of the first `within` expected ones."""
+    starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
+    lasts_s = process.when_s(starts + count) - process.when_s(starts)
+    return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))
+
+
+def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts_s: float) -> float:
+    """Return the arrivals that are expected in the busiest `lasts_s`, out of the first `within` expected ones."""
+    starts = np.linspace(0.0, within, _CELLS_PER_PERIOD + 1)
+    times_s = process.when_s(starts)
+    return float((np.interp(times_s + lasts_s, times_s, starts) - starts).max())
+
+
 def on_off(
     on_rate_per_s: float, *, on_s: float, off_s: float, off_rate_per_s: float = 0.0, burstiness: float = 1.0
 ) -> PeriodicArrivals:

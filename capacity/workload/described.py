@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,16 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.deployment.priorities import priority_shares
 from capacity.deployment.use_cases import SPREAD_FIELDS, filled_notes
-from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
+from capacity.workload.arrivals import (
+    PartOfArrivals,
+    PeriodicArrivals,
+    RampArrivals,
+    SteadyArrivals,
+    busiest_part,
+    diurnal,
+    most_arrivals,
+    on_off,
+)
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.columns import MAX_REQUEST_TOKENS, IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
@@ -21,9 +30,13 @@ from capacity.workload.sessions import beginning_at_rate
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
 from capacity.workload.users import user_loop
+from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+MOST_OF_PERIOD = (
+    5_000  # requests that are drawn of a rate that varies: a longer period is cut to its busiest part
+)
 ROUNDS = 5  # of each of the users of a closed loop, where nobody says how many requests
 
 GENERATED = (
@@ -79,11 +92,63 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
 
 
 def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Generated requests, which know the rate that they were drawn at where it is the same all along."""
+    """Generated requests with the mean rate that they were drawn at, and the part of a varying rate that they are."""
     workload, rate = _generated(traffic, longest_tokens), traffic.request_rate
-    if rate is None or math.isinf(rate) or traffic.arrivals not in ("steady", "diurnal"):
+    if rate is None or math.isinf(rate):
         return workload
-    return replace(workload, asked_per_s=rate)
+    part = _part_of(traffic) if traffic.arrivals != "steady" else None
+    if part is not None:
+        name = f"{workload.name}, {part}"
+        return replace(workload, asked_per_s=part.mean_per_s, name=name, part=str(part))
+    return replace(workload, asked_per_s=rate) if traffic.arrivals in ("steady", "diurnal") else workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The `requests` that are drawn of a varying rate where they are not a whole period."""
+
+    requests: int
+    arrivals: PartOfArrivals
+    lasts_s: float
+    mean_per_s: float
+    period_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"the busiest {duration_text(self.lasts_s)} of {duration_text(self.period_s)} "
+            f"({self.requests / self.lasts_s:,.3g} requests/s; mean {self.mean_per_s:,.3g}/s)"
+        )
+
+
+def _part_of(traffic: Traffic) -> _Part | None:
+    """The busiest part of a rate that varies; None where a whole period is drawn.
+
+    Without `num_prompts` a period of up to `MOST_OF_PERIOD` requests is drawn whole, of a longer one the busiest
+    `WINDOW_S` or `MOST_OF_PERIOD` requests, whichever is less. With `num_prompts`, the busiest that many.
+    """
+    process = _varying(traffic)
+    mean_per_s, period_s = _mean_and_period(process)
+    requests, within = traffic.num_prompts, mean_per_s * period_s
+    beyond = process.end_rate_per_s if isinstance(process, RampArrivals) else 0.0  # a ramp stays at its end
+    if requests is None:
+        if within <= MOST_OF_PERIOD:
+            return None
+        requests = round(most_arrivals(process, within + beyond * WINDOW_S, WINDOW_S))
+        requests = min(max(requests, DEFAULT_NUM_PROMPTS), MOST_OF_PERIOD)
+    if not 0 < requests < math.floor(within):
+        return None
+    arrivals = busiest_part(process, within + (requests if beyond else 0), requests)
+    lasts_s = float(arrivals.when_s(np.array([float(requests)]))[0])
+    return _Part(
+        requests=requests, arrivals=arrivals, lasts_s=lasts_s, mean_per_s=mean_per_s, period_s=period_s
+    )
+
+
+def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, float]:
+    """The mean rate and the seconds of a period; of a ramp, from its start to its end."""
+    if isinstance(process, RampArrivals):
+        return (process.start_rate_per_s + process.end_rate_per_s) / 2, process.ramp_s
+    return process.mean_rate_per_s, sum(process.durations_s)
 
 
 def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
@@ -199,7 +264,7 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
     named = [name for name in only_traces if name in traffic.model_fields_set]
     if named:
         raise InvalidInput(f"--{named[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
-    requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
+    requests = _count(traffic)
     times_mean = _times_mean(traffic, longest_tokens)
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv, times_mean)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv, times_mean)
@@ -241,6 +306,20 @@ def _generated(traffic: Traffic, longest_tokens: int | None) -> Workload:
         concurrency=traffic.concurrency,
         seed=traffic.seed,
         name="random",
+    )
+
+
+def _count(traffic: Traffic) -> int:
+    """How many requests are drawn: as many as asked for; of a varying rate its period, or the busiest part of it."""
+    if traffic.num_prompts is not None:
+        return traffic.num_prompts
+    if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
+        return DEFAULT_NUM_PROMPTS
+    part = _part_of(traffic)
+    return (
+        max(round(math.prod(_mean_and_period(_varying(traffic)))), DEFAULT_NUM_PROMPTS)
+        if part is None
+        else part.requests
     )
 
 
@@ -305,11 +384,21 @@ def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Len
     return UniformLengths(tokens, ratio) if ratio else FixedLengths(tokens)
 
 
-def _arrivals(traffic: Traffic, *, per_request: int = 1) -> SteadyArrivals | RampArrivals | PeriodicArrivals:
+def _arrivals(
+    traffic: Traffic, *, per_request: int = 1
+) -> SteadyArrivals | RampArrivals | PeriodicArrivals | PartOfArrivals:
     """The process of `traffic.arrivals`; rates are of requests, of which `per_request` make one arrival."""
-    rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if traffic.arrivals == "steady":
+        rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)
+    process = _varying(traffic, per_request=per_request)
+    part = _part_of(traffic)
+    return process if part is None else PartOfArrivals(process, part.arrivals.skipped / per_request)
+
+
+def _varying(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
+    """The process of a rate that varies, from the beginning of its period."""
+    rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")
     if traffic.arrivals == "on-off":

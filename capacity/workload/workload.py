@@ -59,6 +59,9 @@ class Workload:
     source: str | None = None
     notices: tuple[str, ...] = ()
     asked_per_s: float | None = None
+    part: str | None = (
+        None  # which part of a varying rate they are, in words; None: a whole period, or a steady rate
+    )
 
     def __post_init__(self) -> None:
         arrival_s = float_column("arrival_s", self.arrival_s, maximum=MAX_TIME_S)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.deployment import Pool
+from capacity.deployment import DeploymentFile, Pool, Traffic
 from capacity.planning.saturated import full_load
 from capacity.pool.resolve import resolve
 from capacity.step.closed_form import closed_loop_times
@@ -80,3 +80,63 @@ def test_a_request_alone_is_the_same_as_batch_and_as_loop() -> None:
     loop = capacity.estimate("llama-3.1-8b", **load, concurrency=1)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         assert getattr(loop, name).value == pytest.approx(getattr(batch, name).value, rel=0.02), name
+
+
+DAY: dict[str, Any] = {
+    "input_len": 1500,
+    "output_len": 300,
+    "random_range_ratio": 0.2,
+    "request_rate": 10,
+    "arrivals": "diurnal",
+    "day_peak_to_mean": 2.0,
+}
+BUSIEST = "of 24 h (20 requests/s; mean 10/s)"
+
+
+@pytest.fixture(scope="module")
+def day_plan() -> Any:
+    return capacity.plan(
+        "qwen3-30b-a3b", **DAY, gpus="h100", price="h100=3.9", slo="ttft:p95:1s tpot:p95:40ms", quantizations="none",
+        kv_cache_dtypes="auto", speculators="none", serving="aggregated", tensor_parallel_sizes=(1,),
+        max_num_batched_tokens=(None,), data_parallel_sizes=(1,), expert_parallel=(False,), replications=1,
+    )  # fmt: skip
+
+
+def test_a_day_has_the_same_rates_and_verdict_in_every_answer(day_plan: Any) -> None:
+    """Mean and peak rate are named alike; one engine is overloaded in its busiest minutes, whichever verb says so."""
+    name, pool = "qwen3-30b-a3b", {"gpu": "h100"}
+    deployment = DeploymentFile(
+        schema="capacity/deployment/v1", model=name, pools=(Pool(**pool),), traffic=Traffic(**DAY)
+    )
+    estimate = capacity.estimate(deployment)
+    run = capacity.simulate(name, **pool, **DAY)
+    bill = capacity.cost(name, **pool, **DAY, price="3.9")
+    curve = capacity.curve(name, **pool, **DAY, slo="ttft:p95:1s tpot:p95:40ms", rates=(5.0,), replications=1)
+    assert run.verdict is not None
+    assert run.verdict.verdict == "overloaded"
+    assert run.verdict.offered_requests_per_s == pytest.approx(20, rel=0.05)
+    assert BUSIEST in run.workload
+    assert estimate.verdict == "overloaded"
+    assert BUSIEST in estimate.verdict_reason
+    assert any(BUSIEST in text for text in bill.warnings)
+    assert BUSIEST in curve.workload
+    assert BUSIEST in day_plan.workload
+    assert curve.highest is not None
+    assert day_plan.best is not None
+    replicas = day_plan.best.replicas
+    assert curve.highest.predicted < run.verdict.capacity_requests_per_s < 20
+    assert replicas >= 20 / run.verdict.capacity_requests_per_s > 1
+
+
+def test_a_days_plan_is_stable_where_it_is_simulated_and_billed_at_the_mean_rate(day_plan: Any) -> None:
+    replicas = day_plan.best.replicas
+    pool: dict[str, Any] = {"gpu": "h100", "replicas": replicas}
+    run = capacity.simulate("qwen3-30b-a3b", **pool, **DAY, slo=["ttft:p95:1s tpot:p95:40ms"])
+    bill = capacity.cost("qwen3-30b-a3b", **pool, **DAY, price="3.9")
+    assert run.verdict is not None
+    assert run.verdict.is_stable
+    assert all(level.met for level in run.slos)
+    assert bill.served.requests_per_s == pytest.approx(10, rel=0.01)
+    assert bill.served.usd_per_million_output_tokens == pytest.approx(
+        day_plan.best.cost.usd_per_million_output_tokens, rel=0.05
+    )

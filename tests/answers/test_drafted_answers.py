@@ -183,3 +183,14 @@ def test_a_load_over_ranks_is_estimated() -> None:
     plain, drafted = (capacity.estimate("deepseek-v3", **load, **each) for each in ({}, drafts))
     assert drafted.requests_per_s.value > plain.requests_per_s.value
     assert TokenSteps(resolve("deepseek-v3", Pool(**RANKS, **drafts))).tokens_per_step > 2
+
+
+def test_a_request_that_ends_in_its_first_decode_step_is_answered() -> None:
+    """Both drafts and the token beside them come at once: a TPOT of 0."""
+    options: dict[str, Any] = {"speculator": "ngram", "num_speculative_tokens": 2, "acceptance": "1"}
+    lengths = {"input_len": 1, "output_len": 3, "random_range_ratio": 0.0, "num_prompts": 1}
+    answer = capacity.simulate(
+        "llama-3.1-8b", gpu="l4", tensor_parallel_size=4, **options, **lengths, request_rate=math.inf
+    )
+    assert answer.run.summary.tpot_ms is not None
+    assert answer.run.summary.tpot_ms.mean == 0

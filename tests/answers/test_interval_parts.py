@@ -39,7 +39,7 @@ def test_a_class_of_seconds_counts_by_how_much_hangs_on_it() -> None:
     half = named(interval_parts("tpot", {**ALL_MEMORY, "memory": 0.5}, DENSE, known))
     assert full["memory"] == pytest.approx(known.classes["memory"])
     assert half["memory"] == pytest.approx(full["memory"] / 2)
-    assert set(full) == {"memory", "deployment", "run"}
+    assert set(full) == {"memory", "deployment", "run", MACHINE}
 
 
 def test_parts_add_in_quadrature_and_come_largest_first() -> None:

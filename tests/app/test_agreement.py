@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from capacity_app.boundary import plain
 from copied_commands import printed
 
 import capacity
@@ -26,7 +27,9 @@ from capacity.report.display import (
     time_and_interval,
     usd_text,
 )
+from capacity.report.replicas import replicas_text
 from capacity.report.stack import times
+from capacity.simulator.verdict import UNSETTLED
 from capacity.techniques.speculate import speculate
 
 Open = Callable[..., Any]
@@ -37,6 +40,7 @@ Figures = Mapping[str, Callable[[Record], str]]
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb"}
 LENGTHS = {"input_len": 1024, "output_len": 256}
 PRICED = {"price_tier": "on-demand"}
+SIDEBAR_SLO = ("ttft:p95:1000ms", "tpot:p95:50ms")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,13 @@ SERVED: Figures = {
         else in_flight(r["requests_in_flight"], Quantity(**r["e2e_s"]))
     ),
 }
+
+
+def priced(record: Record, price: str) -> str:
+    """A price, or a dash where the run shows no steady state."""
+    return "-" if record["verdict"] in UNSETTLED else price
+
+
 SIMULATED: Figures = {
     "Mean TTFT": lambda r: latency(r, "mean_ttft_ms"),
     "p95 TTFT": lambda r: latency(r, "p95_ttft_ms"),
@@ -100,8 +111,8 @@ SIMULATED: Figures = {
     "Requests/s": lambda r: f"{r['request_throughput']:,.2f}",
     "Output tokens/s": lambda r: f"{r['output_throughput']:,.0f}",
     "Goodput": lambda r: f"{r['request_goodput']:,.2f}",
-    "$ per 1M output": lambda r: f"${r['cost']['usd_per_million_output_tokens']:,.3f}",
-    "$ per 1k requests": lambda r: f"${1e3 * r['cost']['usd_per_request']:,.4f}",
+    "$ per 1M output": lambda r: priced(r, f"${r['cost']['usd_per_million_output_tokens']:,.3f}"),
+    "$ per 1k requests": lambda r: priced(r, f"${1e3 * r['cost']['usd_per_request']:,.4f}"),
 }
 BILLED: Figures = {
     "Per hour": lambda r: f"${r['usd_per_hour']:,.2f}",
@@ -166,7 +177,15 @@ def billed(link: Mapping[str, str], **asked: Any) -> Question:
         page="cost",
         link={"cost_requests": "120", **link},
         ask=capacity.cost,
-        asked={**LLAMA, **LENGTHS, "num_prompts": 120, "request_rate": 4.0, "api": "all", **asked},
+        asked={
+            **LLAMA,
+            **LENGTHS,
+            "num_prompts": 120,
+            "request_rate": 4.0,
+            "api": "all",
+            "slo": SIDEBAR_SLO,
+            **asked,
+        },
         figures=BILLED,
     )
 
@@ -453,6 +472,7 @@ QUESTIONS = {
         {
             "sim_arrivals": "closed loop",
             "concurrency": "8",
+            "lengths": "not set",
             "range": "0.3",
         },
         concurrency=8,
@@ -638,3 +658,63 @@ def test_a_ttft_is_shown_in_the_parts_that_the_library_gives(dashboard: Open) ->
     assert direct.ttft_s is not None
     assert sum(bars.values()) == pytest.approx(direct.ttft_s.value * 1e3)
     assert [str(badge.value) for badge in opened.at.markdown if "march in step" in str(badge.value)]
+
+
+CHAT_SLO = ("ttft:p99:450ms", "tpot:p99:40ms")
+TOO_MUCH = {"rate": "60", "range": "0"}
+
+
+def shown_lines(opened: Any) -> list[str]:
+    """Everything that the page states in a coloured line."""
+    kinds = (opened.at.success, opened.at.info, opened.at.warning, opened.at.error)
+    return [str(element.value) for kind in kinds for element in kind]
+
+
+def test_the_start_page_counts_the_replicas_of_cost_and_plan_for_users(dashboard: Open) -> None:
+    opened = dashboard("start", start_users="2000").settled()
+    people = {"use_case": "chat", "users": 2000}
+    needed = capacity.cost(**LLAMA, **PRICED, **people, slo=CHAT_SLO).needed
+    assert needed is not None
+    assert needed.within_slo is not None
+    assert plain(replicas_text(needed)) in shown_lines(opened)
+    plan = capacity.plan(
+        "llama-3.1-8b",
+        gpus=("h100-sxm-80gb",),
+        slo=CHAT_SLO,
+        tensor_parallel_sizes=1,
+        quantizations="default",
+        kv_cache_dtypes="auto",
+        speculators="none",
+        serving="aggregated",
+        max_num_batched_tokens="default",
+        alternatives=False,
+        **people,
+        **PRICED,
+    )
+    assert plan.best is not None
+    assert plan.best.num_gpus == needed.within_slo.num_gpus
+
+
+def test_an_overload_has_the_librarys_verdict_and_replicas_and_no_price_on_each_page(dashboard: Open) -> None:
+    bill = capacity.cost(
+        **LLAMA, **LENGTHS, **PRICED, request_rate=60.0, random_range_ratio=0.0, slo=SIDEBAR_SLO
+    )
+    assert bill.verdict == "overloaded"
+    assert bill.needed is not None
+    for page, more in (("cost", {}), ("estimate", RATE), ("simulate", {})):
+        opened = dashboard(page, **TOO_MUCH, **more).settled().settled()
+        lines = shown_lines(opened)
+        assert any("overloaded" in line for line in lines), page
+        assert plain(replicas_text(bill.needed)) in lines, page
+        assert opened.kpis["$ per 1M output"] == "-", page
+
+
+def test_estimate_simulate_and_cost_show_one_price_for_one_load(dashboard: Open) -> None:
+    load = {"rate": "4", "range": "0"}
+    price = capacity.cost(**LLAMA, **LENGTHS, **PRICED, request_rate=4.0, random_range_ratio=0.0).served
+    assert price is not None
+    for page, more in (("cost", {}), ("estimate", RATE), ("simulate", {})):
+        shown = dashboard(page, **load, **more).settled().kpis["$ per 1M output"]
+        digits = len(shown.partition(".")[2])
+        assert shown == f"${price.usd_per_million_output_tokens:,.{digits}f}", page
+        assert digits >= 2, page

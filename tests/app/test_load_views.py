@@ -70,6 +70,7 @@ def test_every_gpu_is_the_copied_commands_comparison(
     times = [row["ttft_s"]["value"] for row in record["rows"] if row["ttft_s"]]
     assert times == sorted(times)
     assert record["rows"][-1]["reason"] == shown["why not"].iloc[-1]
+    assert record["slos"] == ["ttft:p95:1000ms", "tpot:p95:50ms"]
     opened.at.selectbox(key="gpu_sort").set_value("fewest GPUs").run()
     counts = list(opened.settled().at.dataframe[0].value["GPUs"])[:5]
     assert counts == sorted(counts)

@@ -323,9 +323,10 @@ def shut_inputs_that_count(
 
 
 def said(opened: Any) -> list[Any]:
-    """What a page says, its link left out: figures, what it refuses, and the questions to copy."""
+    """What a page says, its link left out: figures, statements, what it refuses, and the questions to copy."""
     copied = [str(code.value) for code in opened.at.code if code.language in ("shell", "python")]
-    return [opened.kpis, opened.refusals, copied]
+    stated = [str(line.value) for line in opened.at.info]
+    return [opened.kpis, opened.refusals, stated, copied]
 
 
 def test_the_sidebar_offers_every_format_that_quantize_lists(

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from capacity_app import plan_sides, sides
+from capacity_app.boundary import plain
 from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
 

@@ -41,8 +41,8 @@ def test_fit_answers_in_the_contracts_words(run: Any) -> None:
     assert ran.json["kv_capacity_tokens"] == ran.json["kv_capacity_blocks"] * ran.json["kv_block_tokens"]
 
 
-@pytest.mark.parametrize("load", [("--batch-size", "8"), ("--concurrency", "8")])
-def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, str]) -> None:
+@pytest.mark.parametrize("load", [("--batch-size", "8"), ("--concurrency", "8", "--random-range-ratio", "0")])
+def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, ...]) -> None:
     ran = run("estimate", *LLAMA_8B, *LENGTHS, *load, "--price", "2.50", "--format", "json")
     assert ran.code == 0, ran.err
     answer = ran.json
@@ -111,7 +111,7 @@ def test_simulate_answers_in_the_contracts_words(run: Any) -> None:
     assert answer["schema"] == "capacity/simulation/v1"
     assert answer["completed"] == 60
     assert answer["failed"] == 0
-    assert answer["total_output_tokens"] == 60 * 64
+    assert answer["total_output_tokens"] == pytest.approx(60 * 64, rel=1e-3)  # the sample has the mean
     for metric in ("ttft", "tpot", "itl", "e2el"):
         for statistic in ("mean", "median", "std", "p50", "p90", "p95", "p99"):
             assert answer[f"{statistic}_{metric}_ms"] >= 0

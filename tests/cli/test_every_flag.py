@@ -26,7 +26,10 @@ NOT_WALKED = {
 }
 SAME = {  # answers that a flag leaves as they are at the value tried, and why that is right
     ("explain", "block-size"): "rounds the check that the batch fits",
-    ("fit", "num-speculative-tokens"): "memory of a draft does not depend on it, and vLLM's JSON always has it",
+    (
+        "fit",
+        "num-speculative-tokens",
+    ): "memory of a draft does not depend on it, and vLLM's JSON always has it",
     ("explain", "max-loras"): "memory alone, which is only checked",
     ("speculate", "block-size"): "rounds the largest batch",
     ("scale", "block-size"): "rounds the largest batch",

@@ -60,7 +60,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("fit", "llama-3.1-8b", "--gpu="), "--gpu is empty"),
     (("simulate", *LLAMA_8B, *LENGTHS, "--request-rate", "1", "--slo", ""), "--slo is empty"),
     (
-        ("simulate", *LLAMA_8B, *LENGTHS, "--output-len-cv", "2"),
+        ("simulate", *LLAMA_8B, *LENGTHS, "--random-range-ratio", "0.5", "--output-len-cv", "2"),
         "without --length-distribution lognormal or gamma",
     ),
     (("simulate", *LLAMA_8B, *LENGTHS, "--arrivals", "ramp", "--on-s", "1"), "without --arrivals on-off"),

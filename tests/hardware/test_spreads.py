@@ -23,16 +23,18 @@ def test_every_class_of_seconds_has_a_deviation_that_can_be(known: Spreads) -> N
 
 
 def test_intervals_hold_for_sources_that_had_no_part_in_them(known: Spreads) -> None:
-    """Nine in ten, as fitted: 85 to 95 % of sources where several were judged, and for each metric."""
+    """Nine in ten, as fitted: 85 to 95 % of sources where several were judged, and for each metric. Before any run an
+    interval also covers other machines than those that constants were fitted to, so that these hold more."""
     for metric in ("TTFT", "TPOT", "E2E and throughput"):
         for kind in ("dense", "experts"):
             held = known.held[f"{metric}, {kind}"]
             assert held.sources >= 5
-            share = (held.held + held.held_by_source) / 2
-            assert 0.85 <= share <= 0.95
+            assert (held.held + held.held_by_source) / 2 >= 0.85
+            learnt = known.held[f"{metric}, {kind}, 1 runs learnt"]
+            assert 0.85 <= (learnt.held + learnt.held_by_source) / 2 <= 0.95
         for kind in ("dense", "experts"):
             full = known.held[f"throughput of full engines, {kind}"]
-            assert 0.85 <= (full.held + full.held_by_source) / 2 <= 0.95
+            assert (full.held + full.held_by_source) / 2 >= 0.85
     assert known.held["TPOT, dense"].half_width < 0.2
     for tail in ("p99 of TTFT", "p99 of TPOT"):
         assert known.held[tail].held >= 0.85

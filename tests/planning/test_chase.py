@@ -121,7 +121,7 @@ def test_a_pair_finds_the_fewest_of_both(needs: tuple[int, int], promise: int, m
     assert (math.inf if chase.best is None else chase.best.objective) == least
 
 
-@pytest.mark.parametrize("rate", [60.0, 160.0, 240.0, 320.0])
+@pytest.mark.parametrize("rate", [60.0, 160.0, 240.0, 280.0])
 def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     space = {
         "gpus": "a100", "tensor_parallel_sizes": (1,), "quantizations": (None,), "kv_cache_dtypes": ("auto",),

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from quick_plans import quick
-
-from capacity.deployment import Pool
-from capacity.deployment.launching import launch_command
-from capacity.model import load_model
-from capacity.planning.ranking import attention_backend
 
 
 def test_every_gpu_and_format_that_can_do_it_is_ranked_by_its_verified_best() -> None:
@@ -32,23 +26,3 @@ def test_an_infeasible_slo_says_which_part_and_by_how_much() -> None:
     if not simulated.ranked:
         assert all(miss.factor > 1 for miss in simulated.misses)
         assert any("ttft" in miss.slo or miss.slo == "capacity" for miss in simulated.misses)
-
-
-@pytest.mark.parametrize(
-    ("changes", "backend"),
-    [
-        ({}, "flashmla"),
-        ({"kv_cache_dtype": "auto"}, None),
-        ({"gpu": "b200"}, None),
-        ({"engine": "vllm@0.15"}, None),
-    ],
-)
-def test_attention_backend_fp8_latents_under_sglang_on_hopper_is_flashmla(
-    changes: dict[str, str], backend: str | None
-) -> None:
-    """SGLang's default there converts the whole KV pool to 16 bit in every step (sglang issue 35291)."""
-    pool = Pool(**{"gpu": "h200", "engine": "sglang@0.5.9", "kv_cache_dtype": "fp8"} | changes)  # type: ignore[arg-type]
-    assert attention_backend(load_model("deepseek-r1"), pool) == backend
-    assert attention_backend(load_model("llama-3.1-8b"), pool) is None
-    words = launch_command(pool.engine, "deepseek-ai/DeepSeek-R1", pool, attention_backend=backend).words
-    assert ("--attention-backend" in words) is (backend is not None)

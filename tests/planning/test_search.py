@@ -170,7 +170,8 @@ def test_a_time_limit_ends_the_search_and_is_said() -> None:
 SPACE: dict[str, Any] = {
     "gpus": "a100,h100", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "serving": "aggregated",
     "speculators": "none", "max_num_batched_tokens": (None, 1024), "objective": "gpus", "request_rate": 60.0,
-    "input_len": 300, "output_len": 40, "num_prompts": 120, "slo": "ttft:p95:400ms tpot:p95:30ms",
+    "input_len": 300, "output_len": 40, "random_range_ratio": 0.0, "num_prompts": 120,
+    "slo": "ttft:p95:400ms tpot:p95:30ms",
 }  # fmt: skip
 
 

@@ -26,7 +26,14 @@ from capacity.report.plan_files import busiest_part, write_plan_files
 from capacity.report.tables import render
 from capacity.workload import random_requests
 
-TRAFFIC: dict[str, Any] = {"request_rate": 60.0, "input_len": 400, "output_len": 40, "num_prompts": 80}
+EQUAL: dict[str, Any] = {"random_range_ratio": 0.0}
+TRAFFIC: dict[str, Any] = {
+    "request_rate": 60.0,
+    "input_len": 400,
+    "output_len": 40,
+    "num_prompts": 80,
+    **EQUAL,
+}
 SPACE: dict[str, Any] = {
     "gpus": "h100", "tensor_parallel_sizes": (1,), "quantizations": ("fp8",), "kv_cache_dtypes": ("auto",),
     "max_num_batched_tokens": (None,), "replications": 1, "price": "2", "slo": "ttft:p95:500ms tpot:p95:9ms",
@@ -71,6 +78,19 @@ def test_a_closed_loop_is_benchmarked_as_one(tmp_path: Path) -> None:
     assert "8 in flight" in render(answer, "table")
     words = command((tmp_path / "benchmark.sh").read_text(), "vllm bench")
     assert words[words.index("--max-concurrency") + 1] == "8"
+
+
+def test_benchmark_of_varying_lengths_sends_the_requests_of_the_plan(tmp_path: Path) -> None:
+    """`vllm bench serve` draws no lognormal lengths: a file has them."""
+    loop = {"slo": "e2el:p95:60s", "concurrency": 8, "request_rate": None, "quantizations": (None,)}
+    answer = written(tmp_path, **PLAIN, **loop, length_distribution="lognormal", random_range_ratio=0.0)
+    words = command((tmp_path / "benchmark.sh").read_text(), "vllm bench")
+    said = dict(pairwise(words))
+    assert (said["--dataset-name"], said["--max-concurrency"]) == ("timed_trace", "8")
+    rows = [json.loads(line) for line in (tmp_path / said["--dataset-path"]).read_text().splitlines()]
+    assert len(rows) == 80
+    assert sum(row["output_length"] for row in rows) / 80 == pytest.approx(answer.output_tokens)
+    assert len({row["output_length"] for row in rows}) > 10
 
 
 @pytest.mark.parametrize(
@@ -150,6 +170,7 @@ def test_the_compare_line_reads_what_the_benchmark_line_writes(
         request_rate=float(said["--request-rate"]),
         burstiness=float(said["--burstiness"]),
         num_prompts=int(said["--num-prompts"]),
+        random_range_ratio=0.0,
     )
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", quantization="fp8"))
     run = run_service([resolved], Service(), make_workload(share))

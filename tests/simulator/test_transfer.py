@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import simpy
 
+from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.transfer import KvLink, LoadBlockPool, Port, Transfer, Transfers
 
@@ -25,6 +27,16 @@ def test_transfers_pass_one_after_the_other() -> None:
     env.run()
     assert arrived == sorted(ends)
     assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 3, 0)
+
+
+def test_transfer_that_ends_beyond_simulated_time_is_refused() -> None:
+    _, transfers, _ = make_transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1e-6))
+    ports = Port(), Port()
+    assert transfers.begin(Transfer(1, ports), 0) == 10**18
+    with pytest.raises(
+        InvalidInput, match=r"arrives after 2e[+]06 s at 1e-06 bytes/s; .* --kv-transfer-bytes-per-s"
+    ):
+        transfers.begin(Transfer(1, ports), 0)
 
 
 def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:

@@ -146,7 +146,7 @@ def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_intervals_are_those_of_a_simulation_of_the_same_requests(tmp_path: Path) -> None:
-    """One source of intervals: of `simulate`, by the same names, for an open and for a closed loop."""
+    """Of a server with unknown settings, as `simulate` has them by the same names, for an open and a closed loop."""
     for concurrency in (None, 8):
         path = served(tmp_path / "r.json", concurrency=concurrency)
         rows = {row.name: row for row in only(path).metrics}
@@ -154,8 +154,8 @@ def test_intervals_are_those_of_a_simulation_of_the_same_requests(tmp_path: Path
         workload = run.workload()
         assert workload is not None
         simulated = capacity.simulate(MODEL, gpu=GPU, workload=requests_of(Traffic(), workload))
-        assert len(simulated.predicted_ms) == 9
-        for name, quantity in simulated.predicted_ms.items():
+        assert len(simulated.as_found_ms) == 9
+        for name, quantity in simulated.as_found_ms.items():
             row = rows[name]
             assert (row.predicted, row.low, row.high) == (quantity.value, quantity.low, quantity.high), name
 

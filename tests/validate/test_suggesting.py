@@ -38,7 +38,7 @@ def test_what_is_known_today_is_about_as_wide_as_simulates_interval(said: dict[s
 
 
 def test_each_run_narrows_what_was_asked() -> None:
-    """Of experts by a quarter and more; of what many have measured hardly, which is said."""
+    """By a quarter and more: of experts, and of dense models, whose machine is not known before."""
     found = suggest_runs("gpt-oss-120b", gpu="h200", input_len=500, output_len=100, concurrency=16)
     assert 1 <= len(found.runs) <= 3
     before = found.half_widths
@@ -51,7 +51,7 @@ def test_each_run_narrows_what_was_asked() -> None:
     familiar = suggest_runs("llama-3.1-70b", concurrency=16, **load, **ALL_SAID)
     for one, next_one in itertools.pairwise(familiar.runs):
         assert all(next_one.half_widths[name] <= one.half_widths[name] + 1e-9 for name in before)
-    assert any("about as well" in note for note in familiar.notes)
+    assert sum(familiar.runs[-1].half_widths.values()) < 0.75 * sum(familiar.half_widths.values())
 
 
 def test_the_commands_are_those_of_the_engine() -> None:

@@ -78,6 +78,44 @@ def test_rates_go_as_asked() -> None:
     assert noon > 10 * night
 
 
+DAY = {"input_len": 200, "output_len": 50, "request_rate": 10, "arrivals": "diurnal", "day_peak_to_mean": 2}
+RAMP = {"input_len": 200, "output_len": 50, "request_rate": 1, "arrivals": "ramp", "end_request_rate": 40}
+
+
+@pytest.mark.parametrize("words", [{}, {"num_prompts": 1000}, {"turns": 4}, {"clients": 5}])
+def test_diurnal_traffic_shorter_than_a_day_is_drawn_at_the_peak(words: dict[str, Any]) -> None:
+    day = made(**DAY, **words)
+    assert day.request_rate_per_s == pytest.approx(20, rel=0.1)
+    assert day.offered_per_s == 10
+    assert day.part is not None
+    assert day.part.endswith("of 24 h (20 requests/s; mean 10/s)")
+    assert day.part in day.name
+
+
+def test_diurnal_traffic_of_few_requests_covers_the_whole_day() -> None:
+    day = made(**{**DAY, "request_rate": 0.05})
+    assert len(day) == 0.05 * 86_400
+    assert day.span_s > 60_000
+    assert day.part is None
+
+
+def test_diurnal_traffic_of_a_whole_day_begins_at_night() -> None:
+    day = made(**{**DAY, "request_rate": 0.05}, num_prompts=4320)
+    assert (day.arrival_s < 21_600).sum() < 0.3 * (abs(day.arrival_s - 43_200) < 10_800).sum()
+
+
+def test_ramp_longer_than_the_requests_is_drawn_at_its_highest_rate() -> None:
+    assert made(**RAMP, ramp_s=7200).request_rate_per_s == pytest.approx(40, rel=0.1)
+    falling = made(**{**RAMP, "request_rate": 60}, ramp_s=7200)
+    assert falling.request_rate_per_s == pytest.approx(60, rel=0.1)
+
+
+def test_ramp_of_few_requests_is_drawn_whole() -> None:
+    ramp = made(**RAMP, ramp_s=60)
+    assert len(ramp) == 1230
+    assert ramp.part is None
+
+
 def test_sessions_grow_and_keep_the_rate_of_requests() -> None:
     talks = made(**BASE, turns=4, think_time_s=2.0, random_prefix_len=32)
     assert len(talks) == 4000

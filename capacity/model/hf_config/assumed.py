@@ -53,8 +53,9 @@ _READ = {
 }  # fmt: skip
 # sizes that say nothing of the layers' parameters or work
 _HARMLESS = (
-    "token_id", "token_index", "rope", "rotary", "dropout", "n_group", "topk_group", "expert_group", "group_norm", "pretraining_tp", "seed", "chunk_size", "beam",
-    "length", "original_max", "eps", "scal", "init", "window_layers", "logit", "version", "id2label", "label2id",
+    "token_id", "token_index", "rope", "rotary", "dropout", "n_group", "topk_group", "expert_group",
+    "group_norm", "pretraining_tp", "seed", "chunk_size", "beam", "length", "original_max", "eps", "scal", "init",
+    "window_layers", "logit", "version", "id2label", "label2id",
     "auto_map", "architectures", "quantization_config", "compression_config", "router_topk", "mup", "multiplier",
     "generation", "_name_or_path", "max_batch", "return_", "output_", "num_labels", "tokenizer", "yarn",
 )  # fmt: skip

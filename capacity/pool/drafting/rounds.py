@@ -210,8 +210,15 @@ class Speculation:
                 f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {self.target.pool.tensor_parallel_size} x "
                 f"{self.target.profile.name} leave for KV; {self.target.more_memory}"
             )
-            none = {"kv_cache_bytes": left, "kv_capacity_blocks": 0, "max_context_tokens": 0}
-            return replace(plan, **none, max_concurrency=0.0, fits=False, reason=plan.reason or reason)
+            return replace(
+                plan,
+                kv_cache_bytes=left,
+                kv_capacity_blocks=0,
+                max_context_tokens=0,
+                max_concurrency=0.0,
+                fits=False,
+                reason=plan.reason or reason,
+            )
         layout = plan.layout
         added = drafter.gpu_kv_bytes_per_token * layout.block_tokens / max(layout.groups, 1)
         grown = replace(layout, block_bytes=math.ceil(layout.block_bytes + added))

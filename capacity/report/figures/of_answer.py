@@ -151,8 +151,10 @@ def _tornado(answer: Any) -> Iterator[Chart]:
 
 
 def _plan(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.planning import front_chart, speed_chart
+    from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
+    if answer.best is not None and answer.best.trial.windows:
+        yield windows_chart(answer)
     if answer.speed_front:
         yield speed_chart(answer)
     if answer.cost_front:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.figures.label_places import label_places
-from capacity.report.plan import level_name, level_text, quality_text
+from capacity.report.plan import level_name, level_text, quality_text, window_rows
 from capacity.report.subject import subject_of
+from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Point, Ranked
@@ -72,6 +73,47 @@ def miss_rows(plan: Plan) -> list[dict[str, object]]:
         }
         for m in plan.misses
     ]
+
+
+def windows_chart(plan: Plan) -> Chart:
+    """Each service level as a share of its limit over time, the worst window of each hour, with the request rate."""
+    import plotly.graph_objects as go
+
+    assert plan.best is not None
+    rows = window_rows(plan.best)
+    starts = [clock_text(start_s) for start_s, _, _, _ in rows]
+    figure = go.Figure()
+    for index, level in enumerate(rows[0][2]):
+        figure.add_scatter(
+            name=level.slo,
+            x=starts,
+            y=[levels[index].ratio for _, _, levels, _ in rows],
+            customdata=[rate for _, rate, _, _ in rows],
+            mode="lines+markers",
+            line={"color": colour(index)},
+            marker={"symbol": symbol(index)},
+            hovertemplate="%{x}: %{y:.0%} of the limit at %{customdata:,.2f} requests/s<extra></extra>",
+        )
+    figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash"})
+    layout(figure, x="time of the traffic", y="share of the limit", height=360)
+    figure.update_yaxes(rangemode="tozero", tickformat=".0%")
+    worst = max(level.ratio for _, _, levels, _ in rows for level in levels)
+    return Chart(
+        name="slo_over_time",
+        title="Service levels over time",
+        alt=f"The worst window of each of {len(rows)} stretches of time; the highest is at {worst:.0%} of its limit.",
+        figure=figure,
+        subject=subject_of(plan),
+        rows=tuple(
+            {
+                "from": start,
+                "requests/s": rate,
+                **{level_name(level): level_text(level) for level in levels},
+                "judged": judged,
+            }
+            for start, (_, rate, levels, judged) in zip(starts, rows, strict=True)
+        ),
+    )
 
 
 def speed_chart(plan: Plan) -> Chart:

@@ -146,7 +146,7 @@ def test_a_field_that_groups_layers_and_is_not_read_is_named() -> None:
 def test_rwkv_and_bitnet_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="'rwkv7' is not supported: RWKV's recurrence"):
         from_hf_config({"model_type": "rwkv7", "hidden_size": 64}, name="x")
-    with pytest.raises(MalformedFile, match="'bitnet' is not supported: .* ternary weights; leave out"):
+    with pytest.raises(MalformedFile, match=r"'bitnet' is not supported: .* ternary weights; leave out"):
         read(model_type="bitnet", quantization_config={"quant_method": "bitnet"})
 
 

@@ -1,0 +1,193 @@
+"""GPUs that nobody measured: another GPU's profile with a few facts of their own, all else assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.outside import outside_path
+from capacity.hardware.coefficients import StepCoefficients
+from capacity.hardware.profile import (
+    HardwareProfile,
+    Provenance,
+    dump_profile,
+    load_profile,
+    profile_paths,
+    user_profiles_directory,
+)
+
+UNMEASURED_CHIP = 1.4
+"""How far off steps may be of a chip none of whose kernels was measured: assumed, as of the bundled GB10 and T4."""
+FACTS: Mapping[
+    str, tuple[str, float]
+] = {  # by its name in a change: the fact, and SI units in one of its own
+    "memory": ("memory_datasheet_bytes", 1e9),
+    "hbm": ("hbm_bytes_per_s", 1e12),
+    "tdp": ("tdp_watts", 1.0),
+    "l2": ("l2_bytes", 1e6),
+    "sms": ("sm_count", 1.0),
+    "scale-up": ("scale_up.bytes_per_s", 1e9),
+}
+UNITS = "memory in GB, hbm in TB/s, tdp in W, l2 in MB, sms, scale-up in GB/s, and bf16, fp8, ... in dense TFLOP/s"
+ALL_RATES = "compute"
+_CHANGE = re.compile(r"(?P<fact>[a-z0-9-]+)=(?P<times>x?)(?P<value>\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedGpu:
+    """A profile that was written: `given` facts, and those `assumed` from the GPU that it is `like`."""
+
+    name: str
+    path: Path
+    like: str
+    given: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
+def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
+    """The profile under `changes`, such as `hbm=x2+tdp=500`: factors after an x, else values in the units of `UNITS`.
+
+    Its name is the base's with the changes, its constants are transferred from it. Raises InvalidInput.
+    """
+    facts: dict[str, float] = {}
+    for change in changes.split("+"):
+        found = _CHANGE.fullmatch(change.strip().lower())
+        if found is None:
+            raise InvalidInput(f"--change {change!r}: give FACT=xFACTOR or FACT=VALUE, as hbm=x2 ({UNITS})")
+        name, value = found["fact"], float(found["value"])
+        rates = [f"dense_flops_per_s.{each}" for each in base.dense_flops_per_s]
+        fact, unit = FACTS.get(name, (f"dense_flops_per_s.{name}", 1e12))
+        if name == ALL_RATES and not found["times"]:
+            raise InvalidInput(f"--change {change!r}: give a factor, as {ALL_RATES}=x2")
+        if name not in FACTS and name != ALL_RATES and fact not in rates:
+            known = ", ".join([*FACTS, ALL_RATES, *base.dense_flops_per_s])
+            raise InvalidInput(f"--change {change!r}: {base.name} has no {name}; known are {known}")
+        if not 0 < value < 1e9:
+            raise InvalidInput(f"--change {change!r}: must be above 0")
+        for each in rates if name == ALL_RATES else [fact]:
+            facts[each] = _fact(base, each) * value if found["times"] else value * unit
+    source = f"assumed: {changes} of {base.name}"
+    origins = {
+        name: Provenance(source=source, date=base.provenance[name].date, basis="assumed") for name in facts
+    }
+    return _with_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
+
+
+@checked
+def add_gpu(
+    name: str,
+    *,
+    like: str | None = None,
+    memory_gb: float | None = None,
+    hbm_tb_s: float | None = None,
+    bf16_tflops: float | None = None,
+    fp8_tflops: float | None = None,
+    scale_up_gb_s: float | None = None,
+    tdp_watts: float | None = None,
+    profiles: str | Path | None = None,
+) -> AddedGpu:
+    """Write a profile of a GPU from its datasheet; what is not given is assumed from the GPU that it is `like`.
+
+    Rates are dense, `scale_up_gb_s` is per direction. Rates that are not given scale with `bf16_tflops`. `profiles` is
+    the folder; without it the first of CAPACITY_PROFILES, else the user's own. Raises InvalidInput naming every
+    missing value, and for a name that is taken.
+    """
+    needed = {"--memory-gb": memory_gb, "--hbm-tb-s": hbm_tb_s, "--bf16-tflops": bf16_tflops, "--like": like}
+    if missing := [flag for flag, value in needed.items() if value is None]:
+        raise InvalidInput(f"GPU {name} lacks {', '.join(missing)}: give all of them")
+    assert like is not None
+    assert memory_gb is not None
+    assert hbm_tb_s is not None
+    assert bf16_tflops is not None
+    folder = outside_path(profiles) if profiles is not None else user_profiles_directory()
+    searched = [folder] if folder.is_dir() else []
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r} is no name of a GPU: give lower-case letters, digits, dots, - and _")
+    if any(path.stem == name for path in profile_paths(searched)):
+        raise InvalidInput(f"a GPU {name} is there already: choose another name, or remove its file")
+    base = load_profile(like, searched)
+    if "bf16" not in base.dense_flops_per_s:
+        raise InvalidInput(f"--like {like} has no bf16 rate: name a GPU that has one")
+    times = bf16_tflops * 1e12 / base.dense_flops_per_s["bf16"]
+    facts = {f"dense_flops_per_s.{each}": rate * times for each, rate in base.dense_flops_per_s.items()}
+    given = {
+        "memory_datasheet_bytes": memory_gb * 1e9,
+        "hbm_bytes_per_s": hbm_tb_s * 1e12,
+        "dense_flops_per_s.bf16": bf16_tflops * 1e12,
+        "dense_flops_per_s.fp8": None if fp8_tflops is None else fp8_tflops * 1e12,
+        "scale_up.bytes_per_s": None if scale_up_gb_s is None else scale_up_gb_s * 1e9,
+        "tdp_watts": tdp_watts,
+    }
+    told = {fact: value for fact, value in given.items() if value is not None}
+    if wrong := [fact for fact, value in told.items() if not 0 < value < 1e18]:
+        raise InvalidInput(f"{wrong[0]} is {told[wrong[0]]:g}: must be above 0")
+    today = datetime.now(tz=UTC).date().isoformat()
+    by_hand = Provenance(source="datasheet, as given to `capacity gpus add`", date=today, basis="datasheet")
+    analogy = Provenance(
+        source=f"assumed: as {base.name}, or in proportion to it", date=today, basis="assumed"
+    )
+    origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}
+    profile = _with_facts(base, name, {**facts, **told}, origins)
+    path = folder / f"{name}.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(dump_profile(profile), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}; name another folder by --profiles"
+        ) from None
+    assumed = tuple(sorted(fact for fact in origins if fact not in told))
+    return AddedGpu(name=name, path=path, like=base.name, given=tuple(told), assumed=assumed)
+
+
+def _fact(profile: HardwareProfile, name: str) -> float:
+    group, _, member = name.partition(".")
+    value = getattr(profile, group)
+    if not member:
+        return float(value)
+    return float(value[member] if isinstance(value, dict) else getattr(value, member))
+
+
+def _with_facts(
+    base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
+) -> HardwareProfile:
+    """The profile with other facts, its memory sizes and watts in proportion, its kernel constants transferred."""
+    whole = type(base).model_fields
+    update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
+    for fact, value in facts.items():
+        group, _, member = fact.partition(".")
+        if group == "dense_flops_per_s":
+            update[group] = {**update[group], member: value}  # type: ignore[dict-item]
+        elif member:
+            update[group] = getattr(base, group).model_copy(update={member: value})
+        else:
+            update[group] = int(value) if "int" in str(whole[group].annotation).lower() else value
+    for scaled, by in (
+        ("memory_driver_bytes", "memory_datasheet_bytes"),
+        ("memory_engine_bytes", "memory_datasheet_bytes"),
+        ("system_watts_per_gpu", "tdp_watts"),
+    ):
+        if by in facts:
+            value = getattr(base, scaled) * facts[by] / getattr(base, by)
+            update[scaled] = int(value) if scaled.endswith("_bytes") else value
+    own = base.step_time
+    root = base.name.partition("@")[0]
+    if own is not None and not own.families and own.transferred_from is not None:
+        root = own.transferred_from
+    error_factor = UNMEASURED_CHIP if own is None else max(own.error_factor, UNMEASURED_CHIP)
+    return base.model_copy(
+        update={
+            **update,
+            "name": name,
+            "aliases": (),
+            "provenance": dict(origins),
+            "step_time": StepCoefficients(gpu=name, transferred_from=root, error_factor=error_factor),
+            "adjustment": None,
+        }
+    )

@@ -1,0 +1,135 @@
+"""Windows of time in a workload, and the busiest one by offered work: what a service level is judged in."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.workload.workload import Workload
+
+WINDOW_S = 900.0  # the default length of a window
+OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median ratio of the list prices in
+# planning/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
+HEAVY = 0.8  # of the busiest window's work: a window with less misses an SLO for other reasons than load
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The time from `start_s` until before `end_s`; `work` in prompt tokens, output tokens weighted."""
+
+    start_s: float
+    end_s: float
+    requests: int
+    work: float
+
+    @property
+    def requests_per_s(self) -> float:
+        """Mean rate of arrivals in the window."""
+        return self.requests / (self.end_s - self.start_s)
+
+    @property
+    def label(self) -> str:
+        """Begin and end on the workload's clock, as 10:15:00 to 10:30:00."""
+        return f"{clock_text(self.start_s)} to {clock_text(self.end_s)}"
+
+
+def parse_window_s(text: str) -> float | None:
+    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, the whole of it.
+
+    Raises InvalidInput for anything else.
+    """
+    word = text.strip().lower()
+    if word == "trace":
+        return None
+    match = re.fullmatch(r"([0-9.]+)\s*([a-z]+)", word)
+    try:
+        seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise InvalidInput(f"slo_window is {text!r}: write a duration as 15m, 1h or 900s, or trace")
+    return seconds
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds of a workload's clock as HH:MM:SS, with days before it after the first."""
+    whole = round(seconds)
+    days, rest = divmod(whole, 86_400)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"day {days + 1} {text}" if days else text
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in the largest unit that leaves a number of at least 1."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def windows_of(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
+    """Return the windows of `workloads`, draws of one traffic, the one with most work first.
+
+    The busiest is the stretch of `window_s` in which most work arrives, at whatever instant it starts. The others lie
+    before and after it, side by side. Empty where the workload is no longer than a window, or a closed loop that has no
+    arrivals of its own.
+    """
+    if window_s is None or any(w.concurrency is not None or _clocked_s(w) <= window_s for w in workloads):
+        return ()
+    arrival_s = np.concatenate([workload.arrival_s for workload in workloads])
+    order = np.argsort(arrival_s, kind="stable")
+    arrival_s = arrival_s[order]
+    work = np.concatenate([w.prompt_tokens + OUTPUT_WEIGHT * w.output_tokens for w in workloads])[order]
+    reached = np.concatenate(([0.0], np.cumsum(work)))
+    ends = np.searchsorted(arrival_s, arrival_s + window_s)
+    start_s = float(arrival_s[int(np.argmax(reached[ends] - reached[:-1]))])
+    before = math.ceil((start_s - float(arrival_s[0])) / window_s)
+    after = math.ceil((float(arrival_s[-1]) - start_s) / window_s + 1e-9)
+    edges = start_s + window_s * np.arange(-before, after + 1, dtype=np.float64)
+    at = np.searchsorted(arrival_s, edges)
+    draws = len(workloads)
+    found = [
+        Window(
+            start_s=max(float(edges[i]), 0.0),
+            end_s=float(edges[i + 1]),
+            requests=round((at[i + 1] - at[i]) / draws),
+            work=float(reached[at[i + 1]] - reached[at[i]]) / draws,
+        )
+        for i in range(len(edges) - 1)
+        if at[i + 1] > at[i]
+    ]
+    return tuple(sorted(found, key=lambda window: (-window.work, abs(window.start_s - start_s))))
+
+
+def judged_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
+    """The windows in which a service level must hold, of `windows_of`: those with at least `HEAVY` of the most work.
+
+    In lighter ones fewer requests are in flight: where one misses, its few requests or their lengths are the reason,
+    and more replicas would not help.
+    """
+    return tuple(window for window in windows if window.work >= HEAVY * windows[0].work)
+
+
+def rows_of(workload: Workload, window: Window) -> tuple[int, int]:
+    """The first row that arrives in the window, and the first after it."""
+    first, last = np.searchsorted(workload.arrival_s, [window.start_s, window.end_s])
+    return int(first), int(last)
+
+
+def take_window(workload: Workload, window: Window) -> Workload:
+    """The requests that arrive in the window; the rate in the long run stays that of the whole workload."""
+    part = workload.take(np.arange(*rows_of(workload, window)))
+    return replace(part, asked_per_s=workload.offered_per_s)
+
+
+def _clocked_s(workload: Workload) -> float:
+    """Time from the first to the last arrival of requests that wait for no other request."""
+    after = workload.after_request
+    arrival_s = workload.arrival_s if after is None else workload.arrival_s[after < 0]
+    return float(arrival_s[-1] - arrival_s[0])
