@@ -79,14 +79,22 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
     return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
 
 
+LARGEST_BATCH_POWER = 11  # of two: batches of up to 1,024 requests
+
+
 def most_per_s(pools: Pools, load: ServedLoad) -> float:
-    """About how many such requests per second keep every engine busy all the time; infinite where that is not known."""
+    """About how many such requests per second every engine can serve; infinite where that is not known.
+
+    The most over batch sizes: a fuller batch may be slower, where its steps exceed the largest CUDA graph.
+    """
     if any(pool.pool.role != "both" for pool, _ in pools):
         return math.inf
     rate = 0.0
     for pool, count in pools:
-        each = _of_stream(pool, replace(load, requests_per_s=ENDLESS, in_flight=None), 1)
-        rate += count * _streams(pool) / (each.prefill_s + each.decode_s)
+        streams = _streams(pool)
+        batches = (None, *(float(streams * 2**power) for power in range(LARGEST_BATCH_POWER)))
+        each = (_of_stream(pool, replace(load, requests_per_s=ENDLESS, in_flight=b), 1) for b in batches)
+        rate += count * streams * max(1 / (seconds.prefill_s + seconds.decode_s) for seconds in each)
     return rate
 
 

@@ -383,7 +383,13 @@ def test_a_dense_models_ranks_are_replicas() -> None:
     assert not differences(ranks, replicas)
     estimates = [
         capacity.estimate(
-            "llama-3.1-8b", gpu="h100", data_parallel_size=n, input_len=500, output_len=100, concurrency=8 * n
+            "llama-3.1-8b",
+            gpu="h100",
+            data_parallel_size=n,
+            input_len=500,
+            output_len=100,
+            concurrency=8 * n,
+            random_range_ratio=0.0,
         )
         for n in (1, 3)
     ]
