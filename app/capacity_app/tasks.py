@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.records import Attribution, Estimate, Simulation
+from capacity.answers.records import Attribution, Estimate, ReplicasNeeded, Simulation
 from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
 
 if TYPE_CHECKING:
-    from capacity.answers.records import ReplicasNeeded
     from capacity.techniques.speculate import Speculating, SpeculationRow
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

@@ -53,7 +53,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
     most = min(options["num_prompts"], MOST_REQUESTS)
     if rate := options.get("request_rate"):
-        most = max(1, min(most, round(rate * MINUTE_S)))
+        most = max(1, round(min(most, rate * MINUTE_S)))
     return {**options, "num_prompts": most}, f"The first {most:,} requests"
 
 

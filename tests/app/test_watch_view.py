@@ -30,6 +30,7 @@ class Shown:
         ({"num_prompts": 5000, "concurrency": 8}, {"num_prompts": MOST_REQUESTS}),
         ({"trace": "t.csv", "trace_until_s": 600.0}, {"trace_until_s": 60.0}),
         ({"trace": "t.csv", "trace_until_s": 20.0}, {"trace_until_s": 20.0}),
+        ({"request_rate": float("inf"), "num_prompts": 50}, {"num_prompts": 50}),
     ],
 )
 def test_the_first_minute_or_as_much_as_a_picture_holds(asked: dict[str, Any], kept: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,8 @@ def show(traffic: dict[str, Any]) -> None:
         said = {name: value for name, value in options.items() if name not in inputs.cost}
         current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
         overloaded = base.verdict is not None and base.verdict.verdict == "overloaded"
-        if overloaded and "request_rate" in said and not sides.pinned():
+        by_clock = math.isfinite(said.get("request_rate", math.inf))
+        if overloaded and by_clock and not sides.pinned():
             parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
         sides.figures(current, base, ask=ask, row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
