@@ -30,7 +30,7 @@ KV_POOL = (
     "engine",
 )  # what its page asks of a pool
 AS_SIDEBAR = "as in the sidebar"
-FLEET_SHAPES = ("lognormal", "gamma", AS_SIDEBAR)  # of the lengths that a fleet's page splits
+FLEET_SHAPES = (AS_SIDEBAR, "lognormal", "gamma")  # of the lengths that a fleet's page splits
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
     "as recorded",
     "by requests/s",

@@ -151,7 +151,7 @@ def lengths() -> dict[str, Any]:
         FLEET_SHAPES,
         FLEET_SHAPES[0],
         width=190,
-        help="Around the sidebar's: lognormal or gamma as far as the spread says, or as the sidebar varies them.",
+        help="As the sidebar varies them, or lognormal or gamma with the spread given here.",
     )
     spread = state.number(
         "Spread of prompts",
