@@ -37,6 +37,7 @@ from capacity.simulator.verdict import STABLE_LOAD
 from capacity.workload import Workload, parse_slos
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
+MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # replicas tried for an SLO: more barely shorten a latency
 MORE_REPLICAS = 1.5  # of those for the mean rate, at most, where arrivals vary
 
 
@@ -76,7 +77,7 @@ def replicas_needed(
         goal = Goal(slos=slos, goodput_target=goodput_target)
         search = Search(
             gpus=(engines[0].pool.gpu,),
-            max_gpus=ANY_GPUS,
+            max_gpus=_most_gpus(engines, stable),
             objective="gpus" if price is None else "cost",
             confidence=confidence,
             goodput_target=goodput_target,
@@ -128,6 +129,14 @@ def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bo
     pools = [replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))]
     verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
     return verdict is not None and verdict.verdict == "overloaded"
+
+
+def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
+    """The largest deployment that is tried: a few times what keeps the load stable, whose replicas are nearly idle."""
+    if stable is None:
+        return ANY_GPUS
+    largest = max(engine.pool.num_gpus for engine in engines)
+    return largest * (MOST_TIMES_STABLE * stable.replicas + MOST_BEYOND)
 
 
 def _fewest(
