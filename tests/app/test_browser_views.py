@@ -85,13 +85,14 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
 
 def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
-    page.goto(f"{server}/estimate?batch=8")
+    page.goto(f"{server}/estimate?batch=8&weights=fp8")
     page.get_by_role("button", name="Pin this as A").click()
     page.get_by_text("Beside A: B is in sight").wait_for()
     settle(page)
     assert "side=" in page.url
+    assert "weights=fp8" in page.url
     again = open_page(chromium, "light", 1440, 1000)
-    again.goto(page.url.replace("batch=8", "batch=64"))
+    again.goto(page.url.replace("weights=fp8", "weights=int4"))
     again.get_by_text("Beside A: B is in sight").wait_for()
     settle(again)
     figures = again.get_by_test_id("stMetric").filter(has_text="TPOT").inner_text()
