@@ -79,6 +79,7 @@ def test_page_with_a_pin_and_open_popovers_logs_no_error(walked: Any, server_log
         for view in VIEWS:
             walked.get_by_role("radio", name=view, exact=True).click()
             wait_for_answers(walked)
+            walked.get_by_role("button", name="Data and files").first.wait_for()
             assert open_popovers(walked, "Data and files")
     assert walked.evaluate("window.errorsShown") == []
     assert walked.get_by_text(LEAK_NOTHING).count() == 0
