@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity_validate.suggesting import suggest_runs as suggest_runs
 
     from capacity.answers.engine_comparison import compare_engines as compare_engines
-    from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
     from capacity.answers.fit import fit as fit
     from capacity.answers.fit_comparison import compare_fits as compare_fits
@@ -53,6 +52,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.planning.gpu_comparison import compare_gpus as compare_gpus
     from capacity.planning.plan import plan as plan
     from capacity.planning.records import Plan as Plan
+    from capacity.planning.sized_estimate import estimate as estimate
     from capacity.planning.stack import stack as stack
     from capacity.planning.sweeping.results import sweep_results as sweep_results
     from capacity.planning.sweeping.run import sweep as sweep
@@ -60,7 +60,6 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.techniques.registry import *  # noqa: F403
 
 _HOMES = {  # imported when they are first asked for, so that `import capacity` stays instant
-    "capacity.answers.estimate": ("estimate",),
     "capacity.answers.explain": ("explain",),
     "capacity.answers.fit": ("fit",),
     "capacity.answers.engine_comparison": ("compare_engines",),
@@ -87,6 +86,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.fleet_records": ("FleetPlan",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.records": ("Plan",),
+    "capacity.planning.sized_estimate": ("estimate",),
     "capacity.planning.stack": ("stack",),
     "capacity.planning.sweeping.results": ("sweep_results",),
     "capacity.planning.sweeping.run": ("sweep",),

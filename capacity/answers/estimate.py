@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
 from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import (
     Phases,
-    estimate_fields,
     phases_of,
     request_lengths,
     synchronised,
@@ -30,14 +28,11 @@ from capacity.answers.records import (
     Quantity,
     RunMeans,
 )
-from capacity.base.checked import checked
-from capacity.base.keywords import documented, split
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment import Traffic
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
-from capacity.hardware.pricing import Price, cautions_of, price_of
-from capacity.model import ModelSpec
+from capacity.hardware.pricing import Price, cautions_of
 from capacity.pool.drafting.token_steps import TokenSteps
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
 
@@ -45,31 +40,11 @@ if TYPE_CHECKING:
     from capacity.answers.served import Served
 
 
-@documented(Pool, Traffic, Cost)
-@checked
-def estimate(
-    model: str | Path | ModelSpec | DeploymentFile,
-    *,
-    profiles: str | Path | None = None,
-    download: bool = False,
-    **options: Any,
-) -> Estimate:
-    """TTFT, TPOT, throughput, cost and energy of a `batch_size`, a closed loop's `concurrency` or a `request_rate`.
+def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
+    """Return what one engine does with a batch or a load.
 
-    A batch is a formula, without a queue. The others are simulated, as `simulate` does it, and what is told is their
-    steady state, queueing included.
     Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
     """
-    pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(
-        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
-    )
-    resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
-    return estimate_of(resolved, deployment.traffic, price_of(resolved.profile.name, deployment.cost))
-
-
-def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
-    """`estimate` of what was looked up before: of many points, the pool's once. Raises as `estimate`."""
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)

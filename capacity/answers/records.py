@@ -262,7 +262,7 @@ class Estimate(Fit):
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price. Intervals
     are of the deployment that `launch` describes; `as_found` has the latencies with those of a server whose settings
     and client are not known.
-    `replicas_needed` is what the command adds for users, service levels and loads that this engine does not serve.
+    `replicas_needed` is set for users, for service levels and for rates that this engine does not serve.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"

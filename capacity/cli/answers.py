@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,12 +28,6 @@ from capacity.cli.options import (
 )
 from capacity.cli.question import Question, request_of
 from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from capacity.answers.records import ReplicasNeeded
-    from capacity.deployment import DeploymentFile
 
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -115,30 +109,8 @@ def estimate(
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
-    answer = capacity.estimate(request, profiles=question.profiles, download=question.download)
-    needed = _replicas_needed(question, request, answer, slo or ())
-    show_answer(replace(answer, replicas_needed=needed), question.format, detail=question.detail)
-
-
-def _replicas_needed(
-    question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: Sequence[str]
-) -> ReplicasNeeded | None:
-    """How many replicas serve the load, where it is of --users, has an --slo, or is more than this engine serves."""
-    traffic = request.traffic
-    by_clock = traffic.request_rate is not None and traffic.concurrency is None
-    if slo and not by_clock:
-        raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
-    if not by_clock or not (slo or traffic.users or answer.verdict in ("saturated", "overloaded")):
-        return None
-    from capacity.hardware.pricing import price_of
-    from capacity.planning.replicas import replicas_needed
-    from capacity.pool.resolve import resolve
-
-    resolved = resolve(
-        request.model, request.pools[0], profiles=question.profiles, download=question.download
-    )
-    price = price_of(resolved.profile.name, request.cost)
-    return replicas_needed(resolved, traffic, slo=slo, price=price, profiles=question.profiles)
+    answer = capacity.estimate(request, slo=slo or (), profiles=question.profiles, download=question.download)
+    show_answer(answer, question.format, detail=question.detail)
 
 
 def explain(

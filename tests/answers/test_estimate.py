@@ -9,9 +9,9 @@ import pytest
 from spec_counts import count_specs
 
 import capacity
-from capacity.answers import estimate as module
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
+from capacity.planning import sized_estimate as module
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.answers.estimate import estimate
 from capacity.answers.phases import check_length, phases_of, request_lengths
 from capacity.answers.simulate import simulate
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
+from capacity.planning.sized_estimate import estimate
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 

@@ -50,6 +50,10 @@ def test_users_need_the_same_replicas_and_bill_in_cost_plan_and_estimate(users_o
     assert own is not None
     assert own.needed is not None
     assert own.needed.replicas == replicas
+    estimated = capacity.estimate(MODEL, gpu="h100", **CHAT, **PRICED).replicas_needed
+    assert estimated is not None
+    assert estimated.needed is not None
+    assert (estimated.needed.replicas, estimated.needed.usd_per_month) == (replicas, bill)
 
 
 def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of_chat: Any) -> None:

@@ -14,12 +14,12 @@ from capacity_validate.calibrating_runs import RunCalibration, variant_of
 from replayed_servers import GPU, MODEL, RANKS, result_file, server
 from scipy.stats import chi2
 
-from capacity.answers.estimate import estimate
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
 from capacity.hardware.adjustment import NAMES, NONE, Adjustment
 from capacity.hardware.priors import prior
+from capacity.planning.sized_estimate import estimate
 from capacity.pool.resolve import resolve
 from capacity.step.shape import decode_shape
 
