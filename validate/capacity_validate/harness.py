@@ -101,7 +101,11 @@ def validate(
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
         )
-    return report if engine is None else _with_engine(report, engine, model, Path(out), progress, engine_settings)
+    return (
+        report
+        if engine is None
+        else _with_engine(report, engine, model, Path(out), progress, engine_settings)
+    )
 
 
 def _with_engine(
