@@ -212,7 +212,9 @@ def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
 
 def test_an_older_link_sets_what_its_keys_are_called_now_and_says_what_it_ignores(dashboard: Open) -> None:
     """On the first page, which opens with the link: no key of an older version is reported as unknown."""
-    opened = dashboard(PAGES[0].name, sim_ttft="700", cost_tpot="40", sim_lengths="lognormal", spec_tree="true")
+    opened = dashboard(
+        PAGES[0].name, sim_ttft="700", cost_tpot="40", sim_lengths="lognormal", spec_tree="true"
+    )
     set_now = {key: widget.value for key, widget in opened.inputs().items()}
     assert (set_now["slo_ttft"], set_now["slo_tpot"], set_now["lengths"]) == (700.0, 40.0, "lognormal")
     assert opened.refusals == []

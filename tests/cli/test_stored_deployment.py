@@ -119,6 +119,8 @@ def test_deployment_and_launch_line_answer_as_the_same_flags(verb: str, file: Pa
     more += f" {trace}" if verb == "cache-curve" else ""
     line = file.with_suffix(".sh")
     line.write_text(LINE)
+    if "--replicas" not in load:  # one engine is asked about
+        file.write_text(FILE.replace("replicas = 2\n", ""))
     gpu = " ".join(pool.split()[:2])
     asked = (
         f"{model} {pool} {load}",
@@ -180,6 +182,7 @@ def test_sweep_fixes_what_the_deployment_says_and_its_own_file_goes_over_it(file
         return [dict(sorted(row.items())) for row in answer["rows"]]
 
     typed = rows(str(own))
+    file.write_text(FILE.replace("replicas = 2\n", ""))
     assert rows(f"{spec} --deployment {file}") == typed
     line = file.with_suffix(".sh")
     line.write_text(LINE)
