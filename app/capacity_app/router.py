@@ -49,7 +49,7 @@ def run() -> None:
             plain(f"The link says what is not there: {'; '.join(wrong)}"), icon=":material/link_off:"
         )
     if dropped := [key for key in link if key in REMOVED]:
-        notice.info(f"This link is of an older version: {', '.join(dropped)} is no longer an input and is ignored.")
+        notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
     st.session_state[_LINK] = {}
 
 

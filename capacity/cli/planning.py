@@ -38,9 +38,9 @@ from capacity.cli.options import (
 from capacity.cli.question import (
     NO_GPU,
     Question,
+    changed_gpu,
     note,
     note_command,
-    changed_gpu,
     over,
     request_of,
     stored_deployment,
@@ -361,8 +361,8 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
         given = [*(["--deployment or --from-launch"] if stored else []), *files]
         changes = f" and the change --{dashed(changed[0])}" if changed else ""
         raise InvalidInput(
-            f"two deployments are compared, and given are {', '.join(given) or 'none'}{changes}: give two files, or one "
-            "(or --deployment FILE, --from-launch 'vllm serve ...') and the flags to change in it, as -q fp8"
+            f"two deployments are compared, and given are {', '.join(given) or 'none'}{changes}: give two files, or "
+            "one (or --deployment FILE, --from-launch 'vllm serve ...') and the flags to change in it, as -q fp8"
         )
     first = request_of(replace(question, deployment=places[0], flags=common, change=()), as_flags=False)
     if not changed:

@@ -204,8 +204,8 @@ class Workload:
     def long_run_tokens(self) -> tuple[float, float]:
         """Mean prompt and output tokens for as long as the load lasts.
 
-        Those of the distributions that were drawn from, where requests arrive by the clock; of a closed loop, whose rate
-        follows from its lengths, those of these requests.
+        Those of the distributions that were drawn from, where requests arrive by the clock; those of these requests in
+        a closed loop, whose rate follows from them.
         """
         prompt, output = self.mean_prompt_tokens, float(self.output_tokens.mean())
         if self.expected_over_mean is None or self.is_closed_loop:

@@ -219,7 +219,7 @@ def test_an_older_link_sets_what_its_keys_are_called_now_and_says_what_it_ignore
     assert (set_now["slo_ttft"], set_now["slo_tpot"], set_now["lengths"]) == (700.0, 40.0, "lognormal")
     assert opened.refusals == []
     notes = [str(note.value) for note in opened.at.info if "older version" in str(note.value)]
-    assert notes == ["This link is of an older version: spec_tree is no longer an input and is ignored."]
+    assert notes == ["This link is of an older version; without an input today: spec_tree."]
 
 
 def test_unknown_key_of_a_link_is_still_reported(dashboard: Open) -> None:
