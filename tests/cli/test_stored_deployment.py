@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capacity_validate import harness
 from flag_walk import ask, options
 from recorded_files import hashed, json_lines
 from replayed_servers import result_file
@@ -261,3 +262,39 @@ def test_verb_without_a_model_says_how_to_give_one(verb: str) -> None:
     assert (
         "no model: name one" in ask(f"{verb} --gpus h100" if verb in ("plan", "frontier") else verb).refusal
     )
+
+
+def test_validate_launches_a_real_engine_with_the_deployments_settings(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model and GPU as by flags; what is measured is a matter of the machine, and replaced here."""
+    asked: list[dict[str, Any]] = []
+
+    def validate(device: str, campaign: str, **options: Any) -> Any:
+        del options["progress"]
+        asked.append({"device": device, "campaign": campaign, **options})
+        raise InvalidInput("measured")
+
+    monkeypatch.setattr(harness, "validate", validate)
+    line = file.with_suffix(".sh")
+    line.write_text(LINE)
+    checkpoint = "meta-llama/Llama-3.1-8B-Instruct"
+    for words in (
+        f"--engine vllm --deployment {file}",
+        f"--engine vllm --gpu h100 --from-launch {line}",
+        f"--engine vllm --gpu h100 --model {checkpoint}",
+        f"--deployment {file}",
+        "--gpu h100",
+    ):
+        assert ask(f"validate {words}").refusal == "measured"
+    by_file, by_line, by_flags, measured, typed = asked
+    assert by_file == by_line
+    assert by_file.pop("engine_settings") == {
+        "tensor_parallel_size": 2,
+        "quantization": "fp8",
+        "kv_cache_dtype": "auto",
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 2048,
+    }
+    assert by_file == by_flags
+    assert measured == typed
