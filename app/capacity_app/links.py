@@ -6,6 +6,15 @@ import base64
 import binascii
 import zlib
 
+RENAMED = {  # keys of links made before 2026-11-24, by the key that has their value now
+    "sim_ttft": "slo_ttft",
+    "cost_ttft": "slo_ttft",
+    "sim_tpot": "slo_tpot",
+    "cost_tpot": "slo_tpot",
+    "sim_lengths": "lengths",
+    "plan_case": "lengths",
+}
+REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
 MAX_LINK_BYTES = 6_000
 MAX_TEXT_BYTES = 256 * 1024
 

@@ -10,6 +10,7 @@ import streamlit as st
 from capacity_app import looks, what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
+from capacity_app.links import REMOVED, RENAMED
 from capacity_app.pages import PAGES, PageEntry
 from capacity_app.presets import PRESETS
 from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
@@ -24,6 +25,8 @@ warm()
 def run() -> None:
     """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
+    if _LINK not in st.session_state:
+        _rename_older_keys()
     link = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation(_menu(), position="top")
     begin(next(entry for entry in PAGES if entry.title == page.title).reads())
@@ -45,6 +48,8 @@ def run() -> None:
         notice.warning(
             plain(f"The link says what is not there: {'; '.join(wrong)}"), icon=":material/link_off:"
         )
+    if dropped := [key for key in link if key in REMOVED]:
+        notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
     st.session_state[_LINK] = {}
 
 
@@ -75,6 +80,18 @@ def _page(entry: PageEntry) -> st.Page:
 
 def _link_as_given() -> dict[str, list[str]]:
     return {key: st.query_params.get_all(key) for key in st.query_params}
+
+
+def _rename_older_keys() -> None:
+    """Rename the keys of an older link in the address, and run again: widgets read the address as a run begins."""
+    older = [key for key in RENAMED if key in st.query_params]
+    for key in older:
+        values = st.query_params.get_all(key)
+        del st.query_params[key]
+        if RENAMED[key] not in st.query_params:
+            st.query_params[RENAMED[key]] = values
+    if older:
+        st.rerun()
 
 
 def _presets() -> None:

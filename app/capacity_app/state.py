@@ -22,7 +22,7 @@ from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import plain
 from capacity_app.downloads import download
 from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
-from capacity_app.links import packed_text, unpacked_text
+from capacity_app.links import REMOVED, packed_text, unpacked_text
 
 PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
@@ -432,11 +432,11 @@ def link_to(page: str, **changed: Any) -> str:
 
 
 def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """What a link says and no widget took: said aloud, not dropped silently."""
+    """Return what a link says and no widget took, except the removed keys of older links."""
     bound_keys: Mapping[str, Any] = st.session_state.get(_BOUND, {})
     wrong = []
     for key, values in link.items():
-        if key in ("config", "side") or key.startswith("embed"):
+        if key in ("config", "side", *REMOVED) or key.startswith("embed"):
             continue
         shown = ", ".join(values)[:60]
         if key not in bound_keys:

@@ -37,6 +37,7 @@ from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
 
 if TYPE_CHECKING:
+    from capacity.answers.phases import RequestLengths
     from capacity.answers.served import Served
 
 
@@ -54,18 +55,10 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     requests_per_s = _throughput(traffic, times, latencies, load)
-    output_rate = requests_per_s.scaled(lengths.output_len)
+    billed = _billed(lengths, load).at(requests_per_s.value)
+    output_rate = requests_per_s.scaled(billed.output_tokens)
     in_flight = _in_flight(phases, requests_per_s, latencies)
-    bill = cost_of(
-        price,
-        [(resolved, 1)],
-        ServedLoad(
-            requests_per_s=requests_per_s.value,
-            input_tokens=lengths.input_len,
-            output_tokens=lengths.output_len,
-            in_flight=None if traffic.request_rate is not None else in_flight,
-        ),
-    )
+    bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
     memory = fit_with(resolved, notes)
@@ -127,6 +120,15 @@ def _throughput(
         return Quantity(value=traffic.request_rate)
     own_s = times.e2e_s if load is None or load.steady is None else load.steady.e2e_s
     return latencies.e2e_s.inverse(times.requests_per_s * own_s)
+
+
+def _billed(lengths: RequestLengths, load: Served | None) -> ServedLoad:
+    """Return the load that a bill is divided by: what the run serves in its steady state; of a batch, what it is."""
+    if load is not None and load.load is not None:
+        return load.load
+    return ServedLoad(
+        requests_per_s=1.0, input_tokens=float(lengths.input_len), output_tokens=float(lengths.output_len)
+    )
 
 
 def _per_user(

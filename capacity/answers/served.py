@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from capacity.answers.costs import ServedLoad
 from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import make_workload
+from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
@@ -18,6 +20,7 @@ from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.peaks import LEAST_RESIDENCES
 from capacity.simulator.verdict import Verdict
+from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 WAVES = 10  # requests of a closed loop's run, in times its concurrency: as published benchmarks send
@@ -30,13 +33,14 @@ class Served:
 
     `steady` is over the steady part of the run, None where there is none (then the verdict says why); `whole` over all
     its `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None where the run was of
-    fewer requests in flight.
+    fewer requests in flight. `load` is what a bill is divided by; None where nothing was served.
     """
 
     verdict: Verdict
     num_prompts: int
     steady: LoadMeans | None
     whole: LoadMeans | None
+    load: ServedLoad | None
 
 
 def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
@@ -47,7 +51,10 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
     engine = _alone(resolved)
     wanted = traffic.concurrency
     simulated = _crowded(traffic, slots)
-    run, verdict, num_prompts = _run(engine, simulated)
+    run, verdict, requests = _run(engine, simulated)
+    num_prompts, load = len(requests), None
+    if run.records.completed.any():
+        load = steady_load(run.records, verdict, requests, [(engine, 1)])
     crowd = simulated.concurrency
     if wanted is None or crowd is None or wanted == crowd:
         return Served(
@@ -55,6 +62,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
             num_prompts=num_prompts,
             steady=verdict.steady,
             whole=whole_means(run.summary, run.records),
+            load=load,
         )
     full = replace(
         verdict,
@@ -66,6 +74,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
         num_prompts=num_prompts,
         steady=_queued(verdict.steady, wanted),
         whole=None,
+        load=load,
     )
 
 
@@ -100,18 +109,17 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
     )
 
 
-def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, int]:
+def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
     """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
-        run, verdict = _of_prompts(resolved, traffic, num_prompts)
-        return run, verdict, len(run.records)
+        return _of_prompts(resolved, traffic, num_prompts)
     num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     while True:
-        run, verdict = _of_prompts(resolved, traffic, num_prompts)
+        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts)
         needed = prompts_to_tell(run, traffic)
         if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
-            return run, verdict, num_prompts
+            return run, verdict, requests
         num_prompts = needed
 
 
@@ -133,7 +141,7 @@ def long_enough(traffic: Traffic) -> Traffic:
 
 def _of_prompts(
     resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None
-) -> tuple[SimulationResult, Verdict]:
+) -> tuple[SimulationResult, Verdict, Workload]:
     requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
     service = Service()
     run = run_service([resolved], service, requests, scheduling=traffic.scheduling, seed=traffic.seed)
@@ -146,4 +154,4 @@ def _of_prompts(
         verdict.verdict == "too short to tell" and requests.is_closed_loop
     ):  # which has a steady state, if not here
         verdict = replace(verdict, steady=whole_means(run.summary, run.records))
-    return run, verdict
+    return run, verdict, requests

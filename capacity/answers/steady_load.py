@@ -15,18 +15,26 @@ from capacity.workload import Workload
 def steady_load(
     records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
 ) -> ServedLoad:
-    """What `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
+    """Return what `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
 
+    Lengths are means over the completed requests. Where generated requests arrive by the clock and are kept up with,
+    they are those of the distributions drawn from, as the rate is: a run of a few requests is a sample of these.
     Raises InvalidInput where nothing was served.
     """
     done = records.completed
     if not done.any():
         raise InvalidInput("no request was served: nothing to divide the bill by")
-    prompts = records.prompt_tokens[done]
+    prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
+    input_tokens, output_tokens = float(prompts.mean()), float(outputs.mean())
+    overloaded = verdict is not None and verdict.verdict == "overloaded"
+    if not overloaded:
+        expected_input, expected_output = workload.long_run_tokens
+        input_tokens *= expected_input / workload.mean_prompt_tokens
+        output_tokens *= expected_output / float(workload.output_tokens.mean())
     load = ServedLoad(
         requests_per_s=1.0,
-        input_tokens=float(prompts.mean()),
-        output_tokens=float(records.output_tokens[done].mean()),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
         hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
     )

@@ -198,10 +198,10 @@ PAGES = {
         ),
     ),
     "diff": Page(
-        "",
+        f"{ENGINE} replications seed deployment from-launch format",
         (
-            "diff now.toml then.toml",
             "diff now.toml then.toml --replications 5",
+            "diff --deployment now.toml -q fp8",
         ),
     ),
     "sweep": Page(
@@ -218,7 +218,13 @@ PAGES = {
         "", ("from-vllm 'vllm serve Qwen/Qwen3-32B -tp 2' --gpu h100 --output deployment.toml",)
     ),
     "schedule": Page("", ("schedule scenario.json --format table",)),
-    "validate": Page("", ("validate", "validate --device cpu --campaign quick --budget 60s")),
+    "validate": Page(
+        "device campaign budget out gpu engine model deployment from-launch format",
+        (
+            "validate --device cpu --campaign quick --budget 60s",
+            "validate --engine vllm --deployment now.toml",
+        ),
+    ),
     "calibrate": Page(
         f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model name suggest format",
         (

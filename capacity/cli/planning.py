@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,13 +35,34 @@ from capacity.cli.options import (
     typed,
     write,
 )
-from capacity.cli.question import NO_GPU, Question, note, note_command, request_of
+from capacity.cli.question import (
+    NO_GPU,
+    Question,
+    changed_gpu,
+    note,
+    note_command,
+    over,
+    request_of,
+    stored_deployment,
+)
 from capacity.cli.search_progress import search_progress
-from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, SPLIT, TRAFFIC, plain_verb, verb
+from capacity.cli.verbs import (
+    BILLING,
+    COST,
+    POOL,
+    SEARCH,
+    SERVICE,
+    SPLIT,
+    STORED,
+    TRAFFIC,
+    plain_verb,
+    verb,
+)
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
+    from capacity.planning.sweeping.spec import SweepSpec
 
 PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
@@ -60,7 +82,9 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
     for function in (curve, tornado, advise, stack):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
-    for alone in (diff, sweep, from_launch, from_vllm):
+    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=PLACE[1:], without=(*NO_ARRIVALS, "seed"))(diff)
+    verb(app, shared=STORED)(sweep)
+    for alone in (from_launch, from_vllm):
         plain_verb(app, alone)
 
 
@@ -283,19 +307,25 @@ def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, 
 
 
 def diff(
-    first: Annotated[str, typer.Argument(help="A deployment file (--write-deployment makes one).")],
-    second: Annotated[str, typer.Argument(help="Another; the traffic is the first one's.")],
+    question: Question,
+    *,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Two deployment files (--write-deployment makes one); the traffic is the first one's. --deployment or "
+            "--from-launch stands for the first; flags of an engine, as -q fp8, change it in place of a second.",
+            show_default=False,
+        ),
+    ] = None,
     replications: ReplicationsOption = 1,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of the traffic, in place of the file's.", min=0)
     ] = None,
     cluster: ClusterOption = None,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
 ) -> None:
     """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
-    check_format(format)
+    check_format(question.format)
+    first, second = _two_deployments(question, files or [])
     with progress_bar("pairs of runs") as progress:
         answer = capacity.diff(
             first,
@@ -304,13 +334,56 @@ def diff(
             seed=seed,
             cluster=cluster,
             progress=progress,
-            profiles=profiles,
-            download=download,
+            profiles=question.profiles,
+            download=question.download,
         )
-    show_answer(answer, format)
+    show_answer(answer, question.format)
+
+
+def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFile, DeploymentFile | str]:
+    """Return the first deployment, with the flags of traffic and cost, and the second.
+
+    Raises InvalidInput for fewer than two, or more.
+    """
+    from capacity.deployment import Pool, Service
+    from capacity.deployment.launch_command import read_launch
+    from capacity.deployment.reading import refuse_idle
+
+    line = question.from_launch
+    stored = question.deployment is not None or line is not None
+    places = [question.deployment, *files] if stored else files
+    pool, service = dict(question.of(Pool)), question.of(Service)
+    common = {name: value for name, value in question.flags.items() if name not in {**pool, **service}}
+    if line is not None and question.deployment is None and read_launch(line).gpu is None and "gpu" in pool:
+        common["gpu"] = pool.pop("gpu")  # a launch line names no GPU: it is that of both
+    changed = [*pool, *service, *(("change",) if question.change else ())]
+    if len(places) + bool(changed) != 2:
+        given = [*(["--deployment or --from-launch"] if stored else []), *files]
+        changes = f" and the change --{dashed(changed[0])}" if changed else ""
+        raise InvalidInput(
+            f"two deployments are compared, and given are {', '.join(given) or 'none'}{changes}: give two files, or "
+            "one (or --deployment FILE, --from-launch 'vllm serve ...') and the flags to change in it, as -q fp8"
+        )
+    first = request_of(replace(question, deployment=places[0], flags=common, change=()), as_flags=False)
+    if not changed:
+        return first, str(places[1])
+    if question.change:
+        pool["gpu"] = changed_gpu(pool.get("gpu", first.pools[0].gpu), question.change)
+    if len(first.pools) > 1:
+        return first, first  # which `capacity.diff` refuses
+    second = first.model_copy(
+        update={
+            "pools": (over(Pool, first.pools[0], pool, as_flags=False),),
+            "service": over(Service, first.service, service, as_flags=False),
+        }
+    )
+    refuse_idle("diff", (*second.pools, second.traffic, second.service, second.cost), [*pool, *service])
+    return first, second
 
 
 def sweep(
+    question: Question,
+    *,
     spec: Annotated[str, typer.Argument(help="A sweep file (TOML).")],
     store: Annotated[
         str, typer.Option("--store", help="The SQLite file that keeps every point.")
@@ -327,7 +400,7 @@ def sweep(
     check_format(format)
     with progress_bar("points") as progress:
         swept = capacity.sweep(
-            spec,
+            _over_deployment(question, spec),
             store,
             workers=workers,
             cluster=cluster,
@@ -342,6 +415,26 @@ def sweep(
         say(f"the first that failed: {swept.first_failure}")
     if swept.failed and swept.failed == swept.points:
         raise typer.Exit(2)
+
+
+def _over_deployment(question: Question, path: str) -> SweepSpec:
+    """Return a sweep file's spec; what it neither fixes nor varies is fixed by the deployment, if one is given."""
+    from capacity.deployment.reading import unread
+    from capacity.planning.sweeping.spec import read_sweep
+
+    spec = read_sweep(path)
+    if question.deployment is None and question.from_launch is None:
+        return spec
+    stored = stored_deployment(question.deployment, question.from_launch, {})
+    unused = list(unread(spec.question, stored.specs, stored.fields))
+    note("not used by sweep", (f"--{dashed(name)}" for name in unused))
+    fields = {**({"model": stored.model} if stored.model else {}), **stored.fields}
+    fixed = {
+        name: json.dumps(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if name not in (*unused, *spec.vary)
+    }
+    return spec.model_copy(update={"fixed": {**fixed, **spec.fixed}})
 
 
 def from_launch(

@@ -15,11 +15,13 @@ from capacity.cli.options import (
     FormatOption,
     ProfilesOption,
     check_format,
+    dashed,
     progress_bar,
     show,
     typed,
 )
-from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
+from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
+from capacity.cli.verbs import POOL, STORED, TRAFFIC, verb
 
 COMPARED_TRAFFIC = (
     "input_len",
@@ -31,18 +33,21 @@ COMPARED_TRAFFIC = (
     "seed",
 )
 
+NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
-    plain_verb(app, validate)
+    verb(app, shared=STORED)(validate)
     verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(calibrate)
     verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 
 def validate(
+    question: Question,
+    *,
     device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:N, or cpu.")] = "auto",
     campaign: Annotated[
         str, typer.Option("--campaign", help="quick, standard, full, or a TOML file.")
@@ -70,8 +75,13 @@ def validate(
         typer.Option("--engine", help="Then serve with a real one, vllm or sglang, where it is installed."),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", help="What --engine serves: a Hugging Face name or a folder.")
-    ] = "meta-llama/Llama-3.1-8B-Instruct",
+        str | None,
+        typer.Option(
+            "--model",
+            help="What --engine serves: a Hugging Face name or a folder; default Llama 3.1 8B Instruct, or the model "
+            "of --deployment, which is then launched with its settings.",
+        ),
+    ] = None,
     format: ReportFormat = "table",
     profiles: ProfilesOption = None,
 ) -> None:
@@ -82,6 +92,11 @@ def validate(
     from capacity_validate.report_data import finite
 
     check_format(format, REPORT_FORMATS)
+    served: dict[str, Any] = {} if model is None else {"model": model}
+    if question.deployment is not None or question.from_launch is not None:
+        stored = stored_deployment(question.deployment, question.from_launch, {})
+        gpu = gpu or stored.fields.get("gpu")
+        served = {**_launched(stored, serving=engine is not None), **served}
     with progress_bar() as progress:
         report = run(
             device,
@@ -95,7 +110,7 @@ def validate(
             threads=threads,
             seed=seed,
             engine=engine,
-            model=model,
+            **served,
             progress=lambda done, total, _: progress(done, total) if total else None,
         )
     show(
@@ -105,6 +120,23 @@ def validate(
     )
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _launched(stored: StoredDeployment, *, serving: bool) -> dict[str, Any]:
+    """Return the checkpoint and the settings that a real engine is launched with; on stderr, what is not used."""
+    from capacity.deployment import Pool
+    from capacity.model import load_model
+
+    settings = {
+        name: value
+        for name, value in stored.fields.items()
+        if serving and name in Pool.model_fields and name not in NOT_LAUNCHED
+    }
+    unused = stored.fields.keys() - settings.keys() - {"gpu"}
+    note("not used by validate", (f"--{dashed(name)}" for name in stored.fields if name in unused))
+    if not serving or stored.model is None:
+        return {}
+    return {"model": load_model(stored.model).hf_id or stored.model, "engine_settings": settings}
 
 
 def calibrate(

@@ -88,7 +88,7 @@ def outcome(
         None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
     )
     rate = run.requests_per_s
-    lengths = float(workload.prompt_tokens.mean()), float(workload.output_tokens.mean())
+    lengths = workload.long_run_tokens
     served = full = None
     if hourly is not None and rate:
         load = full_load(resolved, lengths, replicas, factors=factors, hit_fraction=run.hit_fraction)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from capacity.answers.costs import Pools, ServedLoad, most_per_s
 from capacity.planning.judging import Trial
 from capacity.workload import Workload
@@ -13,7 +15,7 @@ def trial_load(
     """What `pools` serve of the workload in the long run; None where the trial served nothing.
 
     `offered_per_s`: how many requests come by the clock, and are served as far as the engines can; None: of a closed
-    loop, whose rate is the trial's.
+    loop, whose rate is the trial's. Generated requests that are kept up with have the lengths they were drawn from.
     """
     if not trial.requests_per_s:
         return None
@@ -26,4 +28,8 @@ def trial_load(
     )
     if offered_per_s is None:
         return load
-    return load.at(min(offered_per_s, max(most_per_s(pools, load), trial.requests_per_s)))
+    load = load.at(min(offered_per_s, max(most_per_s(pools, load), trial.requests_per_s)))
+    if workload.expected_over_mean is None or load.requests_per_s < offered_per_s:
+        return load
+    input_tokens, output_tokens = workload.long_run_tokens
+    return replace(load, input_tokens=input_tokens, output_tokens=output_tokens)

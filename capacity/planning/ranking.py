@@ -120,8 +120,8 @@ class Ranking:
         if (
             load is not None and self.arena.windows
         ):  # the trial is of the busiest window, the bill of all requests
-            lengths = {"input_tokens": self.load.input_tokens, "output_tokens": self.load.output_tokens}
-            load = replace(load, **lengths)
+            input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
+            load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[Contender], survey: Survey) -> tuple[Miss, ...]:

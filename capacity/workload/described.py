@@ -80,6 +80,8 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     workload = replace(workload, notices=(*filled_notes(traffic), *workload.notices))
     if traffic.images_per_prompt or traffic.audio_tokens is not None:
         workload = _with_images(workload, traffic)
+    if traffic.turns == traffic.clients == 1 and traffic.trace is None:
+        workload = _drawn_from(workload, traffic)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
@@ -89,6 +91,20 @@ def described(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
     if traffic.cache_salts is not None:
         workload = _salted(workload, traffic, traffic.cache_salts)
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
+
+
+def _drawn_from(workload: Workload, traffic: Traffic) -> Workload:
+    """The workload with the means of its lengths' distributions over its own."""
+    text, output = (
+        _lengths(traffic, tokens or 0, cv, math.inf).mean_tokens
+        for tokens, cv in (
+            (traffic.input_len, traffic.input_len_cv),
+            (traffic.output_len, traffic.output_len_cv),
+        )
+    )
+    prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # those are the same of all
+    drawn_prompt, drawn_output = workload.mean_prompt_tokens, float(workload.output_tokens.mean())
+    return replace(workload, expected_over_mean=(prompt / drawn_prompt, output / drawn_output))
 
 
 def _paced(traffic: Traffic, longest_tokens: int | None) -> Workload:
@@ -201,10 +217,11 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
         sizes = np.full(len(workload), traffic.image_tokens)
         prompts = workload.prompt_tokens + images * sizes
         workload = replace(workload, prompt_tokens=prompts, images=images, image_tokens=sizes)
-    if traffic.audio_tokens is None:
-        return workload
-    clips = np.full(len(workload), traffic.audio_tokens)
-    return replace(workload, prompt_tokens=workload.prompt_tokens + clips, audio_tokens=clips)
+    if traffic.audio_tokens is not None:
+        clips = np.full(len(workload), traffic.audio_tokens)
+        prompts = workload.prompt_tokens + clips
+        workload = replace(workload, prompt_tokens=prompts, audio_tokens=clips)
+    return workload
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:

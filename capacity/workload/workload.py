@@ -32,7 +32,8 @@ class Workload:
 
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
     `notices` are the remarks of readers and generators that a report should show. `asked_per_s` is the rate at which
-    arrivals were drawn, which these few are near; None: they themselves say it.
+    arrivals were drawn, which these few are near; None: they themselves say it. `expected_over_mean`, of prompts and
+    of outputs: the mean of the distribution that they were drawn from over that of these few; None: not known.
     Raises InvalidInput, naming column, request and value.
     """
 
@@ -59,6 +60,7 @@ class Workload:
     source: str | None = None
     notices: tuple[str, ...] = ()
     asked_per_s: float | None = None
+    expected_over_mean: tuple[float, float] | None = None
     part: str | None = (
         None  # which part of a varying rate they are, in words; None: a whole period, or a steady rate
     )
@@ -199,6 +201,18 @@ class Workload:
         return float(self.prompt_tokens.mean())
 
     @property
+    def long_run_tokens(self) -> tuple[float, float]:
+        """Mean prompt and output tokens for as long as the load lasts.
+
+        Those of the distributions that were drawn from, where requests arrive by the clock; those of these requests in
+        a closed loop, whose rate follows from them.
+        """
+        prompt, output = self.mean_prompt_tokens, float(self.output_tokens.mean())
+        if self.expected_over_mean is None or self.is_closed_loop:
+            return prompt, output
+        return prompt * self.expected_over_mean[0], output * self.expected_over_mean[1]
+
+    @property
     def asked_tokens(self) -> IntArray:
         """Of each request the prompt and the output that its client asks for: what it gets, where nobody says more."""
         asked = self.output_tokens if self.max_tokens is None else self.max_tokens
@@ -293,6 +307,7 @@ class Workload:
             audio_tokens=None if self.audio_tokens is None else self.audio_tokens[rows],
             sample_of=None if self.sample_of is None else self.sample_of[rows],
             asked_per_s=None,
+            expected_over_mean=None,
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
@@ -316,6 +331,7 @@ class Workload:
                 self,
                 prompt_tokens=prompt_tokens,
                 output_tokens=np.minimum(self.output_tokens, left),
+                expected_over_mean=None,
                 max_tokens=None if asked is None else np.minimum(asked, left),
                 content=None if self.content is None else self.content.clipped(prompt_tokens),
                 notices=(

@@ -717,12 +717,46 @@ def test_an_overload_has_the_librarys_verdict_and_replicas_and_no_price_on_each_
         assert opened.kpis["$ per 1M output"] == "-", page
 
 
-def test_estimate_simulate_and_cost_show_one_price_for_one_load(dashboard: Open) -> None:
-    load = {"rate": "4", "range": "0"}
-    price = capacity.cost(**LLAMA, **LENGTHS, **PRICED, request_rate=4.0, random_range_ratio=0.0).served
+VARIED = {  # lengths as links and as keywords say them
+    "equal": ({"range": "0"}, {"random_range_ratio": 0.0}),
+    "as measured": ({}, {}),
+    "a range": ({"range": "0.8"}, {"random_range_ratio": 0.8}),
+}
+
+
+@pytest.mark.parametrize("lengths", VARIED)
+def test_every_page_and_verb_has_one_price_for_one_load(dashboard: Open, lengths: str) -> None:
+    """Whatever few requests each of them draws: the pages' runs are of 120 and of 1,000."""
+    link, varied = VARIED[lengths]
+    asked: dict[str, Any] = {**LLAMA, **LENGTHS, **PRICED, **varied}
+    price = capacity.estimate(**asked, request_rate=4.0).usd_per_million_output_tokens
     assert price is not None
-    for page, more in (("cost", {}), ("estimate", RATE), ("simulate", {})):
-        shown = dashboard(page, **load, **more).settled().kpis["$ per 1M output"]
+    curve = capacity.curve(**asked, rates=(4.0,), replications=2, num_prompts=200)
+    costs = [curve.points[0].cost]
+    for requests in (120, 1000):
+        load = {**asked, "request_rate": 4.0, "num_prompts": requests}
+        costs += [
+            capacity.simulate(**load).cost,
+            capacity.cost(**load).served,
+            capacity.estimate(**load).cost,
+        ]
+    for cost in costs:
+        assert cost is not None
+        assert cost.usd_per_million_output_tokens == pytest.approx(price.value, rel=1e-9)
+    for page, more in (("cost", {"cost_requests": "120"}), ("estimate", RATE), ("simulate", {})):
+        shown = dashboard(page, **{"rate": "4", **link, **more}).settled().kpis["$ per 1M output"]
         digits = len(shown.partition(".")[2])
-        assert shown == f"${price.usd_per_million_output_tokens:,.{digits}f}", page
+        assert shown == f"${price.value:,.{digits}f}", page
         assert digits >= 2, page
+
+
+def test_estimate_simulate_and_cost_have_one_price_in_a_closed_loop_of_lengths_that_vary() -> None:
+    for varied in ({}, {"random_range_ratio": 0.8}, {"length_distribution": "gamma", "output_len_cv": 1.0}):
+        asked: dict[str, Any] = {**LLAMA, **LENGTHS, **PRICED, **varied, "concurrency": 16}
+        costs = [
+            capacity.estimate(**asked).cost,
+            capacity.cost(**asked).served,
+            capacity.simulate(**asked).cost,
+        ]
+        prices = [cost.usd_per_million_output_tokens for cost in costs if cost is not None]
+        assert prices == pytest.approx([prices[0]] * 3, rel=1e-9)

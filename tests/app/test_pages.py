@@ -210,6 +210,23 @@ def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
     assert any("nonsense" in line for line in opened.refusals)
 
 
+def test_an_older_link_sets_what_its_keys_are_called_now_and_says_what_it_ignores(dashboard: Open) -> None:
+    """On the first page, which opens with the link: no key of an older version is reported as unknown."""
+    opened = dashboard(
+        PAGES[0].name, sim_ttft="700", cost_tpot="40", sim_lengths="lognormal", spec_tree="true"
+    )
+    set_now = {key: widget.value for key, widget in opened.inputs().items()}
+    assert (set_now["slo_ttft"], set_now["slo_tpot"], set_now["lengths"]) == (700.0, 40.0, "lognormal")
+    assert opened.refusals == []
+    notes = [str(note.value) for note in opened.at.info if "older version" in str(note.value)]
+    assert notes == ["This link is of an older version; without an input today: spec_tree."]
+
+
+def test_unknown_key_of_a_link_is_still_reported(dashboard: Open) -> None:
+    opened = dashboard(PAGES[0].name, sim_tftt="700")
+    assert any("sim" in text and "700" in text for text in opened.refusals)
+
+
 def test_a_link_speaks_of_the_page_that_it_leads_to(dashboard: Open) -> None:
     opened = dashboard("plan")
     opened.at.number_input(key="plan_n").set_value(77).run()

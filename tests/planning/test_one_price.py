@@ -108,6 +108,27 @@ def test_filling_and_draining_are_not_billed() -> None:
     assert short.usd_per_request == pytest.approx(long.usd_per_request)
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        {"random_range_ratio": 0.9},
+        {"length_distribution": "gamma", "input_len_cv": 1.0, "output_len_cv": 1.0},
+    ],
+)
+def test_the_price_of_a_few_requests_is_the_bill_over_the_tokens_of_many(lengths: dict[str, Any]) -> None:
+    """Cost per second over output tokens per second of a run so long that its filling and its draw do not count."""
+    model, asked = question_of("dense", "short answers")
+    asked = {**asked, **lengths, "request_rate": 4.0}
+    many = capacity.simulate(model, **asked, num_prompts=40_000)
+    usd_per_s = float(PRICE) / 3600
+    by_tokens = usd_per_s / many.run.summary.output_throughput * 1e6
+    few = [capacity.simulate(model, **asked, num_prompts=count).cost for count in (100, 300)]
+    for cost in few:
+        assert cost is not None
+        share = cost.prefill_share
+        assert cost.usd_per_million_output_tokens / (1 - share) == pytest.approx(by_tokens, rel=0.01)
+
+
 def test_more_in_flight_is_cheaper_by_the_token() -> None:
     model, asked = question_of("dense", "short answers")
     bills = [capacity.cost(model, **asked, concurrency=number).served for number in (1, 8, 64)]

@@ -171,8 +171,10 @@ def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
 
     monkeypatch.setattr(harness, "measure_engine", known)
     (tmp_path / "h200-sxm-141gb@mine.toml").write_text("")
-    report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None)
+    report = harness._with_engine(bare_report(), "vllm", MODEL, tmp_path, None, {"tensor_parallel_size": 2})
     assert asked == ["h200-sxm-141gb@mine"]
+    assert report.engine is not None
+    assert report.engine.num_gpus == 2
     assert report.broken == ()
     document = json.loads((tmp_path / "report.json").read_text())
     assert document["engine"]["runs"][0]["metrics"][0]["error"] is not None

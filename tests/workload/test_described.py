@@ -312,3 +312,42 @@ def test_default_lengths_stay_within_the_longest_request() -> None:
         assert tokens.std() > 0.2 * mean
     chosen = Traffic(**traffic.model_dump(exclude_unset=True), length_distribution="lognormal")
     assert (described(chosen, 2000).prompt_tokens).max() > 2000
+
+
+@pytest.mark.parametrize(
+    "lengths", [{"random_range_ratio": 0.9}, {"length_distribution": "gamma", "output_len_cv": 2.0}]
+)
+def test_long_run_lengths_are_those_of_the_distributions_not_of_the_few_drawn(
+    lengths: dict[str, Any],
+) -> None:
+    asked = {"input_len": 1000, "output_len": 200, "request_rate": 4.0, "num_prompts": 50, **lengths}
+    workload = made(**asked)
+    assert abs(float(workload.output_tokens.mean()) - 200) > 2
+    assert workload.long_run_tokens == pytest.approx((1000, 200), rel=0.003)
+    doubled = replace(workload, output_tokens=workload.output_tokens * 2)
+    assert doubled.long_run_tokens == pytest.approx((1000, 400), rel=0.003)
+    assert made(**asked, random_prefix_len=100).long_run_tokens == pytest.approx((1100, 200), rel=0.003)
+    pictured = made(**asked, images_per_prompt=2, image_tokens=30)
+    assert pictured.long_run_tokens == pytest.approx((1060, 200), rel=0.003)
+
+
+def test_long_run_lengths_are_the_drawn_ones_where_no_distribution_says_them() -> None:
+    asked = {
+        "input_len": 1000,
+        "output_len": 200,
+        "request_rate": 4.0,
+        "num_prompts": 50,
+        "random_range_ratio": 0.9,
+    }
+    cut = {"max_request_tokens": 1300}
+    workload = made(**asked)
+    closed = {name: value for name, value in asked.items() if name != "request_rate"}
+    for other in (
+        workload.head(20),
+        made(**asked, **cut),
+        made(**asked, **cut, long_requests="clip"),
+        made(**asked, turns=3),
+        made(**closed, concurrency=4),
+    ):
+        drawn = float(other.prompt_tokens.mean()), float(other.output_tokens.mean())
+        assert other.long_run_tokens == drawn

@@ -46,6 +46,7 @@ TOLERANCE_TPOT = 0.15
 TOLERANCE_TPOT_CPU = 0.25  # a shared machine's noise
 ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 DEFAULT_OUT = "capacity-validation"
+NO_SETTINGS: Mapping[str, Any] = {}
 NOISY = 0.5
 INTERRUPTED = "interrupted: this report is of what had been measured by then"
 
@@ -64,6 +65,7 @@ def validate(
     seed: int = 0,
     engine: str | None = None,
     model: str = ENGINE_MODEL,
+    engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Run a campaign on a device and judge the step model by it.
@@ -71,7 +73,8 @@ def validate(
     Writes `out`/measurements.jsonl as it goes (a second run continues it), then report.json, report.html and the
     calibrated profile. `gpu` names the profile where the card's name does not; `budget_s` overrides the campaign's.
     `engine` (vllm or sglang, where installed) then serves `model` on the same device, and its own client's results are
-    compared with the simulation; that takes minutes more than the budget.
+    compared with the simulation; that takes minutes more than the budget. `engine_settings` are fields of a `Pool`
+    that it is launched with.
     Raises InvalidInput in one line where there is no such device, driver, torch or profile.
     """
     start = time.monotonic()
@@ -98,11 +101,20 @@ def validate(
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
         )
-    return report if engine is None else _with_engine(report, engine, model, Path(out), progress)
+    return (
+        report
+        if engine is None
+        else _with_engine(report, engine, model, Path(out), progress, engine_settings)
+    )
 
 
 def _with_engine(
-    report: ValidationReport, engine: str, model: str, folder: Path, progress: Progress | None
+    report: ValidationReport,
+    engine: str,
+    model: str,
+    folder: Path,
+    progress: Progress | None,
+    settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
     """The report with a real engine's runs against the profile just calibrated; a failure is told in it."""
     from capacity_validate.html_report import write_html
@@ -117,6 +129,7 @@ def _with_engine(
             folder=folder / "engine",
             profiles=folder,
             announce=lambda stage: None if progress is None else progress(0, 0, stage),
+            **settings,
         )
         report = replace(report, engine=answer)
     except CapacityError as error:
