@@ -97,7 +97,7 @@ def test_plan_window_is_named_in_the_answer(minute: Plan) -> None:
 
 def test_plan_detail_and_chart_show_all_windows(minute: Plan) -> None:
     assert minute.best is not None
-    rows = window_rows(minute.best)
+    rows = window_rows(minute.best.trial.windows)
     assert 12 < len(rows) <= 25
     assert max(level.ratio for row in rows for level in row[2]) == pytest.approx(minute.best.trial.ratio)
     assert any("over time" in str(getattr(part, "title", "")) for part in plan_tables(minute))
