@@ -180,7 +180,7 @@ def _request(question: Question, replicas: int | None = None, **beside: object) 
     return request
 
 
-def cost(question: Question, *, slo: SloOption = None) -> None:
+def cost(question: Question, *, slo: SloOption = None, slo_window: SloWindowOption = "15m") -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
     from capacity.deployment import Billing
 
@@ -190,7 +190,12 @@ def cost(question: Question, *, slo: SloOption = None) -> None:
         name: value for name, value in question.of(Billing).items() if name != "replicas"
     }  # the pool's
     answer = capacity.cost(
-        request, slo=slo or (), profiles=question.profiles, download=question.download, **billing
+        request,
+        slo=slo or (),
+        slo_window=slo_window,
+        profiles=question.profiles,
+        download=question.download,
+        **billing,
     )
     show_answer(answer, question.format)
     if not answer.serves:

@@ -12,6 +12,7 @@ import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
+from capacity.planning.bounds import Load
 from capacity.planning.crew import stop_if_recalled
 from capacity.planning.judging import Goal, Trial, judged_in_windows
 from capacity.planning.space import Candidate
@@ -76,6 +77,12 @@ class Arena:
         busiest, windows = take_busiest_window(workloads, slo_window)
         whole = workloads if windows else ()
         return cls(model=model, workloads=busiest, goal=goal, profiles=profiles, whole=whole, windows=windows)
+
+    def busy_load(self, load: Load) -> Load:
+        """Return the load of the busiest window, by which deployments are bounded, out of that of all requests."""
+        if not self.windows:
+            return load
+        return replace(Load.of(self.workloads), longest_request_tokens=load.longest_request_tokens)
 
     def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""

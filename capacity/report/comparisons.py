@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from capacity.answers.records import Quantity
 from capacity.report.display import shown, text_and_interval
 from capacity.report.layout import Part, listed, notes
-from capacity.workload.windows import duration_text
 
 if TYPE_CHECKING:
     from capacity.planning.advice import Advice, AdviceList, Effects
@@ -22,11 +21,10 @@ Change = tuple[float | None, float | None]
 
 
 def compared_text(busiest: Window | None) -> str:
-    """A line on the part of longer traffic that is compared."""
+    """A further line on the part of longer traffic that is compared."""
     if busiest is None:
         return ""
-    lasts = duration_text(busiest.end_s - busiest.start_s)
-    return f"\ncompared on the busiest {lasts}: {busiest.text}, {busiest.requests:,} requests"
+    return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"
 
 
 # diff

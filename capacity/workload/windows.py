@@ -34,6 +34,11 @@ class Window:
         return self.requests / (self.end_s - self.start_s)
 
     @property
+    def lasts(self) -> str:
+        """Its duration, as 15 min."""
+        return duration_text(self.end_s - self.start_s)
+
+    @property
     def label(self) -> str:
         """Begin and end on the workload's clock, as 10:15:00 to 10:30:00."""
         return f"{clock_text(self.start_s)} to {clock_text(self.end_s)}"
