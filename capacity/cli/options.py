@@ -71,7 +71,8 @@ SloWindowOption = Annotated[
 ComparedWindowOption = Annotated[
     str,
     typer.Option(
-        "--slo-window", help="Compare on the busiest 15m (or 1h, 30m) of longer traffic; trace: on all of it."
+        "--slo-window",
+        help="Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it.",
     ),
 ]
 ReplicationsOption = Annotated[
