@@ -14,7 +14,7 @@ from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.diff import Diff
-from capacity.report.comparisons import difference_and_interval
+from capacity.report.comparisons import compared_text, difference_and_interval
 from capacity.report.replicas import count_text
 from capacity.report.sides import change_text, settings_text
 from capacity_app import parts
@@ -328,3 +328,5 @@ def _paired(first: Side, current: Side, here: str) -> None:
         f"{found.requests:,} requests at the same instants through both. The interval is of the traffic's chance, not "
         "of the step model's error, which both share."
     )
+    if found.busiest_window is not None:
+        st.caption(plain(compared_text(found.busiest_window)))

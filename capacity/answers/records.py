@@ -220,7 +220,7 @@ class ReplicasNeeded:
     """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
 
     `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
-    no number of replicas meets them; `reason` then says why.
+    no number of replicas meets them; `reason` then says why. `judged_in`: of longer traffic, the window that decides.
     """
 
     requests_per_s: float | None
@@ -229,6 +229,7 @@ class ReplicasNeeded:
     stable: ReplicaCount | None
     within_slo: ReplicaCount | None
     reason: str | None
+    judged_in: str | None = None
 
     @property
     def needed(self) -> ReplicaCount | None:

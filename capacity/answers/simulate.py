@@ -36,13 +36,12 @@ from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
-from capacity.simulator.levels import SloLevel, hold
+from capacity.simulator.levels import check_window, hold_in_windows
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.verdict import Verdict
-from capacity.workload import Slo, Workload, parse_slos, write_for_client
-from capacity.workload.windows import Window, judged_windows, parse_window_s, rows_of, windows_of
+from capacity.workload import Workload, parse_slos, write_for_client
 
 
 @documented(Pool, Traffic, Service, Cost)
@@ -99,9 +98,8 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     prices = deployment_prices(pools, service, deployment.cost)
-    levels, window_s = parse_slos(levels_of(slo or (), traffic)), parse_window_s(slo_window)
-    if slo_window != "15m" and not levels:
-        raise InvalidInput("--slo-window changes nothing without service levels: add --slo, or leave it out")
+    levels = parse_slos(levels_of(slo or (), traffic))
+    check_window(slo_window, levels)
     requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
         check_task(each, int(requests.output_tokens.max(initial=1)))
@@ -128,7 +126,7 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     answer = _described(pools[0], requests, run)
-    held, window = _hold_in_windows(levels, requests, run, window_s, steady=steady)
+    held, window = hold_in_windows(levels, requests, run.records, run.summary, slo_window, steady=steady)
     return replace(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
@@ -153,20 +151,6 @@ def simulate(
             *saved,
         ),
     )
-
-
-def _hold_in_windows(
-    levels: Sequence[Slo], requests: Workload, run: SimulationResult, window_s: float | None, *, steady: bool
-) -> tuple[tuple[SloLevel, ...], Window | None]:
-    """The levels in the worst judged window, and that window; over all requests where there is none."""
-    windows = judged_windows(windows_of([requests], window_s)) if levels else ()
-    held = [
-        (hold(levels, run.records.rows(*rows_of(requests, window)), run.summary, steady=steady), window)
-        for window in windows
-    ]
-    if not held:
-        return hold(levels, run.records, run.summary, steady=steady), None
-    return max(held, key=lambda each: max(level.ratio for level in each[0]))
 
 
 def _beside(other_pools: Sequence[Pool]) -> Mapping[str, int]:

@@ -68,6 +68,13 @@ SloWindowOption = Annotated[
         "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
     ),
 ]
+ComparedWindowOption = Annotated[
+    str,
+    typer.Option(
+        "--slo-window",
+        help="Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it.",
+    ),
+]
 ReplicationsOption = Annotated[
     int,
     typer.Option(

@@ -17,6 +17,7 @@ from capacity.base.flags import CLUSTER
 from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import (
     ClusterOption,
+    ComparedWindowOption,
     DetailOption,
     DownloadOption,
     FormatOption,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
 PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
-NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance", "slo_window")  # of a fleet
+NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
 
 PEAK_TO_MEAN = 1.6
 ReplicasOption = Annotated[
@@ -152,6 +153,7 @@ def fleet(
     output: Annotated[
         str | None, typer.Option("--output", help="A deployment file of the best fleet, for `simulate`.")
     ] = None,
+    detail: DetailOption = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -169,7 +171,7 @@ def fleet(
             progress=progress,
             **options,
         )
-    show_answer(answer, format)
+    show_answer(answer, format, detail=detail)
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:
@@ -202,7 +204,7 @@ def _request(question: Question, replicas: int | None = None, **beside: object) 
     return request
 
 
-def cost(question: Question, *, slo: SloOption = None) -> None:
+def cost(question: Question, *, slo: SloOption = None, slo_window: SloWindowOption = "15m") -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
     from capacity.deployment import Billing
 
@@ -212,7 +214,12 @@ def cost(question: Question, *, slo: SloOption = None) -> None:
         name: value for name, value in question.of(Billing).items() if name != "replicas"
     }  # the pool's
     answer = capacity.cost(
-        request, slo=slo or (), profiles=question.profiles, download=question.download, **billing
+        request,
+        slo=slo or (),
+        slo_window=slo_window,
+        profiles=question.profiles,
+        download=question.download,
+        **billing,
     )
     show_answer(answer, question.format)
     if not answer.serves:
@@ -274,20 +281,25 @@ def curve(
         write(output, curve_html(answer, typed()))
 
 
-def tornado(question: Question, *, replicas: ReplicasOption = None) -> None:
+def tornado(
+    question: Question, *, replicas: ReplicasOption = None, slo_window: ComparedWindowOption = "15m"
+) -> None:
     """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
-    _show_with_progress(capacity.tornado, "inputs", question, replicas)
+    _show_with_progress(capacity.tornado, "inputs", question, replicas, slo_window)
 
 
-def advise(question: Question, *, replicas: ReplicasOption = None) -> None:
+def advise(
+    question: Question, *, replicas: ReplicasOption = None, slo_window: ComparedWindowOption = "15m"
+) -> None:
     """What would help here? The optimisation checklist, each line simulated for this deployment."""
-    _show_with_progress(capacity.advise, "changes", question, replicas)
+    _show_with_progress(capacity.advise, "changes", question, replicas, slo_window)
 
 
 def stack(
     question: Question,
     *,
     replicas: ReplicasOption = None,
+    slo_window: ComparedWindowOption = "15m",
     order: Annotated[
         str | None,
         typer.Option("--order", help="Techniques in the order to take them, by commas; others are left out."),
@@ -295,14 +307,22 @@ def stack(
 ) -> None:
     """What is each technique worth? From none to all of them, one upon the other, and each of them alone."""
     names = None if order is None else listed(order)
-    _show_with_progress(partial(capacity.stack, order=names), "techniques", question, replicas)
+    _show_with_progress(partial(capacity.stack, order=names), "techniques", question, replicas, slo_window)
 
 
-def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, replicas: int | None) -> None:
+def _show_with_progress(
+    ask: Callable[..., Any], what: str, question: Question, replicas: int | None, slo_window: str
+) -> None:
     check_format(question.format)
     request = _request(question, replicas)
     with progress_bar(what) as progress:
-        answer = ask(request, profiles=question.profiles, download=question.download, progress=progress)
+        answer = ask(
+            request,
+            slo_window=slo_window,
+            profiles=question.profiles,
+            download=question.download,
+            progress=progress,
+        )
     show_answer(answer, question.format)
 
 
@@ -317,6 +337,7 @@ def diff(
             show_default=False,
         ),
     ] = None,
+    slo_window: ComparedWindowOption = "15m",
     replications: ReplicationsOption = 1,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of the traffic, in place of the file's.", min=0)
@@ -330,6 +351,7 @@ def diff(
         answer = capacity.diff(
             first,
             second,
+            slo_window=slo_window,
             replications=replications,
             seed=seed,
             cluster=cluster,

@@ -28,6 +28,7 @@ from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
 
 Progress = Callable[[int, int], None]
 MOST_ADVICE = 8  # lines
@@ -97,6 +98,7 @@ class AdviceList(AnswerRecord):
 
     deployment: str
     workload: str
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
     base: Outcome
     advice: tuple[Advice, ...]
     without_benefit: tuple[Advice, ...]
@@ -109,6 +111,7 @@ class AdviceList(AnswerRecord):
 def advise(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -117,13 +120,15 @@ def advise(
 ) -> AdviceList:
     """Simulate the optimisation checklist on this deployment and its requests, and return the changes that help.
 
+    Traffic longer than `slo_window` is compared on its busiest window.
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    whole = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    (requests,), windows = take_busiest_window([whole], slo_window)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
     latencies = _served(resolved, Service(), requests)
@@ -139,6 +144,7 @@ def advise(
     return AdviceList(
         deployment=deployment_label(resolved, pool.replicas),
         workload=requests.name,
+        busiest_window=windows[0] if windows else None,
         base=base,
         advice=tuple(chosen),
         without_benefit=tuple(line for line in lines if line.refused is None and line not in chosen),

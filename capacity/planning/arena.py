@@ -12,6 +12,7 @@ import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
+from capacity.planning.bounds import Load
 from capacity.planning.crew import stop_if_recalled
 from capacity.planning.judging import Goal, Trial, judged_in_windows
 from capacity.planning.space import Candidate
@@ -20,7 +21,7 @@ from capacity.planning.trial import Check, Engines, Role, run_engines, stretched
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup
 from capacity.workload import Workload
-from capacity.workload.windows import Window
+from capacity.workload.windows import Window, take_busiest_window
 
 
 class OutOfTime(Exception):
@@ -61,6 +62,27 @@ class Arena:
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSpec,
+        workloads: Sequence[Workload],
+        goal: Goal,
+        *,
+        slo_window: str,
+        profiles: str | Path | None,
+    ) -> Arena:
+        """Return the arena of the busiest `slo_window` of longer traffic. Raises InvalidInput for no duration."""
+        busiest, windows = take_busiest_window(workloads, slo_window)
+        whole = workloads if windows else ()
+        return cls(model=model, workloads=busiest, goal=goal, profiles=profiles, whole=whole, windows=windows)
+
+    def busy_load(self, load: Load) -> Load:
+        """Return the load of the busiest window, by which deployments are bounded, out of that of all requests."""
+        if not self.windows:
+            return load
+        return replace(Load.of(self.workloads), longest_request_tokens=load.longest_request_tokens)
 
     def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
@@ -125,10 +147,21 @@ class Arena:
             first_draw=task.first_draw,
             check=check,
         )
-        if not (task.whole and self.windows) or (task.give_up and not trial.met):
+        if not task.whole or (task.give_up and not trial.met):
             return trial
-        runs = [run_engines(engines, w, router=candidate.router, check=check) for w in self.whole]
-        return judged_in_windows(runs, self.whole, self.windows, goal, trial)
+        return self.on_whole(engines, trial, goal, router=candidate.router, check=check)
+
+    def on_whole(
+        self, engines: Sequence[Engines], busiest: Trial, goal: Goal, *, router: str, check: Check = None
+    ) -> Trial:
+        """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest one.
+
+        Where there are no windows, that is the whole.
+        """
+        if not self.windows:
+            return busiest
+        runs = [run_engines(engines, w, router=router, check=check) for w in self.whole]
+        return judged_in_windows(runs, self.whole, self.windows, goal, busiest)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]

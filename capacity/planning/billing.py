@@ -28,6 +28,7 @@ from capacity.planning.batch_api import BatchApiCost, IdleJob, batch_api_costs, 
 from capacity.planning.hosted_prices import ApiPrice
 from capacity.simulator.levels import SloLevel
 from capacity.simulator.verdict import Judgement, Verdict
+from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
 
@@ -124,7 +125,7 @@ class BatchJob:
 class Bill(AnswerRecord):
     """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
     no load was given, `offered_requests_per_s` for a closed loop too. `levels` are the service levels held against the
-    simulated run, at predicted step times.
+    simulated run, at predicted step times; `slo_window` is the worst window of longer traffic, which they are of.
 
     `break_even` is against the API prices that were given, `apis` against those of the price list.
     """
@@ -137,6 +138,7 @@ class Bill(AnswerRecord):
     offered_requests_per_s: float | None
     needed: ReplicasNeeded | None
     levels: tuple[SloLevel, ...]
+    slo_window: Window | None
     tier: str
     provider: str
     product: str
@@ -181,6 +183,7 @@ def make_bill(
     verdict: Verdict | None = None,
     offered_per_s: float | None = None,
     levels: tuple[SloLevel, ...] = (),
+    slo_window: Window | None = None,
     needed: ReplicasNeeded | None = None,
     apis: Sequence[ApiPrice] = (),
     full_ends: tuple[float, float] = (1.0, 1.0),
@@ -216,6 +219,7 @@ def make_bill(
         offered_requests_per_s=offered_per_s,
         needed=needed,
         levels=levels,
+        slo_window=slo_window,
         tier=price.tier,
         provider=price.provider,
         product=price.product,

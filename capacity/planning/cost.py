@@ -25,13 +25,14 @@ from capacity.planning.replicas import replicas_needed
 from capacity.planning.saturated import full_load, full_load_ends, rates_of
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator.levels import SloLevel, hold
+from capacity.simulator.levels import SloLevel, check_window, hold_in_windows
 from capacity.simulator.verdict import Verdict
 from capacity.workload import Slo, parse_slos
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.workload import Workload
+    from capacity.workload.windows import Window
 
 
 @documented(Pool, Traffic, Cost, Billing)
@@ -40,6 +41,7 @@ def cost(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -47,7 +49,7 @@ def cost(
 ) -> Bill:
     """The bill of `replicas` engines. With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served
     load is simulated, without the run's filling and draining; without, only the full load is costed (`input_len` and
-    `output_len` are needed then).
+    `output_len` are needed then). Of longer traffic, `slo` must hold in the worst `slo_window`.
 
     Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
     """
@@ -64,7 +66,8 @@ def cost(
         )
     traffic, replicas = deployment.traffic, billing.replicas
     slos = parse_slos(levels_of(slo, traffic))
-    run = _run_of(resolved, traffic, workload, replicas, slos)
+    check_window(slo_window, slos)
+    run = _run_of(resolved, traffic, workload, replicas, slos, slo_window)
     if run is None and slo:
         raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
     if run is not None:
@@ -86,7 +89,15 @@ def cost(
     needed = (
         None
         if run is None
-        else replicas_needed(resolved, traffic, slo=slo, price=price, workload=workload, profiles=profiles)
+        else replicas_needed(
+            resolved,
+            traffic,
+            slo=slo,
+            slo_window=slo_window,
+            price=price,
+            workload=workload,
+            profiles=profiles,
+        )
     )
     apis, api_notes = _apis(resolved.model.name, billing)
     return make_bill(
@@ -100,6 +111,7 @@ def cost(
         verdict=None if run is None else run.verdict,
         offered_per_s=None if run is None else run.offered_per_s,
         levels=() if run is None else run.levels,
+        slo_window=None if run is None else run.slo_window,
         needed=needed,
         apis=apis,
         full_ends=(1.0, 1.0) if billing.batch_api is None else full_load_ends(resolved, lengths),
@@ -142,6 +154,7 @@ class _Run:
     offered_per_s: float | None
     load: ServedLoad
     levels: tuple[SloLevel, ...]
+    slo_window: Window | None
     warnings: tuple[str, ...]
 
     @property
@@ -151,7 +164,12 @@ class _Run:
 
 
 def _run_of(
-    resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int, slos: tuple[Slo, ...]
+    resolved: ResolvedPool,
+    traffic: Traffic,
+    workload: Workload | None,
+    replicas: int,
+    slos: tuple[Slo, ...],
+    slo_window: str,
 ) -> _Run | None:
     """The traffic served by `replicas` engines; None where it says nothing of how requests come.
 
@@ -180,11 +198,15 @@ def _run_of(
         warnings.append(
             "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
         )
+    levels, window = hold_in_windows(
+        slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
+    )
     by_clock = not requests.is_closed_loop and math.isfinite(requests.offered_per_s)
     return _Run(
         verdict=verdict,
         offered_per_s=requests.offered_per_s if by_clock else None,
         load=load,
-        levels=hold(slos, run.records, run.summary, steady=verdict.is_stable),
+        levels=levels,
+        slo_window=window,
         warnings=tuple(warnings),
     )

@@ -38,7 +38,7 @@ from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
-from capacity.workload.windows import parse_window_s, take_window, windows_of
+from capacity.workload.windows import take_busiest_window
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -186,7 +186,7 @@ def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
     """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
-    windows = windows_of(workloads, parse_window_s(slo_window))
+    parts, windows = take_busiest_window(workloads, slo_window)
     if not windows:
         return workloads, ()
     busiest = windows[0]
@@ -200,7 +200,7 @@ def _in_busiest_window(
         f"requests and rates are those of the busiest {slo_window}, {busiest.label}; the mean over all of the traffic "
         f"is {mean:.2f} of its rate"
     )
-    return [take_window(workload, busiest) for workload in workloads], (note,)
+    return parts, (note,)
 
 
 def draw_curve(

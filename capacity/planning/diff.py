@@ -40,6 +40,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
 from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
 
 BLOCKS = 20
 DRAWS = 400
@@ -118,6 +119,7 @@ class Diff(AnswerRecord):
     second: str
     workload: str
     requests: int
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
     settings: tuple[tuple[str, str, str], ...]
     differences: tuple[Difference, ...]
     first_outcome: Outcome
@@ -132,6 +134,7 @@ def diff(
     first: DeploymentLike,
     second: DeploymentLike,
     *,
+    slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
     seed: int | None = None,
@@ -145,7 +148,8 @@ def diff(
     A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
     first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
     for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster` (tcp://host:port)
-    where there is one. `progress(pairs, of so many)`. Raises DoesNotFit and InvalidInput.
+    where there is one. Traffic longer than `slo_window` is compared on its busiest window, that of each draw.
+    `progress(pairs, of so many)`. Raises DoesNotFit and InvalidInput.
     """
     if cluster is not None and replications == 1:
         raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
@@ -162,17 +166,18 @@ def diff(
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
     before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
     longest = min(side.resolved.max_model_len for side in (before, after))
-    requests = requests_of(traffic, workload, longest)
+    (requests,), windows = take_busiest_window([requests_of(traffic, workload, longest)], slo_window)
+    busiest = windows[0] if windows else None
     if replications == 1:
-        return compare_pair(before, after, requests)
+        return compare_pair(before, after, requests, busiest)
     if workload is not None or traffic.trace is not None:
         raise InvalidInput(
             "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
         )
     seeds = replication_seeds(traffic.seed, replications)
-    pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest)
+    pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
     with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
-        compared = compare_pair(before, after, requests)
+        compared = compare_pair(before, after, requests, busiest)
         replicated = _replicated(pair, seeds, crew, progress)
         remarks = () if crew is None else crew.remarks
     return replace(compared, replicated=replicated, warnings=(*compared.warnings, *remarks))
@@ -188,10 +193,12 @@ class _Pair:
     sides: tuple[Side, Side]
     traffic: Traffic
     max_model_len: int
+    slo_window: str
 
     def served(self, seed: int) -> Summaries:
         """By each side, of the same draw; here, or on a worker."""
-        requests = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
+        drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
+        (requests,), _ = take_busiest_window([drawn], self.slo_window)
         runs = (
             run_service(
                 [side.resolved],
@@ -238,8 +245,11 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
     return deployment
 
 
-def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
-    """Serve `workload` with both. Raises DoesNotFit; InvalidInput where nothing is served by both."""
+def compare_pair(first: Side, second: Side, workload: Workload, window: Window | None = None) -> Diff:
+    """Serve `workload`, the requests of `window` of longer traffic, with both.
+
+    Raises DoesNotFit; InvalidInput where nothing is served by both.
+    """
     served = [side.serve(workload) for side in (first, second)]
     outcomes = [
         outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
@@ -254,6 +264,7 @@ def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
         second=second.label,
         workload=workload.name,
         requests=len(workload),
+        busiest_window=window,
         settings=_settings(first, second),
         differences=tuple(differences),
         first_outcome=outcomes[0],

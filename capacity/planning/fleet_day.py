@@ -35,7 +35,10 @@ def day_of_fleet(
         _by_share(pool, arena, search, sorted(set(shape)))
         for pool, arena in zip(layout.pools, arenas, strict=True)
     ]
-    peak_per_s = sum(pool.requests_per_s for pool in layout.pools)
+    peak_per_s = sum(
+        arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s
+        for pool, arena in zip(layout.pools, arenas, strict=True)
+    )
     hours = []
     for hour, share in enumerate(shape):
         counts = tuple(_with_reserve(each[share], ways) for each in needed)

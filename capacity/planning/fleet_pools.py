@@ -189,6 +189,7 @@ class Pools:
             usd_per_hour=None if price is None else usd_per_hour(price, billed),
             prefill_share=None if answer.cost is None else answer.cost.prefill_share,
             levels=answer.trial.levels,
+            window=answer.trial.window,
             confidence=answer.confidence,
             launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
         )

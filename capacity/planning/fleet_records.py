@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import Pool
-from capacity.planning.judging import Level
+from capacity.planning.judging import Level, WindowLevels
 from capacity.planning.records import LaunchLine
 from capacity.planning.space import Objective
+from capacity.workload.windows import Window
 
 Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 
@@ -18,8 +19,8 @@ Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 class FleetPool:
     """One pool with its share of the traffic. `replicas` are those that the load needs, `spare_replicas` in reserve.
 
-    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for;
-    `router` is that within the pool.
+    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for, in
+    `window`, the worst of longer traffic; `router` is that within the pool.
     """
 
     label: str
@@ -39,6 +40,7 @@ class FleetPool:
     levels: tuple[Level, ...]
     confidence: float
     launch: tuple[LaunchLine, ...]
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +92,16 @@ class Layout(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetProof:
-    """One simulation of all pools of the answer behind their router, on all requests, without the reserve."""
+    """One simulation of all pools of the answer behind their router, on all requests, without the reserve.
+
+    Of traffic longer than the SLO window, `levels` are those in `window`, the worst of `windows`.
+    """
 
     requests: int
     met: bool
     levels: tuple[Level, ...]
+    window: Window | None = None
+    windows: tuple[WindowLevels, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +140,8 @@ class FleetPlan(AnswerRecord):
     requests: int
     requests_per_s: float
     slos: tuple[str, ...]
+    slo_window: str  # as of a plan: the time in which the SLO must hold; trace: over all requests
+    busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
     objective: Objective
     confidence: float
     split_by: Literal["prompt", "request"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
@@ -18,7 +18,6 @@ from capacity.planning.market import Market
 from capacity.planning.space import DRAFT_MODEL, Search
 from capacity.pool.drafting import find_speculator
 from capacity.workload import Slo, Workload, parse_slos
-from capacity.workload.windows import parse_window_s, take_window, windows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +60,17 @@ class Inquiry:
         return _longest_context(self.search, self.model)
 
     def arena(self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None) -> Arena:
-        """Where deployments are tried; on part of the traffic, or for another goal, where these are given."""
-        return Arena(
-            model=self.model,
-            workloads=self.workloads if workloads is None else workloads,
-            goal=goal or self.goal,
+        """Where deployments are tried on the busiest window of the traffic, and answers on all of it.
+
+        On part of the traffic, or for another goal, where these are given.
+        """
+        return Arena.of(
+            self.model,
+            self.workloads if workloads is None else workloads,
+            goal or self.goal,
+            slo_window=self.search.slo_window,
             profiles=self.profiles,
         )
-
-    def arena_of_windows(self) -> Arena:
-        """Where deployments are tried on the busiest window of the traffic, and answers on all of it."""
-        windows = windows_of(self.workloads, parse_window_s(self.search.slo_window))
-        if not windows:
-            return self.arena()
-        busiest = [take_window(workload, windows[0]) for workload in self.workloads]
-        return replace(self.arena(busiest), whole=self.workloads, windows=windows)
 
     def market(self, search: Search | None = None) -> Market:
         """The GPUs of the search, or of a narrower one, and their prices. Raises UnknownName, InvalidInput."""

@@ -68,7 +68,7 @@ def plan(
         make_router(router, has_sessions=asked.workloads[0].session is not None)
     while True:
         found = run_search(
-            asked.arena_of_windows(),
+            asked.arena(),
             asked.search,
             Load.of(asked.workloads, endless=workload is None and is_endless(traffic)),
             asked.market(),

@@ -51,12 +51,14 @@ def replicas_needed(
     confidence: float = 0.9,
     goodput_target: float = 0.99,
     replications: int = 3,
+    slo_window: str = "15m",
     profiles: str | Path | None = None,
 ) -> ReplicasNeeded | None:
     """The fewest replicas of an engine that serve `traffic`, within `slo` or else the levels of its use case.
 
-    Of several `pools` (the tensor-parallel sizes of one GPU) those with the least bill. None for a closed loop without
-    service levels. Raises InvalidInput, as `plan`, for levels of which none limits how long a request waits.
+    Levels must hold in the busiest `slo_window` of longer traffic, as for `plan`. Of several `pools` (the
+    tensor-parallel sizes of one GPU) those with the least bill. None for a closed loop without service levels. Raises
+    InvalidInput, as `plan`, for levels of which none limits how long a request waits.
     """
     engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(levels_of(slo, traffic))
@@ -71,7 +73,7 @@ def replicas_needed(
     stable = None
     if by_clock:
         stable = _stable(_cheapest_when_full(engines, first, price), first, price, varies=varies)
-    within, reason = None, None
+    within, reason, judged_in = None, None, None
     if slos:
         check_goal(slos, first)
         goal = Goal(slos=slos, goodput_target=goodput_target)
@@ -81,11 +83,16 @@ def replicas_needed(
             objective="gpus" if price is None else "cost",
             confidence=confidence,
             goodput_target=goodput_target,
+            slo_window=slo_window,
         )
         endless = workload is None and is_endless(asked)
         best: Tried | None = None
         while True:
-            best, reason = _fewest(engines, workloads, goal, search, price, profiles, endless=endless)
+            arena = Arena.of(engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles)
+            best, reason = _fewest(engines, arena, Load.of(workloads, endless=endless), search, price)
+            judged_in = (
+                f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})" if arena.windows else None
+            )
             longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
             if longer is None:
                 break
@@ -106,6 +113,7 @@ def replicas_needed(
         stable=stable,
         within_slo=within,
         reason=reason,
+        judged_in=judged_in,
     )
 
 
@@ -141,20 +149,16 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
 
 def _fewest(
     engines: Sequence[ResolvedPool],
-    workloads: Sequence[Workload],
-    goal: Goal,
+    arena: Arena,
+    load: Load,
     search: Search,
     price: Price | None,
-    profiles: str | Path | None,
-    *,
-    endless: bool,
 ) -> tuple[Tried | None, str | None]:
     """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
-    arena = Arena(model=engines[0].model, workloads=workloads, goal=goal, profiles=profiles)
-    load, gpu = Load.of(workloads, endless=endless), engines[0].pool.gpu
+    gpu = engines[0].pool.gpu
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
-    surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
+    surveyor = Surveyor(arena=arena, search=search, load=arena.busy_load(load), market=market)
     entries: list[Entry] = []
     refused: list[str] = []
     for engine in engines:
@@ -167,11 +171,15 @@ def _fewest(
     if not entries:
         return None, refused[-1]
     with Bench(arena=arena, confidence=search.confidence) as bench:
-        chase = Chase(entries, bench)
+        chase = Chase(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:
             return None, f"no number of up to {load.most_replicas:,} replicas meets the service levels"
-        return look_beside(chase.best, bench)[0] or chase.best, None
+        fewer, _ = look_beside(chase.best, bench)
+        if fewer is not None:
+            chase.take(fewer)
+            chase.verify()
+        return chase.best, None
 
 
 def _one_replica(resolved: ResolvedPool) -> ResolvedPool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from capacity.planning.arena import Arena, OutOfTime
 from capacity.planning.bench import Bench
@@ -290,10 +290,7 @@ def run_search(
     Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
     Ctrl-C ends the search as the time limit does.
     """
-    busy = load
-    if arena.windows:
-        busy = replace(Load.of(arena.workloads), longest_request_tokens=load.longest_request_tokens)
-    surveyor = Surveyor(arena=arena, search=search, load=busy, market=market)
+    surveyor = Surveyor(arena=arena, search=search, load=arena.busy_load(load), market=market)
     named = Named(
         profiles=None if arena.profiles is None else str(arena.profiles),
         models=() if search.draft is None else (search.draft,),

@@ -8,7 +8,7 @@ of all together, what bound the steps before and after says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from capacity.planning.stack_figures import Factors, Figures, factors_between, p
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
 
 Progress = Callable[[int, int], None]
 
@@ -43,6 +44,7 @@ class Stack(AnswerRecord):
 
     deployment: str
     workload: str
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
     naive_flags: str
     naive: Figures
     steps: tuple[StackStep, ...]
@@ -57,6 +59,7 @@ def stack(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     order: Sequence[str] | None = None,
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -77,7 +80,10 @@ def stack(
             f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
             "what there is for a prompt"
         )
-    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    whole = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    (requests,), windows = take_busiest_window([whole], slo_window)
+    if windows:
+        requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
     price = price_of(resolved.profile.name, deployment.cost)
     rungs = rungs_of(resolved, requests)
     ladder = Ladder(
@@ -101,6 +107,7 @@ def stack(
     return Stack(
         deployment=deployment_label(resolved, resolved.pool.replicas),
         workload=requests.name,
+        busiest_window=windows[0] if windows else None,
         naive_flags=ladder.at(beginning).flags,
         naive=naive,
         steps=tuple(steps),

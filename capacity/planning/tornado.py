@@ -23,6 +23,7 @@ from capacity.planning.trial import deployment_label
 from capacity.pool.drafting import speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
 
 SWING = 0.20
 
@@ -58,6 +59,7 @@ class Tornado(AnswerRecord):
 
     deployment: str
     workload: str
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
     swing: float
     base: Outcome
     swings: tuple[Swing, ...]
@@ -70,6 +72,7 @@ class Tornado(AnswerRecord):
 def tornado(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -78,6 +81,7 @@ def tornado(
 ) -> Tornado:
     """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
 
+    Traffic longer than `slo_window` is compared on its busiest window.
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
@@ -85,8 +89,10 @@ def tornado(
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    (busiest,), windows = take_busiest_window([requests], slo_window)
     price = price_of(resolved.profile.name, deployment.cost)
-    return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
+    found = tornado_of(resolved, busiest, replicas=pool.replicas, price=price, progress=progress)
+    return replace(found, busiest_window=windows[0]) if windows else found
 
 
 def tornado_of(
@@ -140,6 +146,7 @@ def tornado_of(
     return Tornado(
         deployment=deployment_label(resolved, replicas),
         workload=workload.name,
+        busiest_window=None,
         swing=SWING,
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),

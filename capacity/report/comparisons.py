@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     from capacity.planning.diff import Diff, Difference
     from capacity.planning.tornado import Swing, Tornado
     from capacity.simulator.replications import PairedMetric
+    from capacity.workload.windows import Window
 
 STATISTICS = ("request", "output", "mean", "p50", "p95", "p99")  # of replicated metrics, those that are shown
 Change = tuple[float | None, float | None]
+
+
+def compared_text(busiest: Window | None) -> str:
+    """A further line on the part of longer traffic that is compared."""
+    if busiest is None:
+        return ""
+    return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"
 
 
 # diff
@@ -27,7 +35,8 @@ def diff_tables(diff: Diff) -> list[Part]:
     changes = ", ".join(f"{name} {after} in place of {before}" for name, before, after in diff.settings)
     parts: list[Part] = [
         f"A: [bold]{diff.first}[/bold]\nB: [bold]{diff.second}[/bold]",
-        f"B has {changes}" if changes else "A and B are the same deployment",
+        (f"B has {changes}" if changes else "A and B are the same deployment")
+        + compared_text(diff.busiest_window),
         _difference_table(diff),
     ]
     if diff.replicated:
@@ -110,6 +119,7 @@ def tornado_tables(tornado: Tornado) -> list[Part]:
     )
     head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
     left_out = f"not varied: {'; '.join(tornado.not_varied)}"
+    head += compared_text(tornado.busiest_window)
     return [head, table, *([left_out] if tornado.not_varied else []), *notes(tornado.warnings)]
 
 
@@ -123,7 +133,7 @@ def advice_tables(answer: AdviceList) -> list[Part]:
     paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     return [
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
-        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}",
+        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{compared_text(answer.busiest_window)}",
         _advice_table(answer) if answer.advice else "no change of the checklist helps this deployment",
         *(f"{line.change}: {line.note}" for line in answer.advice if line.note),
         *answer.observations,

@@ -53,7 +53,8 @@ def _verdict(bill: Bill) -> Iterator[str]:
     """Whether the load is served, within which levels, and how many replicas would serve it."""
     if bill.verdict is None:
         return
-    missed = "".join(f"; {miss_text(level)}" for level in bill.levels if not level.met)
+    window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
+    missed = "".join(f"; {miss_text(level)}{window}" for level in bill.levels if not level.met)
     yield verdict_text(bill.verdict, f"{bill.verdict_reason}{missed}")
     if bill.needed is not None:
         yield f"needed: {replicas_text(bill.needed)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.planning.fleet_records import best_of
 from capacity.report.display import shown
 from capacity.report.layout import Part, listed, notes
-from capacity.report.plan import level_text
+from capacity.report.plan import level_text, window_line, windows_table
 
 if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
@@ -18,7 +18,14 @@ ONE_POOL = "one pool"
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
-def fleet_tables(plan: FleetPlan) -> list[Part]:
+def fleet_summary(plan: FleetPlan) -> list[Part]:
+    """What `fleet_tables` has without the levels of every window."""
+    parts = fleet_tables(plan, detail=False)
+    windowed = plan.proof is not None and plan.proof.windows
+    return [*parts, "--detail has the levels of every window"] if windowed else parts
+
+
+def fleet_tables(plan: FleetPlan, *, detail: bool = True) -> list[Part]:
     """The fleet, what it saves over one pool, every threshold that was tried, and what of it is simulated."""
     best = plan.best
     parts: list[Part] = [_header(plan)]
@@ -28,6 +35,8 @@ def fleet_tables(plan: FleetPlan) -> list[Part]:
         parts.append(f"nothing meets the SLO, neither one pool nor {_many(plan.max_pools)}:")
     else:
         parts += ["\n".join(_answer(plan, best)), _pools_table(best)]
+    if detail and plan.proof is not None:
+        parts.append(windows_table(plan.proof.windows))
     parts.append(_layouts_table(plan))
     if plan.day is not None and best is not None:
         parts.append(_day_text(plan.day, best))
@@ -44,6 +53,7 @@ def _header(plan: FleetPlan) -> str:
     return (
         f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arriving}\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+        f"{window_line(plan)}"
     )
 
 
@@ -58,6 +68,8 @@ def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
         levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
         yield f"  all pools behind the router, simulated on {plan.proof.requests:,} requests: {met}; {levels}"
+        if plan.proof.window is not None:
+            yield f"  worst window: {plan.proof.window.text}"
     if plan.replica_availability is not None:
         yield f"  each replica is there {plan.replica_availability:.3%} of the time"
 

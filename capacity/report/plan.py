@@ -12,6 +12,7 @@ from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
+    from capacity.planning.fleet_records import FleetPlan
     from capacity.planning.judging import Level, Trial, WindowLevels
     from capacity.planning.records import Conditional, Plan, Point, Ranked
 
@@ -35,7 +36,7 @@ def plan_tables(plan: Plan) -> list[Part]:
             _ranked_table(plan.ranked),
             "\n".join(_launch_lines(plan.ranked[0])),
             _levels_table(plan.ranked),
-            _windows_table(plan.ranked[0]),
+            windows_table(plan.ranked[0].trial.windows),
             _quality_table(plan.ranked),
             _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
             _front_table("Price against margin, of what was simulated", plan.cost_front),
@@ -60,29 +61,28 @@ def header(plan: Plan) -> str:
         f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}, "
         f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
-        f"{_window_line(plan)}"
+        f"{window_line(plan)}"
     )
 
 
-def _window_line(plan: Plan) -> str:
+def window_line(plan: Plan | FleetPlan) -> str:
     """The time in which the SLO must hold, where it is less than all of the traffic."""
     return "" if plan.busiest_window is None else f"\nSLO window {window_text(plan)}"
 
 
-def window_text(plan: Plan) -> str:
+def window_text(plan: Plan | FleetPlan) -> str:
     """The length of the window, and when the busiest one is."""
     busiest = plan.busiest_window
     if busiest is None:
         return "all requests together"
-    return f"{plan.slo_window}; the busiest: {busiest.label}, {busiest.requests_per_s:,.2f} requests/s"
+    return f"{plan.slo_window}; the busiest: {busiest.text}"
 
 
 HOURS_SHOWN = 24  # rows of windows
 
 
-def window_rows(best: Ranked) -> list[tuple[float, float, tuple[Level, ...], bool]]:
+def window_rows(windows: Sequence[WindowLevels]) -> list[tuple[float, float, tuple[Level, ...], bool]]:
     """By the hour, or by so much that there are `HOURS_SHOWN`: start, requests/s, the worst window's levels, judged."""
-    windows = best.trial.windows
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
@@ -99,8 +99,9 @@ def window_rows(best: Ranked) -> list[tuple[float, float, tuple[Level, ...], boo
     return found
 
 
-def _windows_table(best: Ranked) -> Part:
-    rows = window_rows(best)
+def windows_table(windows: Sequence[WindowLevels]) -> Part:
+    """The service levels over time; nothing where traffic was not judged by window."""
+    rows = window_rows(windows)
     if not rows:
         return ""
     slos = [level.slo for level in rows[0][2]]

@@ -66,7 +66,7 @@ def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
     yield f"\n[bold]Rent {best.label}[/bold]{cost}"
     worst = best.trial.window
     if worst is not None:
-        yield f"  worst window: {worst.label}, {worst.requests_per_s:,.2f} requests/s"
+        yield f"  worst window: {worst.text}"
     for place, level in enumerate(best.trial.levels):
         predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
         yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"

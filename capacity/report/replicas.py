@@ -11,6 +11,8 @@ def replicas_text(answer: ReplicasNeeded) -> str:
 
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
     levels = " and ".join(answer.slos)
+    if answer.judged_in is not None:
+        levels += f" in {answer.judged_in}"
     if answer.within_slo is not None:
         count = count_text(answer.within_slo)
         return f"{count}, for {load} within {levels} at {answer.confidence:.0%} confidence"

@@ -359,11 +359,7 @@ def _service_levels(answer: Simulation) -> list[Part]:
         return []
     columns = ("value, ms", "attained", "95 % interval")
     window = answer.slo_window
-    when = (
-        ""
-        if window is None
-        else f" in the worst window, {window.label} at {window.requests_per_s:,.2f} requests/s"
-    )
+    when = "" if window is None else f" in the worst window: {window.text}"
     table = grid(f"Service levels{when}", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
+from capacity.report.comparisons import compared_text
 from capacity.report.display import text_and_interval, time_and_interval
 from capacity.report.layout import Part, listed, notes
 
@@ -21,7 +22,8 @@ def stack_tables(answer: Stack) -> list[Part]:
     """What is served at each step; the factors; why some differ; what could not be taken."""
     refused = [step for step in answer.steps if step.refused is not None]
     return [
-        f"[bold]{answer.deployment}[/bold], {answer.workload}\nnaive: {answer.naive_flags}",
+        f"[bold]{answer.deployment}[/bold], {answer.workload}{compared_text(answer.busiest_window)}\n"
+        f"naive: {answer.naive_flags}",
         _figures_table(answer),
         _factors_table(answer),
         _multiplied(answer),

@@ -41,6 +41,7 @@ SUMMARIES = {
     "estimate": "capacity.report.answers:estimate_summary",
     "simulation": "capacity.report.simulation:simulation_summary",
     "plan": "capacity.report.plan_summary:plan_summary",
+    "fleet": "capacity.report.fleet:fleet_summary",
 }  # one screen, of answers whose tables take more
 SHEETS = {
     "estimate": "capacity.report.answers:estimate_sheet",

@@ -13,7 +13,8 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import share_interval
 from capacity.simulator.metrics import LatencyMetric, LatencySummary, RequestTable
-from capacity.workload import Slo
+from capacity.workload import Slo, Workload
+from capacity.workload.windows import Window, judged_windows, parse_window_s, rows_of, windows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,36 @@ def hold(
     return tuple(
         _of_gaps(slo, summary) if slo.metric == "itl" else _of_requests(slo, records, steady) for slo in slos
     )
+
+
+def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
+    """Raise InvalidInput for a window that is no duration, or is set where there are no service levels."""
+    parse_window_s(slo_window)
+    if slo_window != "15m" and not slos:
+        raise InvalidInput("--slo-window changes nothing without service levels: add --slo, or leave it out")
+
+
+def hold_in_windows(
+    slos: Sequence[Slo],
+    workload: Workload,
+    records: RequestTable,
+    summary: LatencySummary,
+    slo_window: str,
+    *,
+    steady: bool,
+) -> tuple[tuple[SloLevel, ...], Window | None]:
+    """Return the levels in the worst judged window of a run of `workload`, and that window.
+
+    Over all requests, and None, of traffic that is no longer than `slo_window`.
+    """
+    windows = judged_windows(windows_of([workload], parse_window_s(slo_window))) if slos else ()
+    held = [
+        (hold(slos, records.rows(*rows_of(workload, window)), summary, steady=steady), window)
+        for window in windows
+    ]
+    if not held:
+        return hold(slos, records, summary, steady=steady), None
+    return max(held, key=lambda each: max(level.ratio for level in each[0]))
 
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:

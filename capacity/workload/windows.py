@@ -34,9 +34,19 @@ class Window:
         return self.requests / (self.end_s - self.start_s)
 
     @property
+    def lasts(self) -> str:
+        """Its duration, as 15 min."""
+        return duration_text(self.end_s - self.start_s)
+
+    @property
     def label(self) -> str:
         """Begin and end on the workload's clock, as 10:15:00 to 10:30:00."""
         return f"{clock_text(self.start_s)} to {clock_text(self.end_s)}"
+
+    @property
+    def text(self) -> str:
+        """Begin, end and mean rate, as 10:15:00 to 10:30:00, 6.85 requests/s."""
+        return f"{self.label}, {self.requests_per_s:,.2f} requests/s"
 
 
 def parse_window_s(text: str) -> float | None:
@@ -126,6 +136,17 @@ def take_window(workload: Workload, window: Window) -> Workload:
     """The requests that arrive in the window; the rate in the long run stays that of the whole workload."""
     part = workload.take(np.arange(*rows_of(workload, window)))
     return replace(part, asked_per_s=workload.offered_per_s)
+
+
+def take_busiest_window(
+    workloads: Sequence[Workload], slo_window: str
+) -> tuple[Sequence[Workload], tuple[Window, ...]]:
+    """Return the requests of the busiest `slo_window` (15m) of longer traffic, and its windows, the busiest first.
+
+    All requests, and no windows, of traffic that is no longer and for `trace`.
+    """
+    windows = windows_of(workloads, parse_window_s(slo_window))
+    return ([take_window(w, windows[0]) for w in workloads] if windows else workloads), windows
 
 
 def _clocked_s(workload: Workload) -> float:

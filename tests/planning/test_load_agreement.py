@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import capacity
@@ -117,3 +118,77 @@ def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_
         assert ranked[row.gpu].candidate.replicas == needed.replicas
     cheapest = min(bills, key=lambda gpu: bills[gpu].usd_per_month)
     assert compared.rows[0].gpu == plan.ranked[0].candidate.pool.gpu == cheapest
+
+
+@pytest.fixture(scope="module")
+def half_busy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a trace: half an hour at 1 request/s, then half an hour at 5/s."""
+    rng = np.random.default_rng(3)
+    arrival_s = np.concatenate((np.arange(0, 1800, 1.0), np.arange(1800, 3600, 0.2)))
+    lines = [
+        f"{second:.3f},{prompt},{output}"
+        for second, prompt, output in zip(
+            arrival_s,
+            rng.integers(400, 1600, len(arrival_s)),
+            rng.integers(60, 200, len(arrival_s)),
+            strict=True,
+        )
+    ]
+    path = tmp_path_factory.mktemp("traces") / "half-busy.csv"
+    path.write_text("\n".join(("arrival_s,prompt_tokens,output_tokens", *lines, "")))
+    return str(path)
+
+
+DIURNAL: dict[str, Any] = {
+    "input_len": 500, "output_len": 60, "arrivals": "diurnal", "request_rate": 0.5, "day_length_s": 7200.0,
+    "day_peak_to_mean": 2.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["trace", "diurnal"])
+def test_every_verb_answers_for_the_same_window_of_a_long_traffic(half_busy: str, kind: str) -> None:
+    """Service levels are judged, and deployments compared, in the busy part of it."""
+    traffic = {"trace": half_busy} if kind == "trace" else DIURNAL
+    space: dict[str, Any] = {
+        "gpus": "h100",
+        "slo": SLO,
+        "replications": 1,
+        **{name: value for name, value in AS_IT_IS.items() if name != "serving"},
+    }
+    plan = capacity.plan(MODEL, **space, **traffic, **PRICED, serving="aggregated", alternatives=False)
+    window = plan.busiest_window
+    assert window is not None
+    middle_s = {"trace": (1800, 3600), "diurnal": (1800, 5400)}[kind]
+    assert middle_s[0] <= window.start_s < window.end_s <= middle_s[1] + 1
+
+    fleet = capacity.fleet(MODEL, **space, **traffic, **PRICED, max_pools=1)
+    assert (fleet.slo_window, fleet.busiest_window) == (plan.slo_window, window)
+    assert plan.best is not None
+    assert fleet.best is not None
+    assert fleet.best.num_gpus == plan.best.num_gpus
+    needed = replicas_needed(
+        resolve(MODEL, Pool(gpu="h100")), build(Traffic, traffic), slo=SLO, replications=1
+    )
+    assert needed is not None
+    assert needed.needed is not None
+    assert needed.needed.replicas == plan.best.candidate.replicas
+    assert needed.judged_in == f"the busiest 15 min ({window.text})"
+
+    one: dict[str, Any] = {"gpu": "h100", "replicas": plan.best.candidate.replicas, **traffic}
+    tornado = capacity.tornado(MODEL, **one)
+    pool = {"gpu": "h100", "replicas": one["replicas"]}
+    deployed = [
+        {"model": MODEL, "pools": [each], "traffic": traffic} for each in (pool, pool | {"gpu": "h200"})
+    ]
+    diff = capacity.diff(*deployed)
+    run = capacity.simulate(MODEL, **one, slo=SLO)
+    advice = capacity.advise(MODEL, **one)
+    assert {each.busiest_window for each in (tornado, diff, advice)} == {window}
+    assert advice.base == tornado.base == diff.first_outcome
+    assert diff.requests == window.requests
+    assert run.verdict is not None
+    assert window.label in run.verdict.reason
+    bill = capacity.cost(MODEL, **one, slo=SLO, **PRICED)
+    assert (bill.levels, bill.slo_window) == (run.slos, run.slo_window)
+    assert bill.needed is not None
+    assert bill.needed.judged_in is not None

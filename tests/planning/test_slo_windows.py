@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from quick_plans import quick
 
 import capacity
+from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool
+from capacity.deployment import Pool, Traffic
+from capacity.planning.fleet_records import FleetPlan
 from capacity.planning.judging import Goal, judged, judged_in_windows
 from capacity.planning.records import Plan
 from capacity.planning.trial import Engines, run_engines
@@ -18,9 +21,16 @@ from capacity.pool.resolve import resolve
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import plan_tables, window_rows
 from capacity.report.plan_summary import plan_summary
+from capacity.report.tables import render
+from capacity.simulator.replications import replication_seeds
 from capacity.workload import Workload, parse_slos
-from capacity.workload.windows import windows_of
+from capacity.workload.windows import take_busiest_window, windows_of
 
+MODEL = "llama-3.1-8b"
+TINY: dict[str, Any] = {
+    "gpus": "h100", "quantizations": (None,), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
+    "objective": "gpus", "speculators": "none", "data_parallel_sizes": (1,), "replications": 1,
+}  # fmt: skip
 SLO = "ttft:p90:300ms tpot:p90:40ms"
 
 
@@ -97,12 +107,157 @@ def test_plan_window_is_named_in_the_answer(minute: Plan) -> None:
 
 def test_plan_detail_and_chart_show_all_windows(minute: Plan) -> None:
     assert minute.best is not None
-    rows = window_rows(minute.best)
+    rows = window_rows(minute.best.trial.windows)
     assert 12 < len(rows) <= 25
     assert max(level.ratio for row in rows for level in row[2]) == pytest.approx(minute.best.trial.ratio)
     assert any("over time" in str(getattr(part, "title", "")) for part in plan_tables(minute))
     chart = next(chart for chart in charts_of(minute) if chart.name == "slo_over_time")
     assert len(chart.rows) == len(rows)
+
+
+@pytest.fixture(scope="module")
+def fleet_of_a_minute() -> FleetPlan:
+    return fleet_of(slo_window="1m")
+
+
+def fleet_of(**changes: Any) -> FleetPlan:
+    """The fleet of one pool for the same space and traffic as `planned`."""
+    return capacity.fleet(
+        MODEL,
+        **TINY
+        | {"slo": SLO, "workload": burst(), "tensor_parallel_sizes": (1,), "max_pools": 1, "time_limit_s": 0}
+        | changes,
+    )
+
+
+def test_fleet_of_one_pool_is_the_plan_in_the_window(fleet_of_a_minute: FleetPlan) -> None:
+    plans = [
+        planned(slo_window="1m", serving="aggregated", alternatives=False, routers=router)
+        for router in ("least-outstanding", "round-robin")
+    ]
+    plan = min(plans, key=lambda each: math.inf if each.best is None else each.best.objective)
+    found = fleet_of_a_minute
+    assert plan.best is not None
+    assert found.best is not None
+    assert (found.slo_window, found.busiest_window) == ("1m", plan.busiest_window)
+    (pool,) = found.best.pools
+    assert (pool.replicas, found.best.objective) == (plan.best.replicas, plan.best.objective)
+    assert (pool.window, pool.levels) == (plan.best.trial.window, plan.best.trial.levels)
+    whole = fleet_of(slo_window="trace")
+    assert whole.best is not None
+    assert whole.best.num_gpus < found.best.num_gpus
+    assert (whole.slo_window, whole.busiest_window) == ("trace", None)
+
+
+def test_fleet_proof_is_judged_in_every_window(fleet_of_a_minute: FleetPlan) -> None:
+    found, proof = fleet_of_a_minute, fleet_of_a_minute.proof
+    assert found.best is not None
+    assert proof is not None
+    assert proof.requests == sum(each.window.requests for each in proof.windows) == len(burst())
+    assert (proof.window, proof.levels) == (found.best.pools[0].window, found.best.pools[0].levels)
+
+
+def test_fleet_of_two_pools_is_proved_in_every_window() -> None:
+    """Each pool is judged in its own windows, all pools together in those of all requests."""
+    found = fleet_of(slo_window="1m", max_pools=2, split_at=(700,))
+    assert found.best is not None
+    assert found.proof is not None
+    assert found.proof.met
+    assert all(level.ratio <= 1 for each in found.proof.windows if each.judged for level in each.levels)
+    two = found.layouts[-1]
+    assert all(pool.window is not None for pool in two.pools)
+
+
+def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: FleetPlan) -> None:
+    found = fleet_of_a_minute
+    assert found.busiest_window is not None
+    assert found.proof is not None
+    assert found.proof.window is not None
+    summary, detail = (render(found, "table", detail=detail) for detail in (False, True))
+    for text in (summary, detail):
+        assert f"SLO window 1m; the busiest: {found.busiest_window.label}" in text
+        assert f"worst window: {found.proof.window.label}" in text
+    assert "Service levels over time" in detail
+    assert "Service levels over time" not in summary
+    assert "slo_over_time" in [chart.name for chart in charts_of(found)]
+
+
+def test_fleet_day_is_of_the_rates_in_the_window() -> None:
+    found = fleet_of(slo_window="1m", peak_to_mean=2.0)
+    assert found.day is not None
+    assert found.best is not None
+    assert found.busiest_window is not None
+    highest = max(found.day.hours, key=lambda each: each.request_rate_per_s)
+    assert highest.request_rate_per_s == pytest.approx(found.busiest_window.requests_per_s)
+    assert highest.replicas == (found.best.pools[0].replicas,)
+
+
+@pytest.mark.parametrize("verb", [capacity.tornado, capacity.advise])
+def test_comparison_of_long_traffic_is_of_its_busiest_window(verb: Any) -> None:
+    (part,), windows = take_busiest_window([burst()], "1m")
+    found, alone, quarter = (
+        verb(MODEL, gpu="h100", price="2", workload=workload, slo_window=window)
+        for workload, window in ((burst(), "1m"), (part, "trace"), (burst(), "15m"))
+    )
+    assert (found.busiest_window, alone.busiest_window) == (windows[0], None)
+    assert found.base == alone.base
+    assert f"Compared on the busiest 1 min: {windows[0].text}, {len(part):,} requests" in render(
+        found, "table"
+    )
+    assert quarter.busiest_window == windows_of([burst()], 900.0)[0]
+    assert quarter.base != found.base
+
+
+def spike() -> Workload:
+    """500 s at 0.2 requests/s with 50 requests in one second: few, for deployments that serve one at a time."""
+    arrival_s = np.sort(np.concatenate((np.arange(0, 500, 5.0), 250 + np.arange(0, 1, 1 / 50))))
+    count = len(arrival_s)
+    return Workload(
+        arrival_s=arrival_s, prompt_tokens=np.full(count, 500), output_tokens=np.full(count, 40), name="spike"
+    )
+
+
+def test_stack_of_long_traffic_is_of_its_busiest_window_and_overloaded_by_its_rate() -> None:
+    """The mean rate over all of the traffic is far below that in the window."""
+    asked: dict[str, Any] = {"gpu": "h100", "order": ("bf16", "kv-cache")}
+    (part,), windows = take_busiest_window([spike()], "20s")
+    whole, found, alone = (
+        capacity.stack(MODEL, **asked, workload=workload, slo_window=window)
+        for workload, window in ((spike(), "trace"), (spike(), "20s"), (part, "trace"))
+    )
+    assert [each.busiest_window for each in (whole, found, alone)] == [None, windows[0], None]
+    assert f"Compared on the busiest 20 s: {windows[0].text}, {len(part)} requests" in render(found, "table")
+    last = [each.steps[-1].figures for each in (whole, found, alone)]
+    assert [figures and figures.overloaded for figures in last[:2]] == [False, True]
+    assert last[1] is not None
+    assert last[2] is not None
+    assert last[1].output_tokens_per_s == last[2].output_tokens_per_s
+
+
+def test_diff_of_long_traffic_is_of_its_busiest_window() -> None:
+    sides = [{"model": MODEL, "pools": [{"gpu": "h100", **pool}]} for pool in ({}, {"quantization": "fp8"})]
+    (part,), windows = take_busiest_window([burst()], "1m")
+    found = capacity.diff(*sides, workload=burst(), slo_window="1m")
+    assert (found.busiest_window, found.requests) == (windows[0], len(part))
+    assert found.differences == capacity.diff(*sides, workload=part, slo_window="trace").differences
+    whole = capacity.diff(*sides, workload=burst(), slo_window="trace")
+    assert (whole.busiest_window, whole.requests) == (None, len(burst()))
+    assert f"Compared on the busiest 1 min: {windows[0].text}" in render(found, "table")
+
+
+def test_diff_replicated_is_of_the_busiest_window_of_each_draw() -> None:
+    traffic = {"input_len": 400, "output_len": 40, "request_rate": 5.0, "num_prompts": 200}
+    sides = [
+        {"model": MODEL, "pools": [{"gpu": "h100", **pool}], "traffic": traffic}
+        for pool in ({}, {"quantization": "fp8"})
+    ]
+    found = capacity.diff(*sides, replications=2, slo_window="10s")
+    runs = []
+    for seed in replication_seeds(0, 2):
+        (part,), _ = take_busiest_window([make_workload(Traffic(**traffic, seed=seed))], "10s")
+        runs.append(capacity.simulate(MODEL, gpu="h100", workload=part).run.summary.output_throughput)
+    rate = next(each for each in found.replicated if each.metric == "output_throughput")
+    assert rate.first == pytest.approx(np.mean(runs))
 
 
 def test_plan_window_of_no_duration_is_rejected() -> None:

@@ -11,6 +11,7 @@ import streamlit as st
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.errors import CapacityError
 from capacity.planning.advice import AdviceList
+from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.figures.techniques import advice_chart, advice_rows
 from capacity.techniques.glossary import define
@@ -80,6 +81,8 @@ def run_alone(arguments: Mapping[str, Any]) -> Simulation | None:
 def show(answer: AdviceList, base_run: Simulation | None) -> None:
     """The changes that help; what cannot be done here, and why."""
     as_it_is(answer, base_run)
+    if answer.busiest_window is not None:
+        st.caption(plain(compared_text(answer.busiest_window)))
     parts.chart(advice_chart(answer))
     st.caption(NO_WHISKERS)
     st.subheader("Changes that help")
@@ -118,4 +121,5 @@ task = Task(function="capacity:advise", arguments={"model": inputs.model, **opti
 found = parts.background("advise", task, doing="Trying changes", button="Try every change")
 parts.copies("advise", inputs.model_name, options, found.value)
 if found.value is not None:
-    show(found.value, run_alone(found.arguments))
+    whole = found.value.busiest_window is None  # a run is of all requests
+    show(found.value, run_alone(found.arguments) if whole else None)

@@ -102,8 +102,9 @@ def show(plan: FleetPlan, asked: Mapping[str, Any]) -> None:
     if plan.proof is not None:
         met = "met" if plan.proof.met else "missed"
         levels = ", ".join(f"{level.slo} {level_text(level)}" for level in plan.proof.levels)
+        worst = "" if plan.proof.window is None else f" (worst window: {plan.proof.window.text})"
         line = plain(
-            f"All pools behind their router, simulated on {plan.proof.requests:,} requests: {met}; {levels}"
+            f"All pools behind their router, simulated on {plan.proof.requests:,} requests: {met}; {levels}{worst}"
         )
         if plan.proof.met:
             st.success(line, icon=":material/check:")

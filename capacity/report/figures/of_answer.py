@@ -83,10 +83,13 @@ def _stack(answer: Any) -> Iterator[Chart]:
 
 def _fleet(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
+    from capacity.report.figures.planning import windows_chart
 
     yield layouts_chart(answer)
     if answer.best is not None:
         yield levels_chart(answer.best, subject=subject_of(answer))
+    if answer.proof is not None and answer.proof.windows:
+        yield windows_chart(answer.proof.windows, subject=subject_of(answer))
     yield fleet_day_chart(answer)
 
 
@@ -154,7 +157,7 @@ def _plan(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     if answer.best is not None and answer.best.trial.windows:
-        yield windows_chart(answer)
+        yield windows_chart(answer.best.trial.windows, subject=subject_of(answer))
     if answer.speed_front:
         yield speed_chart(answer)
     if answer.cost_front:

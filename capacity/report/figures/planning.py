@@ -15,6 +15,7 @@ from capacity.report.subject import subject_of
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
+    from capacity.planning.judging import WindowLevels
     from capacity.planning.records import Plan, Point, Ranked
 
 
@@ -75,12 +76,11 @@ def miss_rows(plan: Plan) -> list[dict[str, object]]:
     ]
 
 
-def windows_chart(plan: Plan) -> Chart:
+def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
     """Each service level as a share of its limit over time, the worst window of each hour, with the request rate."""
     import plotly.graph_objects as go
 
-    assert plan.best is not None
-    rows = window_rows(plan.best)
+    rows = window_rows(windows)
     starts = [clock_text(start_s) for start_s, _, _, _ in rows]
     figure = go.Figure()
     for index, level in enumerate(rows[0][2]):
@@ -103,7 +103,7 @@ def windows_chart(plan: Plan) -> Chart:
         title="Service levels over time",
         alt=f"The worst window of each of {len(rows)} stretches of time; the highest is at {worst:.0%} of its limit.",
         figure=figure,
-        subject=subject_of(plan),
+        subject=subject,
         rows=tuple(
             {
                 "from": start,
