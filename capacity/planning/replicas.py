@@ -166,7 +166,7 @@ def _fewest(
             entries += found
     if not entries:
         return None, refused[-1]
-    with Bench(arena=arena, confidence=search.confidence) as bench:
+    with Bench(arena=arena, confidence=search.confidence, intervals=False) as bench:
         chase = Chase(entries, bench)
         chase.run()
         if chase.best is None:
