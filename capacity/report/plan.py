@@ -153,8 +153,10 @@ def _ranked_table(ranked: Sequence[Ranked]) -> Part:
 def _launch_lines(best: Ranked) -> list[str]:
     from rich.markup import escape
 
-    lines = [f"the first is launched by{' (' + line.role + ')' if line.role != 'both' else ''}: {line.command}"
-             for line in best.launch]  # fmt: skip
+    lines = list[str]()
+    for line in best.launch:
+        role = f" ({line.role})" if line.role != "both" else ""
+        lines += [*(f"# {note}" for note in line.notes), f"the first is launched by{role}: {line.command}"]
     return [escape(line) for line in lines]
 
 
