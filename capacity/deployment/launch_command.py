@@ -35,7 +35,7 @@ EXAMPLES = (
     "ollama run"
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
-_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp counts its builds
 _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)  # as a plan writes above the command
 
 
@@ -172,5 +172,5 @@ def _released(reader: Reader, tag: str) -> Reader:
     return (
         reader
         if version is None
-        else replace(reader, engine=f"{reader.engine}@{version[1].removesuffix('.0')}")
+        else replace(reader, engine=f"{reader.engine}@{(version[1] or version[2]).removesuffix('.0')}")
     )
