@@ -14,7 +14,11 @@ from capacity.pool.resolve import ResolvedPool
 
 KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
 KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always states the format
-MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines whose flag sets the share of memory that is simulated
+MEMORY_FLAG = (
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+)  # engines whose flag sets the share of memory that is simulated
 
 
 def pinned(resolved: ResolvedPool) -> Pool:
@@ -52,7 +56,9 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
-        notes += (f"KV cache in the model's format, the default of {resolved.engine.name}: no flag states it",)
+        notes += (
+            f"KV cache in the model's format, the default of {resolved.engine.name}: no flag states it",
+        )
     release = release_of(pool.engine)
     ways = [
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),

@@ -32,6 +32,7 @@ from capacity.planning.trial import Engines, try_engines
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
+    from capacity.planning.records import Conditional
     from capacity.workload import Workload
 
 ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
@@ -130,6 +131,7 @@ def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> Fl
         max_pools=ways.max_pools,
         router=ROUTERS[ways.split_by] if best is None else _router(best, ways),
         layouts=tuple(layouts.tried),
+        conditional=_conditional(layouts, best),
         proof=proof,
         day=_day(layouts, best),
         replica_availability=replica_availability(ways),
@@ -138,6 +140,19 @@ def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> Fl
         prices=tuple(pools.prices.values()),
         warnings=_warnings(layouts, best),
     )
+
+
+def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
+    """What the pools of the best layout could be under conditions; without one, what one pool could be."""
+    if best is None:
+        sides, labels = layouts.sides.get((), ()), ("all",)
+    else:
+        sides, labels = layouts.sides[best.thresholds_tokens], tuple(pool.label for pool in best.pools)
+    return {
+        label: found
+        for label, side in zip(labels, sides, strict=False)
+        if (found := layouts.pools.conditional(side))
+    }
 
 
 def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.planning.fleet_records import best_of
 from capacity.report.display import shown
 from capacity.report.layout import Part, listed, notes
-from capacity.report.plan import level_text
+from capacity.report.plan import CONDITIONAL, conditional_text, level_text
 
 if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
@@ -28,6 +28,8 @@ def fleet_tables(plan: FleetPlan) -> list[Part]:
         parts.append(f"nothing meets the SLO, neither one pool nor {_many(plan.max_pools)}:")
     else:
         parts += ["\n".join(_answer(plan, best)), _pools_table(best)]
+    if plan.conditional:
+        parts.append("\n".join([f"{CONDITIONAL}:", *(f"  {text}" for text in fleet_conditional_texts(plan))]))
     parts.append(_layouts_table(plan))
     if plan.day is not None and best is not None:
         parts.append(_day_text(plan.day, best))
@@ -35,6 +37,19 @@ def fleet_tables(plan: FleetPlan) -> list[Part]:
         *parts,
         *(f"price of {price}" for price in plan.prices),
         *notes(plan.warnings),
+    ]
+
+
+def fleet_conditional_texts(plan: FleetPlan) -> list[str]:
+    """The deployments that are not recommended, by pool, a line each."""
+    pools = {} if plan.best is None else {pool.label: pool for pool in plan.best.pools}
+    return [
+        f"{label} requests, "
+        + conditional_text(
+            plan.objective, pools[label].objective(plan.objective) if label in pools else None, each
+        )
+        for label, found in plan.conditional.items()
+        for each in found
     ]
 
 

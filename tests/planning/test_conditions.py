@@ -64,7 +64,10 @@ def test_plan_for_latency_without_percentiles_lists_what_is_faster_under_conditi
     question = QUESTION | {"slo": "ttft:500ms tpot:50ms", "request_rate": 10.0, "max_gpus": 4}
     answer = plan("llama-3.1-8b", **question | {"objective": "latency", "tensor_parallel_sizes": (1,)})
     assert answer.best is not None
-    assert all(not conditions_of(Search(gpus="h100"), load_model("llama-3.1-8b"), each.pool) for each in answer.ranked)
+    assert all(
+        not conditions_of(Search(gpus="h100"), load_model("llama-3.1-8b"), each.pool)
+        for each in answer.ranked
+    )
     assert answer.conditional
     for each in answer.conditional:
         assert each.conditions
