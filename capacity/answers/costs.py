@@ -19,7 +19,6 @@ from capacity.step.time_shares import EngineLoad, RequestSeconds, request_second
 
 Pools = Sequence[tuple[ResolvedPool, int]]  # with their replicas
 Prices = Mapping[str, Price]  # by the name of the GPU
-ENDLESS = 1e9  # requests per second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
     At full load, whatever `load` is: idle time is not decode time, so the split does not move with utilisation. Where
     some prefill and others decode, the time of each is of their own GPUs.
     """
-    load = replace(load, requests_per_s=ENDLESS, in_flight=None)
+    load = replace(load, requests_per_s=math.inf, in_flight=None)
     prefill_gpu_s = decode_gpu_s = 0.0
     for role in ("both", "prefill", "decode"):
         kind = [(pool, count) for pool, count in pools if pool.pool.role == role]
@@ -93,7 +92,7 @@ def most_per_s(pools: Pools, load: ServedLoad) -> float:
     for pool, count in pools:
         streams = _streams(pool)
         batches = (None, *(float(streams * 2**power) for power in range(LARGEST_BATCH_POWER)))
-        each = (_of_stream(pool, replace(load, requests_per_s=ENDLESS, in_flight=b), 1) for b in batches)
+        each = (_of_stream(pool, replace(load, requests_per_s=math.inf, in_flight=b), 1) for b in batches)
         rate += count * streams * max(1 / (seconds.prefill_s + seconds.decode_s) for seconds in each)
     return rate
 

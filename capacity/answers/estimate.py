@@ -32,6 +32,7 @@ from capacity.deployment import Traffic
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
 from capacity.hardware.pricing import Price, cautions_of
 from capacity.pool.drafting.token_steps import TokenSteps
+from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
@@ -99,12 +100,11 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _launch_settings(resolved: ResolvedPool, traffic: Traffic) -> LaunchSettings:
-    pool, memory = resolved.pool, resolved.memory
     return LaunchSettings(
         engine=resolved.engine.label,
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
-        gpu_memory_utilization=pool.gpu_memory_utilization or memory.usable_bytes / memory.total_bytes,
+        gpu_memory_utilization=memory_fraction(resolved),
         kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
         client_latency_s=traffic.client_latency_s,
     )

@@ -190,13 +190,19 @@ def smallest_pool(
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_why_not(profile.name, cost)
     tried: LoadPoint | None = None
+    short: ResolvedPool | None = (
+        None  # the last one, where it does not hold the model: its reason takes long to find
+    )
     held: Sized | None = None
     refused: InvalidInput | None = None
     for size in sizes_to_try(pool, model, profile):
         sized = pool.model_copy(update={"tensor_parallel_size": size})
         try:
             resolved = resolve(model, sized, profiles=profiles)
-            tried = load_point(resolved, traffic, price, price_note=price_note)
+            if not resolved.memory_in_short.fits:
+                short = resolved
+                continue
+            tried, short = load_point(resolved, traffic, price, price_note=price_note), None
         except InvalidInput as error:
             refused = refused or error
             continue
@@ -206,6 +212,11 @@ def smallest_pool(
                 return held
     if held is not None:
         return held
+    if short is not None:
+        try:
+            tried = load_point(short, traffic, price, price_note=price_note)
+        except InvalidInput as error:
+            refused = refused or error
     if tried is not None:
         return Sized(pool=None, point=tried)
     reason = "no tensor-parallel size divides the model" if refused is None else str(refused)

@@ -35,7 +35,10 @@ EXAMPLES = (
     "ollama run"
 )
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
-_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp counts its builds
+_PLANNED = re.compile(
+    r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE
+)  # as a plan writes above the command
 
 
 @checked
@@ -75,7 +78,7 @@ def read_launch(text: str) -> LaunchCommand:
         folder, text = path.parent, _contents(path)
     if servers := _servers(text, folder):
         server = only_one(servers)
-        command = _read_line(server.line, folder)
+        command = _at_planned_release(_read_line(server.line, folder), text)
         manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
         return replace(
             command,
@@ -84,7 +87,16 @@ def read_launch(text: str) -> LaunchCommand:
             not_modelled=(*command.not_modelled, *server.not_modelled),
         )
     refuse_manifest(text)
-    return _read_line(text, folder)
+    return _at_planned_release(_read_line(text, folder), text)
+
+
+def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
+    """The command with the release that a plan's comment names, where the line itself names none."""
+    planned = _PLANNED.search(text)
+    if planned is None or command.fields.get("engine", "vllm") != planned[1]:
+        return command
+    engine = f"{planned[1]}@{planned[2].removesuffix('.0')}"
+    return replace(command, fields={**command.fields, "engine": engine})
 
 
 def _servers(text: str, folder: Path | None) -> list[Container]:
@@ -162,5 +174,5 @@ def _released(reader: Reader, tag: str) -> Reader:
     return (
         reader
         if version is None
-        else replace(reader, engine=f"{reader.engine}@{version[1].removesuffix('.0')}")
+        else replace(reader, engine=f"{reader.engine}@{(version[1] or version[2]).removesuffix('.0')}")
     )

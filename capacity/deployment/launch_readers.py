@@ -206,6 +206,9 @@ def _trtllm(line: Line) -> tuple[str | None, Fields]:
         "max_num_batched_tokens": tokens,
         "max_model_len": longest,
         "enable_chunked_prefill": _trtllm_chunks(line, options, tokens, longest),
+        "enable_prefix_caching": False
+        if options.pop("kv_cache_config.enable_block_reuse", None) == "false"
+        else None,
         "gpu_memory_utilization": f.take("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
         "kv_cache_dtype": options.pop("kv_cache_config.dtype", None) or f.take("kv_cache_dtype"),
         "block_size": options.pop("kv_cache_config.tokens_per_block", None) or f.count("tokens_per_block"),

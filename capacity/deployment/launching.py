@@ -280,9 +280,13 @@ def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
 
 def _tensorrt_llm_options(pool: Pool) -> list[str]:
     """What trtllm-serve reads from a file only (YAML)."""
-    lines = []
-    if pool.kv_cache_dtype != "auto":
-        lines += ["kv_cache_config:", f"  dtype: {pool.kv_cache_dtype}"]
+    cache = [
+        *([] if pool.kv_cache_dtype == "auto" else [f"  dtype: {pool.kv_cache_dtype}"]),
+        *(["  enable_block_reuse: false"] if pool.enable_prefix_caching is False else []),
+    ]
+    lines = ["kv_cache_config:", *cache] if cache else []
+    if pool.enable_chunked_prefill is not None:
+        lines += [f"enable_chunked_prefill: {str(pool.enable_chunked_prefill).lower()}"]
     if pool.data_parallel_size > 1:
         lines += ["enable_attention_dp: true"]
     way = _way(pool)

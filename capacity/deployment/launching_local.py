@@ -14,6 +14,7 @@ from collections.abc import Callable
 from capacity.deployment.engines import LimitRule, find_engine
 from capacity.deployment.launch import PORT, Launch, above, checkpoint_notes, flag_words
 from capacity.deployment.pool import Pool
+from capacity.deployment.releases import release_of
 
 DTYPES = {"half": "float16", "float": "float32"}
 TGI_FORMATS = {  # made while loading
@@ -30,6 +31,7 @@ TGI_CHECKPOINTS = {
 }  # of checkpoints in that format
 WAITING = 100_000  # requests that may wait: by default TGI turns away all beyond 128, Ollama all beyond 512
 GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
+GGML_16_BIT = "f16"
 GGML_ALL_LAYERS = 999
 
 
@@ -90,7 +92,7 @@ def _tgi(model_id: str, pool: Pool) -> Launch:
     )
     settings = [f"{name}={int(value)}" for name, value in switches if value is not None]
     words = (*(("env", *settings) if settings else ()), "text-generation-launcher", *flag_words(flags))
-    image = "ghcr.io/huggingface/text-generation-inference:3"
+    image = release_of(pool.engine).image
     docker = f"in a container: docker run --gpus all --shm-size 1g -p {PORT}:{PORT} {image}, then the flags"
     return Launch(words=words, notes=(*checkpoint_notes(pool, TGI_FORMATS), docker))
 
@@ -109,8 +111,8 @@ def _llama_cpp(model_id: str, pool: Pool) -> Launch:
         ("--parallel", slots),
         ("--ctx-size", None if length is None else length * slots),
         ("--batch-size", pool.max_num_batched_tokens or _defaults(pool).max_num_batched_tokens),
-        ("--cache-type-k", cache),
-        ("--cache-type-v", cache),
+        ("--cache-type-k", cache or GGML_16_BIT),
+        ("--cache-type-v", cache or GGML_16_BIT),
         ("--flash-attn", None if cache is None else "on"),
         ("--no-cache-prompt", pool.enable_prefix_caching is False),
         ("--host", "0.0.0.0"),
@@ -133,7 +135,7 @@ def _ollama(model_id: str, pool: Pool) -> Launch:
         ("OLLAMA_MAX_QUEUE", WAITING),
         ("OLLAMA_SCHED_SPREAD", 1 if pool.num_gpus > 1 else None),
         ("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(pool.num_gpus))) if pool.num_gpus > 1 else None),
-        ("OLLAMA_KV_CACHE_TYPE", cache),
+        ("OLLAMA_KV_CACHE_TYPE", cache or GGML_16_BIT),
         ("OLLAMA_FLASH_ATTENTION", None if cache is None else 1),
     ]
     budget = pool.max_num_batched_tokens or _defaults(pool).max_num_batched_tokens

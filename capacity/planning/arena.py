@@ -19,7 +19,7 @@ from capacity.planning.space import Candidate
 from capacity.planning.step_error import factors_at
 from capacity.planning.trial import Check, Engines, Role, run_engines, stretched, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import EngineSetup
+from capacity.simulator import EngineSetup, SimulationResult
 from capacity.workload import Workload
 from capacity.workload.windows import Window, take_busiest_window
 
@@ -62,6 +62,9 @@ class Arena:
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
+    _begun: dict[tuple[Candidate, float | None], list[SimulationResult]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def of(
@@ -86,7 +89,7 @@ class Arena:
 
     def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
-        return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}}
+        return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}, "_begun": {}}
 
     def add(self, resolved: ResolvedPool) -> None:
         """Keep a pool that was resolved before, with its step times."""
@@ -146,6 +149,7 @@ class Arena:
             intervals=task.intervals,
             first_draw=task.first_draw,
             check=check,
+            begun=None if task.first_tokens else self._begun.setdefault((candidate, task.confidence), []),
         )
         if not task.whole or (task.give_up and not trial.met):
             return trial

@@ -9,25 +9,29 @@ from capacity.deployment.launch import Launch
 from capacity.deployment.launching import launch_command
 from capacity.deployment.releases import release_of
 from capacity.model.layers import LatentAttention
+from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
 
-PINNED = ("vllm", "sglang")  # engines whose command line has all of these settings
+KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
+KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always states the format
+MEMORY_FLAG = (
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+)  # engines whose flag sets the share of memory that is simulated
 
 
 def pinned(resolved: ResolvedPool) -> Pool:
-    """The pool with its engine's defaults written out, as far as the engine's command line can say them."""
-    if resolved.engine.name not in PINNED:
-        return resolved.pool
-    return resolved.pool.model_copy(
-        update={
-            "max_model_len": resolved.max_model_len,
-            "max_num_seqs": resolved.max_num_seqs,
-            "max_num_batched_tokens": resolved.max_num_batched_tokens,
-            "gpu_memory_utilization": resolved.pool.gpu_memory_utilization
-            or resolved.engine.gpu_memory_utilization,
-            "enable_prefix_caching": resolved.prefix_caching,
-        }
-    )
+    """The pool with its engine's defaults written out, for every setting that its interval depends on."""
+    settings: dict[str, object] = {
+        "max_model_len": resolved.max_model_len,
+        "max_num_seqs": resolved.max_num_seqs,
+        "max_num_batched_tokens": resolved.max_num_batched_tokens,
+        "enable_prefix_caching": resolved.prefix_caching,
+    }
+    if resolved.engine.name in MEMORY_FLAG:
+        settings["gpu_memory_utilization"] = memory_fraction(resolved)
+    return resolved.pool.model_copy(update=settings)
 
 
 def attention_backend(resolved: ResolvedPool) -> str | None:
@@ -47,9 +51,14 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     backend = attention_backend(resolved)
     if backend is not None:
         words = (*words, "--attention-backend", backend)
-    if resolved.engine.name in PINNED and "--kv-cache-dtype" not in words:
+    notes = launch.notes
+    if resolved.engine.name in KV_CACHE_FLAG and "--kv-cache-dtype" not in words:
         at = words.index("--port")
         words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
+    elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
+        notes += (
+            f"KV cache in the model's format, the default of {resolved.engine.name}: no flag states it",
+        )
     release = release_of(pool.engine)
     ways = [
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
@@ -58,4 +67,4 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     note = f"planned for {resolved.engine.name} {release.version}" + (
         f": {', or '.join(ways)}" if ways else ""
     )
-    return replace(launch, words=words, notes=(note, *launch.notes))
+    return replace(launch, words=words, notes=(note, *notes))

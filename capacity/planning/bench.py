@@ -37,6 +37,7 @@ class Bench:
 
     arena: Arena
     confidence: float
+    intervals: bool = True  # of sampling, around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
     named: Named = NOTHING
@@ -133,7 +134,7 @@ class Bench:
             candidate=ask.candidate,
             confidence=self.confidence,
             sample=ask.sample,
-            intervals=not ask.sample,
+            intervals=self.intervals and not ask.sample,
             first_draw=ask.sample,
             first_tokens=ask.first_tokens,
             whole=ask.whole,

@@ -12,10 +12,10 @@ from capacity.planning.tried import Ask
 
 
 class Fastest:
-    """The least share of the limits so far (`ratio`); infinite while nothing meets them."""
+    """The least share of the limits so far (`ratio`, of which `below` is to be beaten)."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.ratio = float("inf")
+    def __init__(self, bench: Bench, *, below: float = float("inf")) -> None:
+        self.ratio = below
         self._bench = bench
 
     def see(self, contenders: Sequence[Contender]) -> None:

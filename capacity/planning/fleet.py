@@ -33,6 +33,7 @@ from capacity.planning.trial import Engines, try_engines
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
+    from capacity.planning.records import Conditional
     from capacity.workload import Workload
     from capacity.workload.windows import Window
 
@@ -139,6 +140,7 @@ def _plan(
         max_pools=ways.max_pools,
         router=ROUTERS[ways.split_by] if best is None else _router(best, ways),
         layouts=tuple(layouts.tried),
+        conditional=_conditional(layouts, best),
         proof=proof,
         day=_day(layouts, best),
         replica_availability=replica_availability(ways),
@@ -147,6 +149,18 @@ def _plan(
         prices=tuple(pools.prices.values()),
         warnings=_warnings(layouts, best),
     )
+
+
+def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
+    """What the pools of the best layout could be under conditions; without one, what one pool could be."""
+    thresholds = () if best is None else best.thresholds_tokens
+    sides = layouts.sides.get(thresholds, ())
+    labels = ("all",) if best is None else tuple(pool.label for pool in best.pools)
+    return {
+        label: found
+        for label, side in zip(labels, sides, strict=False)
+        if (found := layouts.pools.conditional(side))
+    }
 
 
 def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:

@@ -19,11 +19,11 @@ from capacity.planning.judging import Goal
 from capacity.planning.market import Market
 from capacity.planning.remarks import ROUTED
 from capacity.planning.reserve import availability_of, replicas_with_reserve
-from capacity.planning.search import Progress, Snapshot, run_search
+from capacity.planning.search import Progress, Snapshot, find_conditional, run_search
 from capacity.planning.space import ROUND_ROBIN, Search
 
 if TYPE_CHECKING:
-    from capacity.planning.records import Plan, Ranked
+    from capacity.planning.records import Conditional, Plan, Ranked
     from capacity.workload import Workload
 
 WITHIN = "least-outstanding"  # a pool, as the routers by length do
@@ -41,6 +41,7 @@ class Side:
     reason: str | None = None
     pool: FleetPool | None = None
     objective: float = math.inf
+    least: float = math.inf  # the objective without the reserve
     proved: bool = True
     warnings: tuple[str, ...] = ()
 
@@ -115,10 +116,35 @@ class Pools:
             reason = f"{name} requests: {why or 'nothing meets the SLO'}"
             return replace(side, reason=reason, proved=plan.proved)
         pool = self._pool(span, part, plan.best)
-        objective = (
-            float(pool.num_gpus) if self.asked.search.objective == "gpus" else pool.usd_per_hour or 0.0
+        return replace(
+            side,
+            outcome="planned",
+            pool=pool,
+            objective=pool.objective(self.asked.search.objective),
+            least=plan.best.objective,
+            proved=plan.proved,
         )
-        return replace(side, outcome="planned", pool=pool, objective=objective, proved=plan.proved)
+
+    def conditional(self, side: Side) -> tuple[Conditional, ...]:
+        """Return what this pool could be instead, at a lower objective, reserve included, under conditions."""
+        search = self._search(side.span, WITHIN if side.pool is None else side.pool.router, runs=1)
+        if search is None or not side.part:
+            return ()
+        minimised = self.asked.search.objective
+        found: list[Conditional] = []
+        for each in find_conditional(
+            self.asked.arena(side.part, side.goal),
+            search,
+            Load.of(side.part),
+            self.asked.market(search),
+            least=side.least,
+            workers=self.workers,
+            progress=self._progress(side.span),
+        ):
+            objective = self._pool(side.span, side.part, each.answer).objective(minimised)
+            if objective < side.objective:
+                found.append(replace(each, answer=replace(each.answer, objective=objective)))
+        return tuple(found)
 
     def _cheapest(self, part: Sequence[Workload], goal: Goal, span: Span) -> Plan | None:
         """The plan of one pool, of all requests behind each router by itself: what a percentile of few requests needs
@@ -135,28 +161,35 @@ class Pools:
 
     def _plan(self, part: Sequence[Workload], goal: Goal, span: Span, router: str) -> Plan | None:
         """The plan of one pool; None where there is no time for it."""
-        search = self._space(span).model_copy(update={"routers": (router,)})
-        runs = max(self.runs_left, 1)
+        search = self._search(span, router, runs=max(self.runs_left, 1))
         self.runs_left -= 1
-        if self.ended:
+        if search is None:
             return None
+        market, arena = self.asked.market(search), self.asked.arena(part, goal)
+        plan = run_search(
+            arena, search, Load.of(part), market, workers=self.workers, progress=self._progress(span)
+        )
+        self.ended = plan.ended == "interrupted"
+        self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
+        return plan
+
+    def _search(self, span: Span, router: str, *, runs: int) -> Search | None:
+        """The search for one pool, with its part of the time for so many `runs`; None where no time is left."""
+        update: dict[str, object] = {"routers": (router,)}
         if limit_s := self.asked.search.time_limit_s:
-            left_s = self.started_s + limit_s - time.monotonic()
+            update["time_limit_s"] = left_s = (self.started_s + limit_s - time.monotonic()) / runs
             if left_s <= 0:
                 return None
-            search = search.model_copy(update={"time_limit_s": left_s / runs})
-        market = self.asked.market(search)
+        return None if self.ended else self._space(span).model_copy(update=update)
+
+    def _progress(self, span: Span) -> Progress:
         stage = f"{name_of(span)} requests" + _limits(span)
 
         def told(snapshot: Snapshot) -> None:
             if self.progress is not None:
                 self.progress(replace(snapshot, stage=stage))
 
-        arena = self.asked.arena(part, goal)
-        plan = run_search(arena, search, Load.of(part), market, workers=self.workers, progress=told)
-        self.ended = plan.ended == "interrupted"
-        self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
-        return plan
+        return told
 
     def _space(self, span: Span) -> Search:
         """What a pool is chosen from."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import Pool
 from capacity.planning.judging import Level, WindowLevels
-from capacity.planning.records import LaunchLine
+from capacity.planning.records import Conditional, LaunchLine
 from capacity.planning.space import Objective
 from capacity.workload.windows import Window
 
@@ -41,6 +42,10 @@ class FleetPool:
     confidence: float
     launch: tuple[LaunchLine, ...]
     window: Window | None = None
+
+    def objective(self, minimised: Objective) -> float:
+        """What is least: $ per hour, or GPUs, reserve included."""
+        return float(self.num_gpus) if minimised == "gpus" else self.usd_per_hour or 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,9 @@ class FleetDay:
 class FleetPlan(AnswerRecord):
     """The cheapest fleet: `layouts` are one pool, every threshold of two in order of tokens, and the best of more.
 
+    `conditional` are what each pool of the best one, by its label, could be at a lower objective with formats that lose
+    quality or drafts that are not measured for this model; without a best one, what one pool could be.
+
     `best` is the layout of least objective (of equals that of fewest pools), None where nothing meets the SLO;
     `one_pool` that without a threshold. `saved` is the share of its objective that the best one saves.
     """
@@ -148,6 +156,7 @@ class FleetPlan(AnswerRecord):
     max_pools: int
     router: str
     layouts: tuple[Layout, ...]
+    conditional: Mapping[str, tuple[Conditional, ...]]
     proof: FleetProof | None
     day: FleetDay | None
     replica_availability: float | None

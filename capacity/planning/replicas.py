@@ -170,7 +170,7 @@ def _fewest(
             entries += found
     if not entries:
         return None, refused[-1]
-    with Bench(arena=arena, confidence=search.confidence) as bench:
+    with Bench(arena=arena, confidence=search.confidence, intervals=False) as bench:
         chase = Chase(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:

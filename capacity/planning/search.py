@@ -97,11 +97,14 @@ class _Search:
         """What takes part, whatever became of it."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
-    def run(self) -> None:
-        """All stages, until time is up or somebody ends them."""
+    def run(self, *, savings_below: float | None = None) -> None:
+        """All stages, until time is up or somebody ends them; or only what saves under a condition."""
         self.bench.tick, self.bench.until_s = self._tick, self.until_s
         try:
-            if self.search.objective == "latency":
+            if savings_below is not None:
+                self._recommendable()
+                self._conditional(savings_below)
+            elif self.search.objective == "latency":
                 self._fastest()
             else:
                 self._cheapest()
@@ -135,13 +138,12 @@ class _Search:
                 self.all.take(fewer)
         if self.search.alternatives:
             self._alternatives()
-            self._conditional()
+            self._conditional(math.inf if self.best is None else self.best.objective)
 
-    def _conditional(self) -> None:
-        """The best under each condition, and under any of them, where it comes before the best without."""
+    def _conditional(self, least: float) -> None:
+        """The best under each condition, and under any of them, of an objective below `least`."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
-        least = math.inf if self.best is None else self.best.objective
         seen = list[Entry]()
         for what, entries in singles:
             seen += self._under(what, entries, least)
@@ -152,7 +154,19 @@ class _Search:
 
     def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
         """Look for an answer of a lower objective than `least` under these conditions; what became of the entries."""
-        chase = Chase(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
+        if self.search.objective == "latency":
+            contenders = [
+                each
+                for entry in entries
+                for each in (entry.enter() if isinstance(entry, Prospect) else (entry,))
+            ]
+            fastest = Fastest(self.bench, below=least)
+            fastest.see(contenders)
+            if fastest.ratio >= least:
+                return list(contenders)
+            chase = self._fewest_near(contenders, min(self._limit(fastest), math.nextafter(least, 0.0)))
+        else:
+            chase = Chase(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
         try:
             self._stage(f"with {' or '.join(what)}", chase)
         finally:
@@ -178,18 +192,32 @@ class _Search:
             self.cut = True
         finally:
             self.bench.until_s = self.until_s
-        self.ratio_limit = limit = fastest.ratio * (1 + self.search.latency_tolerance)
-        near = [contender for contender in contenders if contender.option.bound.ratio <= limit]
+        self.ratio_limit = limit = self._limit(fastest)
         self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
-        self.all = Chase(
-            [*near, *waiting],
+        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._improved)
+        self._stage("the fewest GPUs", self.all)
+        if self.search.alternatives:
+            self._conditional(math.inf if self.best is None else self.best.objective)
+
+    def _limit(self, fastest: Fastest) -> float:
+        """The share of the limits that is near enough to the least."""
+        return fastest.ratio * (1 + self.search.latency_tolerance)
+
+    def _fewest_near(
+        self, entries: Sequence[Entry], limit: float, improved: Callable[[Tried], None] | None = None
+    ) -> Chase:
+        """A search for the fewest GPUs among entries whose latency may be within `limit`."""
+        near = [
+            entry for entry in entries if isinstance(entry, Prospect) or entry.option.bound.ratio <= limit
+        ]
+        return Chase(
+            near,
             self.bench,
             accept=lambda trial: trial.met and trial.ratio <= limit,
-            improved=self._improved,
+            improved=improved,
             full=True,
             whole=bool(self.arena.windows),
         )
-        self._stage("the fewest GPUs", self.all)
 
     def _alternatives(self) -> None:
         """The best of every other GPU and weight format, of engines that neither draft nor prefill apart."""
@@ -310,6 +338,276 @@ def run_search(
         return _plan(state, load, market)
 
 
+def find_conditional(
+    arena: Arena,
+    search: Search,
+    load: Load,
+    market: Market,
+    *,
+    least: float,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Conditional, ...]:
+    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
+
+    Those that were found where the time limit, or Ctrl-C, ends the search.
+    """
+    with Bench(arena=arena, confidence=search.confidence, workers=workers) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=Surveyor(arena=arena, search=search, load=arena.busy_load(load), market=market),
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic(),
+        )
+        state.run(savings_below=least)
+        return _conditional(state, Ranking(arena=arena, search=search, load=load, bench=bench))
+
+
+def _conditional(self, least: float) -> None:
+        """The best under each condition, and under any of them, of an objective below `least`."""
+        singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
+        several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
+        seen = list[Entry]()
+        for what, entries in singles:
+            seen += self._under(what, entries, least)
+        if len(several) > 1:
+            rest = [entry for what, entries in self.conditional.items() if len(what) > 1 for entry in entries]
+            least = min([least, *(tried.objective for tried in self.savings.values())])
+            self._under(several, [*seen, *rest], least)
+
+    def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
+        """Look for an answer of a lower objective than `least` under these conditions; what became of the entries."""
+        if self.search.objective == "latency":
+            contenders = [
+                each
+                for entry in entries
+                for each in (entry.enter() if isinstance(entry, Prospect) else (entry,))
+            ]
+            fastest = Fastest(self.bench, below=least)
+            fastest.see(contenders)
+            if fastest.ratio >= least:
+                return list(contenders)
+            chase = self._fewest_near(contenders, min(self._limit(fastest), math.nextafter(least, 0.0)))
+        else:
+            chase = Chase(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
+        try:
+            self._stage(f"with {' or '.join(what)}", chase)
+        finally:
+            if chase.best is not None and chase.verified and chase.best.objective < least:
+                self.savings[what] = chase.best
+        return chase.entries
+
+    def _fastest(self) -> None:
+        """The fewest GPUs whose latency is near the least there is."""
+        waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.plain)
+        fastest, contenders = Fastest(self.bench), list[Contender]()
+        self.stage = "the least latency"
+        self.bench.until_s = self.started_s + (self.search.time_limit_s or float("inf")) * LATENCY_SHARE
+        try:
+            for plain in (True, False):
+                group = list[Contender]()
+                while waiting and waiting[0].plain == plain:
+                    self.bench.check()
+                    group += waiting.pop(0).enter()
+                contenders += group
+                fastest.see(group)
+        except OutOfTime:
+            self.cut = True
+        finally:
+            self.bench.until_s = self.until_s
+        self.ratio_limit = limit = self._limit(fastest)
+        self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
+        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._improved)
+        self._stage("the fewest GPUs", self.all)
+        if self.search.alternatives:
+            self._conditional(math.inf if self.best is None else self.best.objective)
+
+    def _limit(self, fastest: Fastest) -> float:
+        """The share of the limits that is near enough to the least."""
+        return fastest.ratio * (1 + self.search.latency_tolerance)
+
+    def _fewest_near(
+        self, entries: Sequence[Entry], limit: float, improved: Callable[[Tried], None] | None = None
+    ) -> Chase:
+        """A search for the fewest GPUs among entries whose latency may be within `limit`."""
+        near = [
+            entry for entry in entries if isinstance(entry, Prospect) or entry.option.bound.ratio <= limit
+        ]
+        return Chase(
+            near,
+            self.bench,
+            accept=lambda trial: trial.met and trial.ratio <= limit,
+            improved=improved,
+            full=True,
+            whole=bool(self.arena.windows),
+        )
+
+    def _alternatives(self) -> None:
+        """The best of every other GPU and weight format, of engines that neither draft nor prefill apart."""
+        assert self.all is not None
+        groups: dict[Family, list[Entry]] = {}
+        for entry in self.everything:
+            candidate = entry.candidate if isinstance(entry, Prospect) else entry.option.at(1)
+            if candidate.prefill is None and candidate.pool.speculator is None:
+                groups.setdefault((candidate.pool.gpu, candidate.pool.quantization), []).append(entry)
+        self.families = len(groups)
+        for family, entries in sorted(groups.items(), key=lambda each: min(entry.order for entry in each[1])):
+            if self.best is not None and self.best.option in [
+                e.option for e in entries if isinstance(e, Contender)
+            ]:
+                self.leaders[family] = self.best
+                continue
+            chase = Chase(entries, self.bench)
+            try:
+                self._stage("alternatives", chase)
+            finally:
+                self.all.take_in(chase)
+                if chase.best is not None:
+                    self.leaders[family] = chase.best
+
+    def _stage(self, name: str, chase: Chase) -> None:
+        self.stage, self.chase = name, chase
+        chase.run()
+
+    def _improved(self, tried: Tried) -> None:
+        """A better answer: what it takes to verify it is kept back of the time."""
+        if self.first_answer_s is None:
+            self.first_answer_s = self.elapsed_s
+        if tried.trial.seen == "sample":
+            took_s = max(
+                (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
+            )
+            requests = sum(len(workload) for workload in (*self.arena.workloads, *self.arena.whole))
+            full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
+            self.bench.until_s = max(self.until_s - full_s, time.monotonic())
+        else:
+            self.bench.until_s = self.until_s
+        self._report()
+
+    def _verify(self) -> None:
+        """Time is up: the best as a whole all the same, as far as a moment allows."""
+        try:
+            if self.best is not None and self.all is not None:
+                self.all.verify()
+                if self.best is None:  # it did not stand up to it: what is next, while there is a moment
+                    self.all.run()
+        except OutOfTime:
+            return
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+
+    @property
+    def simulated(self) -> int:
+        """Distinct deployments."""
+        return len({(ask.candidate, ask.first_tokens) for ask in self.bench.trials})
+
+    def _tick(self) -> None:
+        if self.progress is not None and time.monotonic() - self._reported_s > REPORT_S:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported_s = time.monotonic()
+        if self.progress is None:
+            return
+        entries = [] if self.chase is None else self.chase.entries
+        best = None if self.chase is None else self.chase.best
+        self.progress(
+            Snapshot(
+                elapsed_s=self.elapsed_s,
+                stage=self.stage,
+                settled=sum(not in_doubt(entry, best) for entry in entries),
+                engines=len(entries),
+                simulated=self.simulated,
+                best=None if self.best is None else self.best.candidate,
+                objective=None if self.best is None else self.best.objective,
+                minimised=self.search.objective,
+            )
+        )
+
+
+def run_search(
+    arena: Arena,
+    search: Search,
+    load: Load,
+    market: Market,
+    *,
+    workers: int = 1,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    started_s: float | None = None,
+) -> Plan:
+    """The plan for `arena`'s traffic, all of which `load` sums up.
+
+    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
+    Ctrl-C ends the search as the time limit does.
+    """
+    surveyor = Surveyor(arena=arena, search=search, load=arena.busy_load(load), market=market)
+    named = Named(
+        profiles=None if arena.profiles is None else str(arena.profiles),
+        models=() if search.draft is None else (search.draft,),
+    )
+    with Bench(
+        arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
+    ) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=surveyor,
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic() if started_s is None else started_s,
+        )
+        state.run()
+        return _plan(state, load, market)
+
+
+def find_conditional(
+    arena: Arena,
+    search: Search,
+    load: Load,
+    market: Market,
+    *,
+    least: float,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Conditional, ...]:
+    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
+
+    Those that were found where the time limit, or Ctrl-C, ends the search.
+    """
+    with Bench(arena=arena, confidence=search.confidence, workers=workers) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=Surveyor(arena=arena, search=search, load=arena.busy_load(load), market=market),
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic(),
+        )
+        state.run(savings_below=least)
+        return _conditional(state, Ranking(arena=arena, search=search, load=load, bench=bench))
+
+
+def _surveyor(arena: Arena, search: Search, load: Load, market: Market) -> Surveyor:
+    """The space of a search, bounded by the load of the busiest window where the traffic has windows."""
+    busy = load
+    if arena.windows:
+        busy = replace(Load.of(arena.workloads), longest_request_tokens=load.longest_request_tokens)
+    return Surveyor(arena=arena, search=search, load=busy, market=market)
+
+
+def _conditional(state: _Search, ranking: Ranking) -> tuple[Conditional, ...]:
+    return tuple(
+        Conditional(
+            conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
+        )
+        for tried in state.savings.values()
+        for answer in ranking.ranked((), (tried,), closer=0)
+    )
+
+
 def _plan(state: _Search, load: Load, market: Market) -> Plan:
     """What the search found, looked at closely as far as time allows."""
     arena, search, bench = state.arena, state.search, state.bench
@@ -346,11 +644,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         confidence=search.confidence,
         ranked=ranked,
         misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
-        conditional=tuple(
-            Conditional(conditions=conditions_of(search, arena.model, tried.option.pool), answer=answer)
-            for tried in state.savings.values()
-            for answer in ranking.ranked((), (tried,), closer=0)
-        ),
+        conditional=_conditional(state, ranking),
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),

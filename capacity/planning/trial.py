@@ -116,13 +116,15 @@ def try_engines(
     intervals: bool = False,
     first_draw: bool = False,
     check: Check = None,
+    begun: list[SimulationResult] | None = None,
 ) -> Trial:
     """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
     plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
     share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
-    stalls has failed. `check` is called again and again: what it raises ends the trial.
+    stalls has failed. `begun`: runs of the first of `workloads` that are there, and kept where more may follow.
+    `check` is called again and again: what it raises ends the trial.
     """
     alike = _alike(engines, router, workloads[0])
     attempt = _Attempt(
@@ -136,6 +138,7 @@ def try_engines(
         alike=alike,
         part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
         total=sum(len(workload) for workload in workloads),
+        begun=[] if begun is None else begun,
     )
     for look in (attempt.by_stretches, attempt.by_one_replica):
         trial = look()
@@ -161,6 +164,7 @@ class _Attempt:
     alike: int
     part: Workload
     total: int
+    begun: list[SimulationResult]
 
     @property
     def long(self) -> bool:
@@ -209,14 +213,16 @@ class _Attempt:
 
     def in_full(self, *, intervals: bool, first_draw: bool) -> Trial:
         """Every workload; fewer where a miss is certain, or the first draw does."""
-        runs: list[SimulationResult] = []
+        kept, runs = list(self.begun), list[SimulationResult]()
+        self.begun.clear()
         for workload in self.workloads:
-            runs.append(self._run(self.engines, workload))
+            runs.append(kept.pop(0) if kept else self._run(self.engines, workload))
             if len(runs) == len(self.workloads):
                 break
             if first_draw and self.sample:
                 trial = judged(runs, self.goal, seen="sample")
                 if trial.met:
+                    self.begun.extend(runs)
                     return trial
             share = len(runs) / len(self.workloads) if self.long else 1.0
             if self.give_up and hopeless(runs, self.goal, self.total, share=share, parts=len(runs)):

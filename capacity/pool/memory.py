@@ -395,9 +395,15 @@ def _sglang_reserve(settings: PoolSettings, nontorch: int) -> int:
 
     Source: SGLang model_runner.py, profile_max_num_token: rest = available - total available before * (1 - fraction).
     """
-    fraction = settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
     free = settings.profile.memory_engine_bytes - nontorch
-    return free - math.floor(free * fraction)
+    return free - math.floor(free * memory_fraction(settings))
+
+
+def memory_fraction(settings: PoolSettings) -> float:
+    """The share of memory that the engine's flag sets, as given or by the engine's default."""
+    if settings.engine.memory_rule == "sglang_static":
+        return settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
+    return settings.gpu_memory_utilization
 
 
 def sglang_static_fraction(settings: PoolSettings) -> float:

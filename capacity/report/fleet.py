@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.planning.fleet_records import best_of
 from capacity.report.display import shown
 from capacity.report.layout import Part, listed, notes
-from capacity.report.plan import level_text, window_line, windows_table
+from capacity.report.plan import CONDITIONAL, conditional_text, level_text, window_line, windows_table
 
 if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
@@ -37,6 +37,8 @@ def fleet_tables(plan: FleetPlan, *, detail: bool = True) -> list[Part]:
         parts += ["\n".join(_answer(plan, best)), _pools_table(best)]
     if detail and plan.proof is not None:
         parts.append(windows_table(plan.proof.windows))
+    if plan.conditional:
+        parts.append("\n".join([f"{CONDITIONAL}:", *(f"  {text}" for text in fleet_conditional_texts(plan))]))
     parts.append(_layouts_table(plan))
     if plan.day is not None and best is not None:
         parts.append(_day_text(plan.day, best))
@@ -44,6 +46,19 @@ def fleet_tables(plan: FleetPlan, *, detail: bool = True) -> list[Part]:
         *parts,
         *(f"price of {price}" for price in plan.prices),
         *notes(plan.warnings),
+    ]
+
+
+def fleet_conditional_texts(plan: FleetPlan) -> list[str]:
+    """The deployments that are not recommended, by pool, a line each."""
+    pools = {} if plan.best is None else {pool.label: pool for pool in plan.best.pools}
+    return [
+        f"{label} requests, "
+        + conditional_text(
+            plan.objective, pools[label].objective(plan.objective) if label in pools else None, each
+        )
+        for label, found in plan.conditional.items()
+        for each in found
     ]
 
 

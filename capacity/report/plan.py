@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from capacity.planning.fleet_records import FleetPlan
     from capacity.planning.judging import Level, Trial, WindowLevels
     from capacity.planning.records import Conditional, Plan, Point, Ranked
+    from capacity.planning.space import Objective
 
 CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
 OF_MONEY = {
@@ -46,7 +47,7 @@ def plan_tables(plan: Plan) -> list[Part]:
     return [
         *parts,
         *([f"{CONDITIONAL}:"] if plan.conditional else []),
-        *(f"  {conditional_text(plan, each)}" for each in plan.conditional),
+        *(f"  {text}" for text in conditional_texts(plan)),
         _rejected_table(plan),
         search_text(plan),
         *(f"price of {price}" for price in plan.prices),
@@ -154,8 +155,10 @@ def _ranked_table(ranked: Sequence[Ranked]) -> Part:
 def _launch_lines(best: Ranked) -> list[str]:
     from rich.markup import escape
 
-    lines = [f"the first is launched by{' (' + line.role + ')' if line.role != 'both' else ''}: {line.command}"
-             for line in best.launch]  # fmt: skip
+    lines = list[str]()
+    for line in best.launch:
+        role = f" ({line.role})" if line.role != "both" else ""
+        lines += [*(f"# {note}" for note in line.notes), f"the first is launched by{role}: {line.command}"]
     return [escape(line) for line in lines]
 
 
@@ -186,18 +189,24 @@ def quality_text(answer: Ranked) -> str:
     return f"{text} (within noise)" if quality.lossless else text
 
 
-def saved(plan: Plan, less: float, more: float) -> tuple[str, float]:
+def saved(minimised: Objective, less: float, more: float) -> tuple[str, float]:
     """The difference of two objectives in words, and as a share of the larger one."""
-    return OF_MONEY[plan.objective].format(more - less), 1 - less / more
+    return OF_MONEY[minimised].format(more - less), 1 - less / more
 
 
-def conditional_text(plan: Plan, each: Conditional) -> str:
-    """One deployment that is not recommended: its conditions, price and loss of quality."""
+def conditional_texts(plan: Plan) -> list[str]:
+    """The deployments that are not recommended, a line each."""
+    best = None if plan.best is None else plan.best.objective
+    return [conditional_text(plan.objective, best, each) for each in plan.conditional]
+
+
+def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
+    """One deployment that is not recommended: its conditions, price, saving over `best` and loss of quality."""
     answer = each.answer
-    price = OF_MONEY[plan.objective].format(answer.objective)
+    price = OF_MONEY[minimised].format(answer.objective)
     saving = ""
-    if plan.best is not None and plan.best.objective:
-        more, share = saved(plan, answer.objective, plan.best.objective)
+    if best:
+        more, share = saved(minimised, answer.objective, best)
         saving = f", saves {more} ({share:.0%})"
     loss = "" if answer.quality.lossless else f"; loss of quality: {quality_text(answer)}"
     return f"with {' and '.join(each.conditions)}: {price}{saving}: {answer.label}{loss}"

@@ -12,7 +12,7 @@ from capacity.report.figures.of_answer import charts_of
 from capacity.report.plan import (
     CONDITIONAL,
     arrivals_text,
-    conditional_text,
+    conditional_texts,
     cost_text,
     level_text,
     quality_sources,
@@ -36,8 +36,7 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = (), command: str | 
         if best
         else "<p><strong>Nothing in the space meets the SLO.</strong></p>" + _misses(plan)
     )
-    conditional = tuple(conditional_text(plan, each) for each in plan.conditional)
-    below = f"<p>{escape(CONDITIONAL)}:</p>{list_html(conditional)}" if conditional else ""
+    below = f"<p>{escape(CONDITIONAL)}:</p>{list_html(conditional_texts(plan))}" if plan.conditional else ""
     asked = [("To ask again", command)] if command else []
     return Sheet(
         question=question_of("plan"),

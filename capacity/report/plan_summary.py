@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from capacity.report.layout import Part, listed, notes
 from capacity.report.plan import (
     CONDITIONAL,
-    conditional_text,
+    conditional_texts,
     confidence_text,
     cost_text,
     gpus_text,
@@ -47,7 +47,7 @@ def plan_summary(plan: Plan) -> list[Part]:
         if len(plan.ranked) > 1:
             parts.append(_alternatives(plan))
     if plan.conditional:
-        texts = (f"  {conditional_text(plan, each)}" for each in plan.conditional)
+        texts = (f"  {text}" for text in conditional_texts(plan))
         parts.append("\n".join([f"\n{CONDITIONAL}:", *texts]))
     parts.append("\n".join(_turned_down(plan)))
     price = next(
@@ -89,7 +89,7 @@ def _saving(plan: Plan, best: Ranked) -> str | None:
     )
     if following is None:
         return same
-    more, share = saved(plan, best.objective, following.objective)
+    more, share = saved(plan.objective, best.objective, following.objective)
     dearer = "more expensive" if plan.objective == "cost" else "larger"
     place = f"the next {dearer}" if equal else "the next"
     return f"{same and same + '; '}saves {more} ({share:.0%}) over {place}, {following.label}"

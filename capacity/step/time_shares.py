@@ -25,7 +25,8 @@ NO_DECODE = StepShape()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """What one engine serves: requests per second of mean lengths, at most `most_decoding` of them at a time.
+    """What one engine serves: requests per second of mean lengths (infinite: it is full), at most `most_decoding` at a
+    time.
 
     `in_flight`: those of a closed loop; None: they arrive by the clock. Of prompts, `hit_fraction` is in the prefix
     cache. `ranks`: data-parallel ranks in lock-step, over which all of this is spread.
@@ -70,7 +71,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     most = float(load.most_decoding)
     if load.in_flight is not None:
         most = min(most, max(load.in_flight / load.ranks, 1.0))
-    decoding = _first_root(spare, most)
+    decoding = most if math.isinf(load.requests_per_s) else _first_root(spare, most)
     batch = _shared_among(decoding, load)
     return RequestSeconds(
         prefill_s=prefill_s(decoding), decode_s=decoded * step_s(batch) / batch / load.ranks

@@ -11,6 +11,7 @@ from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware.pricing import price_of
 from capacity.model import load_model
 from capacity.pool.resolve import resolve
+from capacity.pool.why_not import why_not
 
 LENGTHS = {"input_len": 1024, "output_len": 256}
 
@@ -56,6 +57,25 @@ def test_the_smallest_pool_is_the_least_size_that_fits(concurrency: int) -> None
     sized = smallest_pool(model, Pool(gpu="h100-sxm-80gb"), traffic, Cost())
     fitted = capacity.fit("llama-3.1-70b", gpu="h100-sxm-80gb")
     assert sized.point.tensor_parallel_size == fitted.smallest_tensor_parallel_size == 4
+
+
+def test_reason_is_computed_for_the_largest_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason takes some fifty memory plans; of the sizes that do not hold the model only the last one is shown."""
+    explained: list[int] = []
+    monkeypatch.setattr(
+        "capacity.pool.resolve.why_not",
+        lambda settings, plan, changed: (
+            explained.append(settings.pool.tensor_parallel_size) or why_not(settings, plan, changed)
+        ),
+    )
+    model, traffic = load_model("llama-3.1-405b"), Traffic(**LENGTHS, concurrency=1)
+    short = smallest_pool(model, Pool(gpu="l4"), traffic, Cost())
+    assert explained == [short.point.tensor_parallel_size]
+    largest = resolve(model, Pool(gpu="l4", tensor_parallel_size=explained[0]))
+    assert short.point.reason == load_point(largest, traffic, None).reason
+    held = smallest_pool(load_model("llama-3.1-70b"), Pool(gpu="h100"), traffic, Cost())
+    assert held.point.fits
+    assert len(explained) == 2  # the second is of `load_point` above
 
 
 def test_a_batch_that_needs_more_kv_takes_more_gpus() -> None:

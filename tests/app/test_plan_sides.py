@@ -15,7 +15,7 @@ from capacity_app.links import packed_text
 from capacity_app.side import Side, read_side
 
 import capacity
-from capacity.report.plan import conditional_text, level_text
+from capacity.report.plan import conditional_texts, level_text
 
 Open = Callable[..., Any]
 FEW = {"plan_n": "50", "plan_gpus": "h100-sxm-80gb", "plan_ttft": "2000", "rate": "4"}
@@ -79,8 +79,8 @@ def test_plan_page_lists_what_is_not_recommended_with_its_saving(dashboard: Open
     assert plan.conditional
     assert opened.kpis["To rent"] == plan.best.label
     shown = [str(each.value) for each in opened.at.markdown]
-    for each in plan.conditional:
-        assert f"- {plain(conditional_text(plan, each))}" in shown
+    for text in conditional_texts(plan):
+        assert f"- {plain(text)}" in shown
     assert any("planned for vllm" in str(caption.value) for caption in opened.at.caption)
 
 

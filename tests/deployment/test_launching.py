@@ -44,7 +44,8 @@ def test_each_engine_is_told_the_same() -> None:
     tensorrt = launch_command("tensorrt-llm", "org/model", POOL)
     assert "--tp_size 4" in tensorrt.text
     assert "--extra_llm_api_options trtllm.yaml" in tensorrt.text
-    assert tensorrt.files == (("trtllm.yaml", "kv_cache_config:\n  dtype: fp8\n"),)
+    options = "kv_cache_config:\n  dtype: fp8\n  enable_block_reuse: false\n"
+    assert tensorrt.files == (("trtllm.yaml", options),)
     with pytest.raises(InvalidInput, match="nothing launches 'static', which is a baseline"):
         launch_command("static", "org/model", POOL)
     with pytest.raises(UnknownName, match="engine"):

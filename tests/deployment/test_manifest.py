@@ -66,6 +66,11 @@ def pod(started: str, image: str = "vllm/vllm-openai:v0.10.2", replicas: int = 1
         ),
         (pod("args: [--model-id, org/m]", "ghcr.io/huggingface/text-generation-inference:3.1"), "tgi@3.1", {}),
         (
+            pod("command: [llama-server, --alias, org/m]", "ghcr.io/ggml-org/llama.cpp:server-cuda-b7000"),
+            "llama.cpp@b7000",
+            {},
+        ),
+        (
             pod("command: [trtllm-serve, org/m]", "nvcr.io/nvidia/tensorrt-llm/release:1.0.0"),
             "tensorrt-llm@1.0",
             {},

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import pytest
+
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task, run_task
 from capacity.planning.judging import Goal
 from capacity.planning.space import Candidate
+from capacity.planning.trial import run_engines
 from capacity.workload import parse_slos, random_requests
 
 POOL = Pool(gpu="h100")
@@ -28,6 +31,30 @@ def test_a_pool_is_resolved_once_and_does_not_travel_to_workers() -> None:
     there = pickle.loads(pickle.dumps(here))
     assert there._resolved == {}
     assert there.run(TASK) == here.run(TASK)
+
+
+def test_full_trial_after_a_first_look_simulates_the_other_draws_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first draw was simulated already; the trial is that of an arena which never looked."""
+    draws = [
+        random_requests(num_requests=20, input_len=100, output_len=20, request_rate_per_s=5.0, seed=seed)
+        for seed in range(3)
+    ]
+    looked, fresh = replace(arena(), workloads=draws), replace(arena(), workloads=draws)
+    served: list[int] = []
+    monkeypatch.setattr(
+        "capacity.planning.trial.run_engines",
+        lambda engines, workload, **options: (
+            served.append(next(i for i, draw in enumerate(draws) if draw is workload))
+            or run_engines(engines, workload, **options)
+        ),
+    )
+    first = looked.run(replace(TASK, sample=True, first_draw=True))
+    assert (first.seen, served) == ("sample", [0])
+    full = looked.run(TASK)
+    assert served == [0, 1, 2]
+    assert full == fresh.run(TASK)
 
 
 def test_a_worker_stops_when_its_seconds_are_over() -> None:

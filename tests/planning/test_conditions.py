@@ -59,6 +59,24 @@ def test_conditional_deployments_cost_less_and_name_what_they_depend_on(by_defau
     assert text.index("Rent ") < text.index(drafted.conditions[0])
 
 
+def test_plan_for_latency_without_percentiles_lists_what_is_faster_under_conditions() -> None:
+    """Every limit is owed to each request; lossy formats and unnamed drafts are faster and never recommended."""
+    question = QUESTION | {"slo": "ttft:500ms tpot:50ms", "request_rate": 10.0, "max_gpus": 4}
+    answer = plan("llama-3.1-8b", **question | {"objective": "latency", "tensor_parallel_sizes": (1,)})
+    assert answer.best is not None
+    assert all(
+        not conditions_of(Search(gpus="h100"), load_model("llama-3.1-8b"), each.pool)
+        for each in answer.ranked
+    )
+    assert answer.conditional
+    for each in answer.conditional:
+        assert each.conditions
+        assert each.answer.trial.met
+        assert each.answer.objective == each.answer.trial.ratio < answer.best.trial.ratio
+    text = " ".join(render(answer, "table", detail=False).split())
+    assert " of the limits, saves " in text[text.index("Not recommended") :]
+
+
 @pytest.mark.parametrize(
     ("asked", "conditions"),
     [

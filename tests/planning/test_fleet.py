@@ -16,11 +16,13 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task
+from capacity.planning.fleet import fleet
 from capacity.planning.fleet_file import deployment_of_fleet
 from capacity.planning.fleet_parts import Span, part_of
 from capacity.planning.fleet_records import FleetPlan
 from capacity.planning.judging import Goal
 from capacity.planning.space import Candidate
+from capacity.report.tables import render
 from capacity.workload import Workload, parse_slos
 
 USD = {"l4": 0.8, "h100": 4.0}
@@ -52,6 +54,42 @@ def test_a_threshold_beyond_all_requests_is_one_pool(found: FleetPlan) -> None:
     one = found.one_pool
     assert one is not None
     assert (endless.pools, endless.objective) == (one.pools, one.objective)
+
+
+def fleet_of_any_format(**changes: Any) -> FleetPlan:
+    """Formats and drafts are not asked for by name."""
+    space = {name: value for name, value in SPACE.items() if name not in ("quantizations", "speculators")}
+    asked = TRAFFIC | space | {"price": PRICES, "max_pools": 1, "spare_replicas": 1} | changes
+    return fleet(MODEL, **asked)
+
+
+def test_fleet_lists_what_its_pools_would_save_under_conditions() -> None:
+    """Drafts that are not measured for this model: never rented, listed with their bill, reserve included."""
+    found = fleet_of_any_format(gpus="h100", request_rate=30.0, slo="ttft:p95:600ms tpot:p95:8ms")
+    assert found.best is not None
+    (pool,) = found.best.pools
+    assert pool.pool.speculator is None
+    ((label, several),) = found.conditional.items()
+    assert label == pool.label
+    for each in several:
+        assert each.answer.trial.met
+        assert each.answer.objective == USD["h100"] * (each.answer.replicas + 1) < (pool.usd_per_hour or 0)
+    text = " ".join(render(found, "table").split())
+    saved = (pool.usd_per_hour or 0) - several[0].answer.objective
+    listed = text[text.index("Not recommended unless") :]
+    assert f"all requests, with eagle3 drafts accepted as by {several[0].conditions[0].split()[-1]}" in listed
+    assert f"saves ${saved:,.2f}/h" in listed
+
+
+def test_fleet_without_an_answer_lists_what_one_pool_could_be() -> None:
+    found = fleet_of_any_format(
+        gpus="l4", request_rate=10.0, slo="ttft:p95:2s tpot:p95:32ms", speculators="none"
+    )
+    assert found.best is None
+    assert [each.conditions for each in found.conditional["all"]] == [("int4 weights",)]
+    document = found.to_dict()
+    assert document["conditional"]["all"][0]["answer"]["objective"] > 0
+    assert "all requests, with int4 weights: $" in render(found, "html")
 
 
 def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:

@@ -61,6 +61,20 @@ def test_full_by_hand() -> None:
     assert seconds.decode_s == pytest.approx(100 * (0.010 + 0.0256) / 256)
 
 
+def test_infinite_rate_is_full_and_asks_for_one_batch() -> None:
+    """The batch sizes on the way there change nothing and are not computed."""
+    asked = set[int]()
+
+    class Counted(Linear):
+        def step_seconds(self, shape: StepShape) -> float:
+            asked.add(shape.decode_sequences)
+            return super().step_seconds(shape)
+
+    full = request_seconds(Counted(), LIMITS, load_of(math.inf))
+    assert asked - {0} == {256}
+    assert full == request_seconds(Linear(), LIMITS, load_of(1e9))
+
+
 def test_half_way_by_hand() -> None:
     """b = rate x 100 x (10 ms + b x 0.1 ms) / (1 - rate x 10 ms): at 20 a second b = 20 / (1 - 0.2 - 0.2)."""
     seconds = request_seconds(Linear(), LIMITS, load_of(20.0))

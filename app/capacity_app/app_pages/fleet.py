@@ -14,8 +14,8 @@ from capacity.planning.fleet_file import deployment_of_fleet
 from capacity.planning.fleet_records import FleetPlan, Layout
 from capacity.planning.search import Snapshot
 from capacity.report.figures import fleets as figures
-from capacity.report.fleet import PLACES, layout_text, routed
-from capacity.report.plan import level_text
+from capacity.report.fleet import PLACES, fleet_conditional_texts, layout_text, routed
+from capacity.report.plan import CONDITIONAL, level_text
 from capacity.report.subject import subject_of
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
@@ -119,6 +119,10 @@ def show(plan: FleetPlan, asked: Mapping[str, Any]) -> None:
         parts.chart(figures.levels_chart(best, subject=subject_of(plan)))
         if plan.day is not None:
             parts.chart(figures.fleet_day_chart(plan))
+    if plan.conditional:
+        st.subheader(CONDITIONAL)
+        for text in fleet_conditional_texts(plan):
+            st.markdown(f"- {plain(text)}")
     st.subheader("Thresholds that were tried")
     parts.table(
         "layouts", figures.layout_rows(plan), alt="Every threshold that was tried, and what it costs."

@@ -15,7 +15,7 @@ from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
-from capacity.report.plan import CONDITIONAL, conditional_text
+from capacity.report.plan import CONDITIONAL, conditional_texts
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
 from capacity_app import parts, plan_sides, sides, state
@@ -156,8 +156,8 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         st.caption(whisker_words(plan))
     if plan.conditional:
         st.subheader(CONDITIONAL)
-        for each in plan.conditional:
-            st.markdown(f"- {plain(conditional_text(plan, each))}")
+        for text in conditional_texts(plan):
+            st.markdown(f"- {plain(text)}")
     files_of(plan, options)
     st.subheader("Turned down, and why")
     parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
