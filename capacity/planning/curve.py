@@ -196,6 +196,8 @@ def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
     """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
+    if (part := workloads[0].part) is not None:
+        return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
     windows = windows_of(workloads, parse_window_s(slo_window))
     if not windows:
         return workloads, ()
@@ -205,12 +207,15 @@ def _in_busiest_window(
             f"levels are over all requests: the busiest {slo_window} has {busiest.requests:,}, fewer than the "
             f"{DEFAULT_NUM_PROMPTS:,} that a curve needs",
         )
-    mean = workloads[0].offered_per_s / busiest.requests_per_s
-    note = (
-        f"requests and rates are those of the busiest {slo_window}, {busiest.label}; the mean over all of the traffic "
-        f"is {mean:.2f} of its rate"
-    )
+    note = _rates_note(f"the busiest {slo_window}, {busiest.label}", workloads[0], busiest.requests_per_s)
     return [take_window(workload, busiest) for workload in workloads], (note,)
+
+
+def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
+    share = whole.offered_per_s / part_per_s
+    return (
+        f"requests and rates are those of {part}; the mean over all of the traffic is {share:.2f} of its rate"
+    )
 
 
 def draw_curve(
