@@ -123,8 +123,8 @@ def _busiest_per_s(workload: Workload) -> float:
 def _stable(
     resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
 ) -> ReplicaCount | None:
-    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity, in the busiest window where arrivals
-    vary, and then more if shorter peaks need more. None where no capacity can be measured."""
+    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, in their
+    busiest window, and more if shorter peaks need more. None where no capacity can be measured."""
     capacity = measured_capacity([resolved], workload)
     if capacity is None:
         return None

@@ -1,4 +1,4 @@
-"""Verbs that are asked about one load agree: N users, a day, overload, and two deployments of which one cannot carry it."""
+"""Verbs that are asked about one load agree: N users, a day, overload, and two deployments, one of them too small."""
 
 from __future__ import annotations
 
