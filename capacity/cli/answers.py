@@ -123,12 +123,16 @@ def estimate(
 def _replicas_needed(
     question: Question, request: DeploymentFile, answer: capacity.Estimate, slo: Sequence[str]
 ) -> ReplicasNeeded | None:
-    """How many replicas serve the load, where it is of --users, has an --slo, or is more than this engine serves."""
+    """How many replicas serve the load, where it has users or service levels, or is more than this engine serves."""
+    from capacity.deployment.use_cases import levels_of
+
     traffic = request.traffic
     by_clock = traffic.request_rate is not None and traffic.concurrency is None
     if slo and not by_clock:
         raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
-    if not by_clock or not (slo or traffic.users or answer.verdict in ("saturated", "overloaded")):
+    if not by_clock or not (
+        levels_of(slo, traffic) or traffic.users or answer.verdict in ("saturated", "overloaded")
+    ):
         return None
     from capacity.hardware.pricing import price_of
     from capacity.planning.replicas import replicas_needed
