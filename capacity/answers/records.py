@@ -219,11 +219,13 @@ class ReplicaCount:
 class ReplicasNeeded:
     """The fewest replicas that serve a load: `stable` without a queue that grows, `within_slo` within `slos` as well.
 
+    `busiest_requests_per_s`, where arrivals vary: the rate of the busiest 15 minutes, or of the part that was drawn.
     `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, and where
     no number of replicas meets them; `reason` then says why. `judged_in`: of longer traffic, the window that decides.
     """
 
     requests_per_s: float | None
+    busiest_requests_per_s: float | None
     slos: tuple[str, ...]
     confidence: float
     stable: ReplicaCount | None

@@ -114,7 +114,7 @@ class Traffic(Spec):
     )
     users: int | None = flag(
         None,
-        "People who ask, read and ask again: users / (think + response) requests per second; --think-time-s, "
+        "Number of concurrent users; request rate = users / (think time + response time), see --think-time-s and "
         "--response-s.",
         ge=1,
         le=1 << 30,

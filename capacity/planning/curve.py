@@ -113,7 +113,11 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve(AnswerRecord):
-    """A deployment under rising load. `knee_per_s` is the rate of the greatest throughput over latency."""
+    """A deployment under rising load.
+
+    `knee_per_s` is the rate of the greatest throughput over latency; None where that is the first or last rate, so that
+    the knee may lie outside of the curve.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
     ROWS: ClassVar[str] = "points"
@@ -122,7 +126,7 @@ class Curve(AnswerRecord):
     workload: str
     slos: tuple[str, ...]
     points: tuple[CurvePoint, ...]
-    knee_per_s: float
+    knee_per_s: float | None
     highest: HighestRate | None
     requests_per_user_hour: float | None
     users: float | None
@@ -166,7 +170,8 @@ def curve(
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
     drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
-    workloads, window_notes = _in_busiest_window(drawn, load.slo_window)
+    varies = workload is not None or traffic.trace is not None or traffic.arrivals != "steady"
+    workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
     goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
     price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(
@@ -182,10 +187,17 @@ def curve(
     )
 
 
+def _knee_per_s(points: Sequence[CurvePoint]) -> float | None:
+    best = max(range(len(points)), key=lambda at: points[at].power)
+    return points[best].request_rate_per_s if 0 < best < len(points) - 1 else None
+
+
 def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
     """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
+    if (part := workloads[0].part) is not None:
+        return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
     parts, windows = take_busiest_window(workloads, slo_window)
     if not windows:
         return workloads, ()
@@ -195,12 +207,16 @@ def _in_busiest_window(
             f"levels are over all requests: the busiest {slo_window} has {busiest.requests:,}, fewer than the "
             f"{DEFAULT_NUM_PROMPTS:,} that a curve needs",
         )
-    mean = workloads[0].offered_per_s / busiest.requests_per_s
-    note = (
-        f"requests and rates are those of the busiest {slo_window}, {busiest.label}; the mean over all of the traffic "
-        f"is {mean:.2f} of its rate"
+    return parts, (
+        _rates_note(f"the busiest {slo_window}, {busiest.label}", workloads[0], busiest.requests_per_s),
     )
-    return parts, (note,)
+
+
+def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
+    share = whole.offered_per_s / part_per_s
+    return (
+        f"requests and rates are those of {part}; the mean over all of the traffic is {share:.2f} of its rate"
+    )
 
 
 def draw_curve(
@@ -250,7 +266,7 @@ def draw_curve(
         workload=workloads[0].name,
         slos=tuple(str(slo) for slo in goal.slos),
         points=points,
-        knee_per_s=max(points, key=lambda point: point.power).request_rate_per_s,
+        knee_per_s=_knee_per_s(points),
         highest=highest,
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,

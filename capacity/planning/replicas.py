@@ -35,10 +35,11 @@ from capacity.planning.tried import Tried
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD
 from capacity.workload import Workload, parse_slos
+from capacity.workload.windows import WINDOW_S, windows_of
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
 MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # replicas tried for an SLO: more barely shorten a latency
-MORE_REPLICAS = 1.5  # of those for the mean rate, at most, where arrivals vary
+MORE_REPLICAS = 1.5  # of those for the busiest window, at most, where arrivals vary
 
 
 def replicas_needed(
@@ -70,9 +71,10 @@ def replicas_needed(
     if not slos and not by_clock:
         return None
     varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
-    stable = None
+    stable, busiest_per_s = None, None
     if by_clock:
-        stable = _stable(_cheapest_when_full(engines, first, price), first, price, varies=varies)
+        busiest_per_s = _busiest_per_s(first) if varies else None
+        stable = _stable(_cheapest_when_full(engines, first, price), first, price, busiest_per_s)
     within, reason, judged_in = None, None, None
     if slos:
         check_goal(slos, first)
@@ -108,6 +110,7 @@ def replicas_needed(
             )
     return ReplicasNeeded(
         requests_per_s=first.offered_per_s if by_clock else None,
+        busiest_requests_per_s=busiest_per_s,
         slos=tuple(map(str, slos)),
         confidence=confidence,
         stable=stable,
@@ -117,17 +120,30 @@ def replicas_needed(
     )
 
 
+def _busiest_per_s(workload: Workload) -> float:
+    """The rate of the busiest window; of shorter traffic, the mean of what was drawn of it."""
+    windows = windows_of([workload], WINDOW_S)
+    if windows:
+        return windows[0].requests_per_s
+    return workload.offered_per_s if workload.part is None else workload.request_rate_per_s
+
+
 def _stable(
-    resolved: ResolvedPool, workload: Workload, price: Price | None, *, varies: bool
+    resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
 ) -> ReplicaCount | None:
-    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, more if their
-    peaks need more. None where no capacity can be measured."""
+    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, in their
+    busiest window, and more if shorter peaks need more. None where no capacity can be measured."""
     capacity = measured_capacity([resolved], workload)
     if capacity is None:
         return None
-    least = max(math.ceil(workload.offered_per_s / (STABLE_LOAD * capacity.requests_per_s)), 1)
+    rate = workload.offered_per_s if busiest_per_s is None else busiest_per_s
+    least = max(math.ceil(rate / (STABLE_LOAD * capacity.requests_per_s)), 1)
     replicas = least
-    while varies and replicas < MORE_REPLICAS * least and _overloaded(resolved, replicas, workload):
+    while (
+        busiest_per_s is not None
+        and replicas < MORE_REPLICAS * least
+        and _overloaded(resolved, replicas, workload)
+    ):
         replicas += 1
     return _count(resolved, replicas, price, capacity.requests_per_s)
 

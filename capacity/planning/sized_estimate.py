@@ -14,6 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment.use_cases import levels_of
 from capacity.hardware.pricing import price_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
@@ -47,7 +48,9 @@ def estimate(
     if slo and not at_a_rate:
         raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
     answer = estimate_of(resolved, asked, price)
-    if not at_a_rate or not (slo or asked.users or answer.verdict in ("saturated", "overloaded")):
+    if not at_a_rate or not (
+        levels_of(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")
+    ):
         return answer
     from capacity.planning.replicas import replicas_needed  # loads the planner
 

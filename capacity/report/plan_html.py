@@ -68,7 +68,8 @@ def curve_html(curve: Curve, command: str | None = None) -> str:
 
 def _curve_facts(curve: Curve) -> tuple[str, ...]:
     """The knee, the highest rate with what it leaves open, and the users that this is."""
-    facts = [f"knee (throughput over latency is greatest): {curve.knee_per_s:,.3g} requests/s"]
+    knee = curve.knee_per_s
+    facts = [f"knee (throughput over latency is greatest): {knee:,.3g} requests/s"] if knee else []
     if highest := curve.highest:
         rate, band, confident = highest_texts(highest)
         facts.append(

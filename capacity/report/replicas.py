@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 
+BUSIER = 1.05  # times the mean rate: less needs no mention
+
 
 def replicas_text(answer: ReplicasNeeded) -> str:
     """The number of replicas, their GPUs and bill, and which service levels they meet."""
     from capacity.simulator.verdict import STABLE_LOAD  # loads the simulator
 
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
+    mean, busiest = answer.requests_per_s, answer.busiest_requests_per_s
+    if mean is not None and busiest is not None and busiest > BUSIER * mean:
+        load += f" ({busiest:,.4g}/s when busiest)"
     levels = " and ".join(answer.slos)
     if answer.judged_in is not None:
         levels += f" in {answer.judged_in}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.records import Quantity
-from capacity.report.display import bill_rows, number_text, text_and_interval, verdict_text
+from capacity.report.display import bill_rows, last_place, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 from capacity.report.pool_runs import pool_tables
 
@@ -118,8 +118,17 @@ def prediction_of(answer: Simulation, name: str) -> Quantity | None:
 
 
 def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
-    """A latency of a run with the digits that its prediction leaves."""
-    return "-" if value_ms is None else number_text(value_ms, prediction_of(answer, name))
+    """A latency of a run with the digits that its prediction leaves.
+
+    All percentiles of a latency end at one digit, so that rounding never makes a higher one the smaller.
+    """
+    if value_ms is None:
+        return "-"
+    statistic, _, rest = name.partition("_")
+    row = PERCENTILES if statistic in PERCENTILES else (statistic,)
+    known = [each for each in (prediction_of(answer, f"{one}_{rest}") for one in row) if each is not None]
+    places = {place: each for each in known if (place := last_place(each)) is not None}
+    return number_text(value_ms, places[min(places)] if places else None)
 
 
 def _verdict(verdict: Verdict | None) -> list[Part]:

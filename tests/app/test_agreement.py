@@ -497,6 +497,13 @@ QUESTIONS = {
         on_s=2.0,
         off_s=8.0,
     ),
+    "the busiest minutes of a day": simulated(
+        {"sim_arrivals": "a day", "rate": "8", "sim_peak": "2", "sim_day": "86400"},
+        request_rate=8.0,
+        arrivals="diurnal",
+        day_peak_to_mean=2.0,
+        day_length_s=86_400.0,
+    ),
     "a bill": billed({}, **PRICED),
     "a bill by a three-year term": billed({"tier": "reserved-3y"}, price_tier="reserved-3y"),
     "a bill by one's own price": billed({"tier": "my own", "price": "1.8"}, price="1.8"),

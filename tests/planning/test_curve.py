@@ -43,7 +43,17 @@ def test_latency_rises_with_load_and_the_knee_lies_between() -> None:
     found = curve("llama-3.1-8b", slo="e2el:p90:1s", **SMALL)
     latency = [point.mean_e2e_s for point in found.points]
     assert latency[0] < latency[-1]
-    assert found.points[0].request_rate_per_s <= found.knee_per_s <= found.points[-1].request_rate_per_s
+    knee = found.knee_per_s
+    assert knee is not None
+    assert found.points[0].request_rate_per_s < knee < found.points[-1].request_rate_per_s
+    below = curve("llama-3.1-8b", rates=[knee / 8, knee / 4, knee / 2], **SMALL)
+    assert below.knee_per_s is None  # it lies beyond the last rate
+
+
+def test_windows_are_not_taken_of_steady_generated_traffic() -> None:
+    """Its requests come faster or slower than they are drawn: how long they last at one rate says nothing."""
+    steady = curve("llama-3.1-8b", slo="e2el:p90:1s", **SMALL, rates=[5.0], slo_window="30s")
+    assert not any("busiest" in text for text in steady.warnings)
 
 
 def test_too_few_requests_to_say_are_said() -> None:

@@ -1,4 +1,4 @@
-"""Verbs that are asked about one load agree: N users, overload, and two deployments of which one cannot carry it."""
+"""Verbs that are asked about one load agree: N users, a day, overload, and two deployments, one of them too small."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import capacity
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
 from capacity.planning.replicas import replicas_needed
 from capacity.pool.resolve import resolve
+from capacity.report.replicas import replicas_text
+from capacity.simulator.verdict import STABLE_LOAD
 
 MODEL = "llama-3.1-8b"
 PRICED: dict[str, Any] = {"price_tier": "on-demand"}
@@ -32,6 +35,14 @@ def needed_by_cost(gpu: str, **asked: Any) -> Any:
     bill = capacity.cost(MODEL, gpu=gpu, **PRICED, **asked)
     assert bill.needed is not None
     return bill.needed.needed
+
+
+def carries(gpu: str, replicas: int, rate: float, **asked: Any) -> bool:
+    """Whether so many replicas carry a rate within the service levels, by the curve."""
+    asked = {"replications": 1, "rates": (rate,)} | asked
+    highest = capacity.curve(MODEL, gpu=gpu, replicas=replicas, **asked).highest
+    assert highest is not None
+    return highest.at_confidence >= rate
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +77,7 @@ def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of
     assert all(level.met for level in run.slos)
     assert capacity.cost(MODEL, gpu="h100", replicas=replicas, **CHAT, **PRICED).serves
     for count, enough in ((replicas, True), (replicas - 1, False)):
-        highest = capacity.curve(
-            MODEL,
-            gpu="h100",
-            replicas=count,
-            use_case="chat",
-            num_prompts=5000,
-            replications=1,
-            rates=(RATE,),
-        ).highest
-        assert highest is not None
-        assert (highest.at_confidence >= RATE) == enough
+        assert carries("h100", count, RATE, use_case="chat", num_prompts=5000) == enough
 
 
 def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> None:
@@ -102,6 +103,11 @@ def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_
     load: dict[str, Any] = {**LENGTHS, "request_rate": 15.0}
     a, b = (capacity.cost(MODEL, gpu=gpu, slo=SLO, **load, **PRICED) for gpu in ("h100", "l40s"))
     assert (a.verdict, b.verdict) == ("stable", "overloaded")
+    for gpu, bill in (("h100", a), ("l40s", b)):
+        assert capacity.estimate(MODEL, gpu=gpu, **load).verdict == bill.verdict
+        run = capacity.simulate(MODEL, gpu=gpu, **load).verdict
+        assert run is not None
+        assert run.verdict == bill.verdict
     assert a.needed is not None
     assert b.needed is not None
     assert a.needed.needed is not None
@@ -116,6 +122,7 @@ def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_
         needed = bills[row.gpu]
         assert (row.replicas, row.usd_per_month) == (needed.replicas, needed.usd_per_month)
         assert ranked[row.gpu].candidate.replicas == needed.replicas
+        assert carries(row.gpu, needed.replicas, 15.0, slo=SLO, **LENGTHS)
     cheapest = min(bills, key=lambda gpu: bills[gpu].usd_per_month)
     assert compared.rows[0].gpu == plan.ranked[0].candidate.pool.gpu == cheapest
 
@@ -192,3 +199,53 @@ def test_every_verb_answers_for_the_same_window_of_a_long_traffic(half_busy: str
     assert (bill.levels, bill.slo_window) == (run.slos, run.slo_window)
     assert bill.needed is not None
     assert bill.needed.judged_in is not None
+
+
+DAY: dict[str, Any] = {"arrivals": "diurnal", "day_peak_to_mean": 2.0, "request_rate": 40.0, **LENGTHS}
+PEAK = 80.0  # requests/s of this day's busiest minutes
+
+
+@pytest.fixture(scope="module")
+def bill_of_a_day() -> Any:
+    return capacity.cost(MODEL, gpu="h100", slo=SLO, **DAY, **PRICED)
+
+
+def test_a_day_is_its_busiest_part_in_simulate_cost_plan_and_curve(bill_of_a_day: Any) -> None:
+    """None of them takes the night, or the mean, for the day."""
+    run = capacity.simulate(MODEL, gpu="h100", **DAY)
+    assert run.verdict is not None
+    assert run.verdict.offered_requests_per_s == pytest.approx(PEAK, rel=0.03)
+    assert (bill_of_a_day.verdict, bill_of_a_day.verdict_reason) == (run.verdict.verdict, run.verdict.reason)
+    assert bill_of_a_day.verdict == "overloaded"
+    plan = capacity.plan(MODEL, gpus="h100", slo=SLO, **AS_IT_IS, **DAY, **PRICED)
+    assert plan.requests_per_s == pytest.approx(PEAK, rel=0.03)
+    curve = capacity.curve(MODEL, gpu="h100", rates=(PEAK,), **DAY)
+    for name in (run.workload, plan.workload, curve.workload):
+        assert "(80 requests/s; mean 40/s)" in name
+    assert any("the mean over all of the traffic is 0.50 of its rate" in note for note in curve.warnings)
+
+
+def test_a_day_needs_the_same_replicas_in_cost_and_plan_and_the_curve_carries_its_peak(
+    bill_of_a_day: Any,
+) -> None:
+    needed = bill_of_a_day.needed
+    assert needed.requests_per_s == 40.0
+    assert needed.busiest_requests_per_s == pytest.approx(PEAK, rel=0.03)
+    assert "for 40 requests/s (80" in replicas_text(needed)
+    plan = capacity.plan(MODEL, gpus="h100", slo=SLO, **AS_IT_IS, **DAY, **PRICED).ranked[0]
+    assert plan.candidate.replicas == needed.within_slo.replicas
+    assert plan.cost is not None
+    assert plan.cost.usd_per_month == needed.within_slo.usd_per_month
+    assert carries("h100", needed.within_slo.replicas, PEAK, slo=SLO, **DAY)
+    for replicas, overloaded in ((needed.stable.replicas, False), (needed.stable.replicas - 1, True)):
+        verdict = capacity.simulate(MODEL, gpu="h100", replicas=replicas, **DAY).verdict
+        assert verdict is not None
+        assert (verdict.load_fraction > STABLE_LOAD) == overloaded
+
+
+def test_estimate_refuses_arrivals_that_vary_and_curve_refuses_users() -> None:
+    """Closed forms know no day, and a curve has rates of its own: neither answers as if it had read them."""
+    with pytest.raises(InvalidInput, match="arrivals"):
+        capacity.estimate(MODEL, gpu="h100", **DAY)
+    with pytest.raises(InvalidInput, match=r"users changes nothing .* `curve` takes --rates"):
+        capacity.curve(MODEL, gpu="h100", use_case="chat", users=2000)

@@ -15,7 +15,7 @@ def test_a_day_in_words_has_dollars_only_with_a_price() -> None:
 
 def test_a_curve_marks_its_knee_once_and_what_misses_its_slo() -> None:
     answer = curve(
-        "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=60, rates=[1.0, 400.0],
+        "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=60, rates=[1.0, 100.0, 400.0],
         slo="ttft:p95:50ms",
     )  # fmt: skip
     lines = printed(curve_tables(answer)).splitlines()

@@ -86,6 +86,17 @@ def test_slow_decode_and_late_first_tokens_are_told_apart(tmp_path: Path) -> Non
     assert not any("decode steps" in cause for cause in late.causes)
 
 
+def test_throughput_outside_its_interval_is_a_gap_although_latencies_agree(tmp_path: Path) -> None:
+    path = served(tmp_path / "paused.json")
+    result = json.loads(path.read_text())
+    for name in ("request_throughput", "output_throughput"):
+        result[name] /= 3
+    path.write_text(json.dumps(result | {"duration": 3 * result["duration"]}))
+    run = only(path)
+    assert run.error("mean_tpot_ms") == pytest.approx(0.0, abs=1e-6)
+    assert [cause.partition(":")[0] for cause in run.causes] == ["none found"]
+
+
 def test_fitted_overheads_recover_what_was_added(tmp_path: Path) -> None:
     files = [served(tmp_path / "a.json", later_s=0.2), served(tmp_path / "b.json", later_s=0.2)]
     answer = compare(files, model=MODEL, gpu=GPU, fit_overheads=True)

@@ -56,7 +56,12 @@ def likely_causes(
             "only the tail is longer than predicted: pauses of the server or client, or preemptions"
         )
     if not causes and {"mean_ttft_ms", "mean_tpot_ms"} <= measured:
-        causes.append("none needed: the gap is within what the model is known to be off by")
+        causes.append(
+            "none found: mean TTFT and TPOT agree but other figures lie outside their intervals; check that the "
+            "benchmark sent its requests as described here, without pauses"
+            if any(row.inside is False for row in rows)
+            else "none needed: the gap is within what the model is known to be off by"
+        )
     return causes
 
 

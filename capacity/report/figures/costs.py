@@ -210,7 +210,7 @@ def curve_chart(curve: Curve) -> Chart:
             hovertemplate=f"{name}: %{{y:.2f}} of the limit at %{{x:,.2f}} requests/s<extra></extra>",
         )
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
-    marks = [("knee", curve.knee_per_s)]
+    marks = [] if curve.knee_per_s is None else [("knee", curve.knee_per_s)]
     if curve.highest is not None:
         marks.append(("highest rate within the SLO", curve.highest.at_confidence))
     for label, rate in marks:
