@@ -19,7 +19,6 @@ from capacity.cli.options import (
     show,
     typed,
 )
-from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
 COMPARED_TRAFFIC = (
     "input_len",
@@ -33,13 +32,6 @@ COMPARED_TRAFFIC = (
 
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the `capacity` command."""
-    plain_verb(app, validate)
-    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(calibrate)
-    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 
 def validate(
