@@ -1,7 +1,7 @@
 """What the handbook takes from the code: `python docs/made_of_code.py` writes it into the pages.
 
 The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md; the claims
-of the field beside our numbers, in docs/claims.md.
+of the field beside our numbers, in docs/claims.md; the verbs, in docs/api.md.
 
 An arrow is an import; the number beside it counts those that it stands for. Arrows that follow from longer ways (A to
 C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted arrow is one verb
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -111,10 +111,29 @@ def claim_table() -> str:
     return table()
 
 
+def verb_table() -> str:
+    """Return the verbs with their Python names and schemas, as Markdown."""
+    from capacity.base.registry import VERBS
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+
+    rows = []
+    for verb in VERBS:
+        paths = (verb.function, *verb.further)
+        python = listed(f"capacity.{path.partition(':')[2]}" for path in paths if path)
+        answers = listed([verb.name, *(answer.name for answer in verb.answers[1:])] if verb.answers else [])
+        rows.append(f"| `{verb.name}` | {python} | {answers} | {' '.join(verb.help.split())} |")
+    return "\n".join(
+        ["| verb | Python | `capacity schema` | what it answers |", "| --- | --- | --- | --- |", *rows]
+    )
+
+
 MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "architecture.md": drawing,
     ROOT / "docs" / "deployments.md": router_table,
     ROOT / "docs" / "claims.md": claim_table,
+    ROOT / "docs" / "api.md": verb_table,
 }
 
 

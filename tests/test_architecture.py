@@ -38,7 +38,7 @@ def test_what_the_handbook_takes_from_the_code_is_as_the_code_is(path: Path) -> 
 def test_the_root_holds_rooms_and_nothing_else() -> None:
     entries = {path.name for path in (ROOT / "capacity").iterdir() if path.name != "__pycache__"}
     rooms = {room for floor in made_of_code.floors() for room in floor}
-    assert entries == rooms | {"__init__.py", "__main__.py", "py.typed"}
+    assert entries == rooms | {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
     assert len(made_of_code.floors()) <= MOST_FLOORS
 
 

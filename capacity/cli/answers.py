@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    INTERRUPTED,
     LIST_FORMATS,
     EngineLoopOption,
     ListFormatOption,
@@ -27,23 +29,6 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.question import Question, request_of
-from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
-
-PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
-MODEL_AND_PLACE = ("model", *PLACE)
-DETAILED = (*MODEL_AND_PLACE, "detail")
-
-INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the `capacity` command."""
-    verb(app, POOL, shared=MODEL_AND_PLACE)(fit)
-    verb(app, POOL, TRAFFIC, COST, shared=DETAILED, traffic_fields=ESTIMATED)(estimate)
-    verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=ESTIMATED)(explain)
-    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=DETAILED)(simulate)
-    for function in (schedule, models, gpus, use_cases, schema):
-        plain_verb(app, function)
 
 
 def fit(
@@ -341,7 +326,7 @@ def gpus(
     a profile of your own."""
     from capacity.report import tables as report
 
-    facts = {
+    facts: Mapping[str, Any] = {
         "like": like,
         "memory_gb": memory_gb,
         "hbm_tb_s": hbm_tb_s,

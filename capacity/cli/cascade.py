@@ -18,14 +18,6 @@ from capacity.cli.options import (
     show_answer,
     write,
 )
-from capacity.cli.verbs import CASCADE, COST, ESTIMATED, POOL, TRAFFIC, verb
-
-OTHER_LOADS = ("batch_size", "concurrency", "burstiness")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the `capacity` command."""
-    verb(app, CASCADE, POOL, TRAFFIC, COST, traffic_fields=ESTIMATED, without=OTHER_LOADS)(cascade)
 
 
 def cascade(

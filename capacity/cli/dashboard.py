@@ -6,13 +6,6 @@ from typing import Annotated
 
 import typer
 
-from capacity.cli.verbs import plain_verb
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the `capacity` command."""
-    plain_verb(app, dashboard)
-
 
 def dashboard(
     port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)] = 8501,

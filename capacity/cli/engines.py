@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,20 +13,6 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import dashed, show_answer
 from capacity.cli.planning import listed
 from capacity.cli.question import Question, changed_gpu, request_of
-from capacity.cli.verbs import COST, ESTIMATED, POOL, TRAFFIC, verb
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the `capacity` command."""
-    verb(
-        app,
-        POOL,
-        TRAFFIC,
-        COST,
-        shared=("deployment", "from_launch", "format", "profiles"),
-        traffic_fields=ESTIMATED,
-        without=("engine",),
-    )(engines)
 
 
 def engines(
@@ -62,5 +49,5 @@ def engines(
     if claims:
         raise InvalidInput("--claims and --compare are two questions: ask one at a time")
     request = request_of(replace(question, model=compare, verb="estimate"))
-    which = {} if engines is None else {"engines": listed(engines)}
+    which: Mapping[str, Any] = {} if engines is None else {"engines": listed(engines)}
     show_answer(capacity.compare_engines(request, profiles=question.profiles, **which), question.format)

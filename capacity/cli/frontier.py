@@ -22,17 +22,8 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.planning import listed, numbers
-from capacity.cli.verbs import COST, ESTIMATED, POOL, TRAFFIC, verb
 
-OF_EACH_LINE = ("gpu", "quantization", "engine", "tensor_parallel_size")
-OWN_LOADS = ("batch_size", "concurrency", "request_rate", "requests_per_day", "burstiness")
 TPOT_MS = 25.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the `capacity` command."""
-    without = (*OF_EACH_LINE, *OWN_LOADS)
-    verb(app, POOL, TRAFFIC, COST, traffic_fields=ESTIMATED, without=without)(frontier)
 
 
 def frontier(
@@ -78,6 +69,9 @@ def frontier(
         raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
     if not 0 < tpot < float("inf"):
         raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
+    own_loads: Mapping[str, Any] = (
+        {} if loads is None else {"loads": [int(load) for load in numbers("--loads", loads) or ()]}
+    )
     with progress_bar("deployments") as progress:
         answer = capacity.frontier(
             model,
@@ -85,7 +79,7 @@ def frontier(
             quantizations=[None if name == "default" else name for name in listed(quantizations)],
             engines=listed(engines),
             tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
-            **({} if loads is None else {"loads": [int(load) for load in numbers("--loads", loads) or ()]}),
+            **own_loads,
             profiles=profiles,
             download=download,
             progress=progress,

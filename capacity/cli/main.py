@@ -17,9 +17,8 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.cli import answers, cascade, dashboard, engines, frontier, planning, techniques, validation
-from capacity.cli.answers import INTERRUPTED
-from capacity.cli.options import CLOSED_PIPE, dashed, fail, show, silence
+from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, dashed, fail, show, silence
+from capacity.cli.verbs import register
 
 NO_MEMORY = "there is not enough memory for this: ask for fewer requests or points, or give the process more"
 VALUE_LISTS = ("--goodput", "--slo")
@@ -39,8 +38,7 @@ app = typer.Typer(
         "token_normalize_func": dashed,  # vLLM's flags may have underscores
     },
 )
-for room in (answers, frontier, techniques, engines, planning, cascade, validation, dashboard):
-    room.register(app)
+register(app)
 
 
 def _repeated(arguments: list[str]) -> list[str]:

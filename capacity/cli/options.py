@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from capacity.report.tables import Tables
 
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
+INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
 CLOSED_PIPE = 141  # exit code where nobody reads any more, as shells have it
 FORMATS = ("table", "json", "csv", "html")
 LIST_FORMATS = FORMATS[:3]  # of what is no answer

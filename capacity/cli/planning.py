@@ -14,8 +14,8 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
-from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import (
+    INTERRUPTED,
     ClusterOption,
     ComparedWindowOption,
     DetailOption,
@@ -47,46 +47,17 @@ from capacity.cli.question import (
     stored_deployment,
 )
 from capacity.cli.search_progress import search_progress
-from capacity.cli.verbs import (
-    BILLING,
-    COST,
-    POOL,
-    SEARCH,
-    SERVICE,
-    SPLIT,
-    STORED,
-    TRAFFIC,
-    plain_verb,
-    verb,
-)
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
     from capacity.planning.sweeping.spec import SweepSpec
 
-PLACE = ("model", "deployment", "from_launch", "format", "profiles", "download")
-NO_ARRIVALS = ("batch_size", "scheduling")
-NO_CHOICE = ("routers", "serving", "alternatives", "latency_tolerance")  # of a fleet
-
 PEAK_TO_MEAN = 1.6
 ReplicasOption = Annotated[
     int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
 ]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the `capacity` command."""
-    verb(app, SEARCH, TRAFFIC, COST, without=NO_ARRIVALS)(plan)
-    verb(app, SEARCH, TRAFFIC, COST, SPLIT, without=(*NO_ARRIVALS, *NO_CHOICE))(fleet)
-    verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
-    for function in (curve, tornado, advise, stack):
-        verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
-    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=PLACE[1:], without=(*NO_ARRIVALS, "seed"))(diff)
-    verb(app, shared=STORED)(sweep)
-    for alone in (from_launch, from_vllm):
-        plain_verb(app, alone)
 
 
 def plan(

@@ -58,13 +58,13 @@ class Keyword:
         return parsed / 1e3
 
 
-def keywords_of(question: Callable[..., object], first: Sequence[str] = ()) -> list[Keyword]:
-    """The model, and the keywords that have a flag: those named `first`, then in the order of the signature."""
+def keywords_of(question: Callable[..., object]) -> list[Keyword]:
+    """Return the model, and the keywords that have a flag, in the order of the signature."""
     hints = get_type_hints(question, include_extras=True)
     parameters = signature(question).parameters
     return [
         _keyword(parameters[name], hints[name])
-        for name in dict.fromkeys((*first, *parameters))
+        for name in parameters
         if name == "model" or get_origin(hints.get(name)) is Annotated
     ]
 

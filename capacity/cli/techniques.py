@@ -1,4 +1,4 @@
-"""The techniques' verbs of the command line, made from `capacity.techniques.registry`: parse, ask, print.
+"""Verbs whose flags are the keywords of their Python function: parse, ask, print.
 
 A verb's flags are the keywords of its question and the fields of the question's specs. They are read when the verb is
 called, so that `capacity --help` loads no technique.
@@ -6,87 +6,64 @@ called, so that `capacity --help` loads no technique.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from inspect import Parameter, Signature
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capacity.base.errors import InvalidInput
+from capacity.base.registry import Verb
 from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write
 from capacity.cli.question import NO_GPU
 from capacity.cli.question_flags import keywords_of, option, parameter
-from capacity.cli.verbs import POOL, command_of, defer, verb
-from capacity.techniques.registry import TECHNIQUES, Technique
 
 if TYPE_CHECKING:
-    from capacity.base.record import AnswerRecord
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the `capacity` command: first those that take a pool's flags."""
-    for technique in TECHNIQUES:
-        if technique.of_a_pool:
-            _register(app, technique)
-    verb(app, POOL)(charts)
-    for technique in TECHNIQUES:
-        if not technique.of_a_pool and not technique.own_verb:
-            _register(app, technique)
+CHARTED = {"batching": "capacity.report.figures.batching:batching_chart"}  # verbs with --chart
 
 
-def _register(app: typer.Typer, technique: Technique) -> None:
-    defer(app, technique.verb, technique.help, lambda: _command(technique))
+def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
+    """Return a function of a verb's flags that asks the question and prints the answer, and the specs of its flags."""
+    question = resolve_name(entry.flags or entry.function)
+    chart = CHARTED.get(entry.name)
+    keywords, specs = keywords_of(question), getattr(question, "specs", ())
 
-
-def _command(technique: Technique) -> Any:
-    """The verb with its flags."""
-    module = import_module(f"capacity.techniques.{technique.module}")
-    question = getattr(module, technique.by_flags or technique.question)
-    specs = getattr(question, "specs", ())
-    return command_of(_asking(technique, question), *specs, without=technique.without)
-
-
-def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Callable[..., None]:
-    """A function of the verb's flags that asks the question and prints the answer."""
-    from capacity.report.techniques import CHARTS
-
-    keywords, specs = keywords_of(question, technique.first), getattr(question, "specs", ())
-    module = sys.modules[question.__module__]
-
-    def ask(*, options: dict[str, object], format: str, chart: str | None = None, **flags: Any) -> None:
-        for other in technique.instead:
+    def ask(*, options: Mapping[str, object], format: str, **flags: Any) -> None:
+        chart_file = flags.pop("chart", None)
+        for other in entry.alternatives:
             if flags.pop(_name(other.flag)):
-                return show_answer(getattr(module, other.question)(), format)
-        _check_model(technique, flags)
+                return show_answer(resolve_name(other.function)(), format)
+        _check_model(entry, flags)
         if specs:
-            flags["model"] = _deployment(technique.verb, flags["model"], options, specs, flags)
+            flags["model"] = _deployment(entry.name, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
-        if chart:
-            write(chart, CHARTS[technique.verb](answer).html())
+        if chart_file and chart:
+            write(chart_file, resolve_name(chart)(answer).html())
         return show_answer(answer, format)
 
-    own = [parameter(keyword, optional=bool(technique.instead)) for keyword in keywords]
-    own += [option(_name(flag), bool, False, flag, help=help) for flag, _, _, help in technique.instead]
-    if technique.verb in CHARTS:
+    own = [parameter(keyword, optional=bool(entry.alternatives)) for keyword in keywords]
+    own += [
+        option(_name(other.flag), bool, False, other.flag, help=other.help) for other in entry.alternatives
+    ]
+    if chart:
         own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
     ask.__signature__ = Signature(own)  # type: ignore[attr-defined]
-    ask.__name__, ask.__doc__ = technique.verb, technique.help
-    return ask
+    return ask, specs
 
 
 def _name(flag: str) -> str:
     return flag.strip("-").replace("-", "_")
 
 
-def _check_model(technique: Technique, flags: Mapping[str, object]) -> None:
+def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
     """Raises InvalidInput where no model is named and none of the other questions is asked."""
-    if technique.instead and flags["model"] is None:
-        ways = " or ".join(other.flag for other in technique.instead)
+    if entry.alternatives and flags["model"] is None:
+        ways = " or ".join(other.flag for other in entry.alternatives)
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")
 
 

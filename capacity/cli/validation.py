@@ -21,7 +21,6 @@ from capacity.cli.options import (
     typed,
 )
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
-from capacity.cli.verbs import POOL, STORED, TRAFFIC, verb
 
 COMPARED_TRAFFIC = (
     "input_len",
@@ -36,13 +35,6 @@ COMPARED_TRAFFIC = (
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the `capacity` command."""
-    verb(app, shared=STORED)(validate)
-    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(calibrate)
-    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 
 def validate(

@@ -1,10 +1,10 @@
-"""A verb: a function whose flags are made from the fields of specs, when it is asked for."""
+"""The verbs of the registry as commands: the flags are made from the fields of specs when a verb is called."""
 
 from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -13,6 +13,7 @@ import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
+from capacity.base.registry import STORED, VERBS, Verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
 
 Parameter = inspect.Parameter
-Verb = Callable[..., None]
 
 SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as options, and their defaults
     "model": (common.OptionalModel, None),
@@ -35,94 +35,58 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
     "download": (common.DownloadOption, False),
 }
 
-STORED = ("deployment", "from_launch")
 OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
 OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
 KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
 
-# specs and selections of their fields, imported when a verb's flags are made
-POOL, TRAFFIC, SERVICE, COST, BILLING, CASCADE = (
-    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing", "Cascade")
-)
-SEARCH = "capacity.planning.space:Search"
-SPLIT = "capacity.planning.fleet_space:Split"
-ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
+
+def register(app: typer.Typer) -> None:
+    """Add every verb of the registry to the `capacity` command."""
+    for entry in VERBS:
+        defer(app, entry)
 
 
-def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:
+def defer(app: typer.Typer, entry: Verb) -> None:
     """Add a verb whose command is made when it is first called: the flags of all take longer than most answers."""
-    made = cache(declare)
+    made = cache(lambda: command_of(entry))
 
     class Deferred(typer.core.TyperCommand):
         def make_context(self, *args: Any, **settings: Any) -> Any:
             return made().make_context(*args, **settings)
 
-    app.command(name=name, help=help, cls=Deferred)(lambda: None)
+    app.command(name=entry.name, help=entry.help, cls=Deferred)(lambda: None)
 
 
-def plain_verb(app: typer.Typer, function: Verb) -> None:
-    """Add a verb whose flags are its own parameters."""
-    defer(app, dashed(function.__name__), inspect.getdoc(function), lambda: _declared(function))
+def command_of(entry: Verb) -> Any:
+    """Return the parser's command of a verb: its own parameters, and the flags of its specs.
 
-
-def verb(
-    app: typer.Typer,
-    *specs: type[Spec] | str,
-    shared: tuple[str, ...] = (),
-    traffic_fields: tuple[str, ...] | str | None = None,
-    without: tuple[str, ...] = (),
-) -> Callable[[Verb], None]:
-    """Add a function as a verb with the flags of `specs`; it gets those that were set, with the `shared` options as its
-    `question`, or else as `options`.
-
-    `traffic_fields`: only these of the traffic's; `without`: not these of any.
+    The verb's function gets the flags that were set, with the `shared` options as its `question`, or as its `options`.
     """
+    if entry.command:
+        function, specs = pkgutil.resolve_name(entry.command), tuple(map(pkgutil.resolve_name, entry.specs))
+    else:
+        from capacity.cli.techniques import asking_function
 
-    def register(function: Verb) -> None:
-        def declare() -> Any:
-            return command_of(function, *specs, shared=shared, traffic_fields=traffic_fields, without=without)
-
-        defer(app, dashed(function.__name__), inspect.getdoc(function), declare)
-
-    return register
-
-
-def command_of(
-    function: Verb,
-    *specs: type[Spec] | str,
-    shared: tuple[str, ...] = (),
-    traffic_fields: tuple[str, ...] | str | None = None,
-    without: tuple[str, ...] = (),
-) -> Any:
-    """The parser's command of a function, with the flags that `verb` adds."""
-    verb = dashed(function.__name__)
-    return _declared(_with_flags(function, shared, list(_generated(verb, specs, traffic_fields, without))))
-
-
-def _declared(function: Verb) -> Any:
-    """The parser's command of one function."""
+        function, specs = asking_function(entry)
+    if specs or entry.shared or not entry.command:
+        function = _with_flags(entry.name, function, entry.shared, list(_generated(entry, specs)))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name=dashed(function.__name__), cls=VerbCommand)(function)
+    alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)
 
 
-def _generated(
-    verb: str,
-    specs: tuple[type[Spec] | str, ...],
-    traffic_fields: tuple[str, ...] | str | None,
-    without: tuple[str, ...],
-) -> Iterator[Parameter]:
+def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
     """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.flags import part_of
     from capacity.deployment.reading import reads
 
-    kinds = [pkgutil.resolve_name(spec) if isinstance(spec, str) else spec for spec in specs]
+    traffic_fields = entry.traffic_fields
     if isinstance(traffic_fields, str):
         traffic_fields = pkgutil.resolve_name(traffic_fields)
-    for spec in kinds:
+    for spec in specs:
         for name, field in spec.model_fields.items():
-            if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
+            if name in entry.without or (spec is Traffic and traffic_fields and name not in traffic_fields):
                 continue
             if spec is Pool and name in (
                 "model",
@@ -131,11 +95,11 @@ def _generated(
                 continue
             if (
                 spec is Pool
-                and Service not in kinds
+                and Service not in specs
                 and (name in ("replicas", "role") or name.startswith("route_"))
             ):
                 continue
-            yield _flag(name, field, panel=spec.__name__, hidden=not reads(verb, part_of(field)))
+            yield _flag(name, field, panel=spec.__name__, hidden=not reads(entry.name, part_of(field)))
 
 
 def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
@@ -168,7 +132,9 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
     return next((base for base in (bool, int, float) if base in held), str)
 
 
-def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
+def _with_flags(
+    verb: str, function: Callable[..., None], shared: tuple[str, ...], generated: list[Parameter]
+) -> Callable[..., None]:
     """The function as the parser calls it: its own parameters, the shared ones, the flags of specs.
 
     A function with a parameter `model` or `models` also takes a deployment file and a pasted launch line, one with a
@@ -189,11 +155,11 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
         context = values.pop("context", None)
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
         if stored:
-            _fill_in(function, flags, values, names, context)
+            _fill_in(verb, function, flags, values, names, context)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
             asked = {name: values.pop(name) for name in shared}
-            values["question"] = Question(flags=flags, verb=dashed(function.__name__), change=change, **asked)
+            values["question"] = Question(flags=flags, verb=verb, change=change, **asked)
         else:
             if change and gpu is not None:
                 held = flags if gpu in names else values
@@ -207,7 +173,6 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
-    command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
@@ -231,7 +196,8 @@ def _optional_model(parameter: Parameter) -> Parameter:
 
 
 def _fill_in(
-    function: Verb,
+    verb: str,
+    function: Callable[..., None],
     flags: MutableMapping[str, Any],
     values: MutableMapping[str, Any],
     names: list[str],
@@ -243,7 +209,6 @@ def _fill_in(
     """
     from capacity.deployment.reading import unread
 
-    verb = dashed(function.__name__)
     deployment, from_launch = (values.pop(name) for name in STORED)
     key = "models" if "models" in values else "model"
     if deployment is not None or from_launch is not None:

@@ -1,8 +1,8 @@
 """What a question reads of a deployment: a field that would change nothing in the answer is refused, not swallowed.
 
-A field says what part of the product reads it (`read_by`, none: all), and which other fields it means nothing without
-(`needs`); both stand at its declaration. `QUESTIONS` says which parts answer a question. The command line and the
-Python API ask here, with what was written beside a file.
+A field declares which part of the product reads it (`read_by`, none: all), and which other fields it needs (`needs`).
+The registry says which parts answer a verb's question. The command line and the Python API call this module with the
+names that were written beside a file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pydantic.fields import FieldInfo
 
 from capacity.base.errors import InvalidInput
+from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.flags import Need, Part, needs_of, part_of
 
@@ -26,28 +27,19 @@ SIMULATED: Parts = dict.fromkeys(
     ("memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds", "price", "rate"), ()
 )
 DEPLOYED: Parts = {**SIMULATED, "roles": (), "routes": ()}
-QUESTIONS: Mapping[str, Parts] = {
-    "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
-    "estimate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
-    "explain": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS},
-    "frontier": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (), "host_memory": ()},
-    "simulate": DEPLOYED,
-    "cost": SIMULATED,
-    "cascade": SIMULATED,
-    "curve": {
-        **SIMULATED,
-        "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),),
-    },
-    "tornado": SIMULATED,
-    "advise": SIMULATED,
-    "stack": SIMULATED,
-    "quantize": CLOSED_FORM,
-    "scale": CLOSED_FORM,
-    "speculate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},
-    "attention-io": {},
-    "beam-search": CLOSED_FORM,
-    "charts": CLOSED_FORM,
-    "batching": {**CLOSED_FORM, "schedule": ()},
+ESTIMATE: Parts = {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS}
+READ: Mapping[str, Parts] = {  # by the name that a verb's `reads` has in the registry; without one, all parts
+    "": DEPLOYED,
+    "NOTHING": {},
+    "FIT": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
+    "ESTIMATE": ESTIMATE,
+    "FRONTIER": {**ESTIMATE, "schedule": (), "host_memory": ()},
+    "CLOSED_FORM": CLOSED_FORM,
+    "SPECULATE": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},
+    "BATCHING": {**CLOSED_FORM, "schedule": ()},
+    "SIMULATED": SIMULATED,
+    "CURVE": {**SIMULATED, "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),)},
+    "DEPLOYED": DEPLOYED,
 }
 WITHOUT: Mapping[Part, str] = {
     "memory": "a memory plan",
@@ -95,7 +87,12 @@ def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterat
 
 def reads(question: str, part: Part | None) -> bool:
     """Whether a question reads this part of a deployment, in some case."""
-    return part is None or part in QUESTIONS.get(question, DEPLOYED)
+    return part is None or part in parts_read(question)
+
+
+def parts_read(question: str) -> Parts:
+    """Return the parts of a deployment that change the answer to a verb's question."""
+    return READ[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _Asked:
@@ -135,7 +132,7 @@ class _Asked:
 def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
     part, needs = part_of(asked.fields[name]), needs_of(asked.fields[name])
     if part is not None:
-        beside = QUESTIONS.get(question, DEPLOYED).get(part)
+        beside = parts_read(question).get(part)
         if beside is None:
             raise InvalidInput(
                 f"{flag} changes nothing without {WITHOUT.get(part, 'a simulation')}, and `{question}` has none: "

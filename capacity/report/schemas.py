@@ -5,12 +5,12 @@ A record declares what is written of it beside its fields (`base.record`); a tes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any, get_type_hints
+from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
+from typing import Any
 
 from capacity.base.errors import UnknownName
-from capacity.techniques.registry import QUESTIONS
+from capacity.base.registry import ANSWERS, VERBS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -19,30 +19,29 @@ NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def schema_names() -> tuple[str, ...]:
-    """Every name that `json_schema` knows."""
-    return tuple(_MAKERS)
+    """Return every name that `json_schema` lists: verbs, further answers, files."""
+    further = (name for name in ANSWERS if name not in _BY_VERB.values())
+    return (*_BY_VERB, *further, *_FILES)
 
 
 def json_schema(name: str) -> Schema:
-    """The JSON schema of a verb's answer, or of a file (deployment, gpu-profile, sweep-file). Raises UnknownName."""
-    if name not in _MAKERS:
-        raise UnknownName("schema", name, _MAKERS)
-    return {"$schema": DIALECT, **_MAKERS[name]()}
+    """Return the JSON schema of a verb's answer, of an answer by its own name, or of a file. Raises UnknownName."""
+    if name in _FILES:
+        return {"$schema": DIALECT, **_FILES[name]()}
+    answer = ANSWERS.get(_BY_VERB.get(name, name))
+    if answer is None:
+        raise UnknownName("schema", name, schema_names())
+    described = _described(answer.record)
+    return {"$schema": DIALECT, **(_with_null(described) if answer.unbounded else described)}
 
 
-def _of(module: str, kind: str) -> Callable[[], Schema]:
-    """The schema of a record, with its version."""
-    return lambda: _described(getattr(import_module(module), kind))
-
-
-def _answer_of(module: str, question: str) -> Callable[[], Schema]:
-    """The schema of the record that a function returns."""
-    return lambda: _described(get_type_hints(getattr(import_module(module), question))["return"])
-
-
-def _described(record: type) -> Schema:
+def _described(path: str) -> Schema:
+    """Return the schema of a record, with its version."""
     from pydantic import TypeAdapter
 
+    record = resolve_name(path)
+    if hasattr(record, "json_schema"):
+        return record.json_schema()  # type: ignore[no-any-return]
     described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
     if not hasattr(record, "SCHEMA"):
         return described
@@ -50,23 +49,13 @@ def _described(record: type) -> Schema:
     return described | {"properties": properties, "required": [*described.get("required", []), "schema"]}
 
 
-def _infinite_as_null(make: Callable[[], Schema]) -> Callable[[], Schema]:
-    """Of answers that may hold an infinite number (a rate of requests that all come at once), written as null."""
-
-    def loosened(value: Any) -> Any:
-        if isinstance(value, dict):
-            if value.get("type") == "number":
-                return value | NUMBER_OR_NULL
-            return {name: loosened(item) for name, item in value.items()}
-        return [loosened(item) for item in value] if isinstance(value, list) else value
-
-    return lambda: loosened(make())
-
-
-def _simulation() -> Schema:
-    from capacity.answers.records import Simulation
-
-    return Simulation.json_schema()
+def _with_null(value: Any) -> Any:
+    """Allow null for every number: infinite ones (a rate of requests that all come at once) are written as null."""
+    if isinstance(value, dict):
+        if value.get("type") == "number":
+            return value | NUMBER_OR_NULL
+        return {name: _with_null(item) for name, item in value.items()}
+    return [_with_null(item) for item in value] if isinstance(value, list) else value
 
 
 def _gpu_profile() -> Schema:
@@ -114,31 +103,9 @@ def _gpu_profile() -> Schema:
     }
 
 
-_MAKERS: dict[str, Callable[[], Schema]] = {
-    "fit": _of("capacity.answers.records", "Fit"),
-    "estimate": _of("capacity.answers.records", "Estimate"),
-    "explain": _of("capacity.answers.records", "Attribution"),
-    "fit-comparison": _of("capacity.answers.fit_comparison", "FitComparison"),
-    "engine-comparison": _of("capacity.answers.engine_comparison", "EngineComparison"),
-    "gpu-support": _of("capacity.answers.support", "SupportMatrix"),
-    "gpu-comparison": _of("capacity.planning.gpu_comparison", "GpuComparison"),
-    "frontier": _of("capacity.answers.frontier", "Frontier"),
-    "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),
-    "simulation": _simulation,
-    "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
-    "fleet": _infinite_as_null(_of("capacity.planning.fleet_records", "FleetPlan")),
-    "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
-    "cascade": _of("capacity.planning.cascade_answer", "CascadeAnswer"),
-    "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
-    "tornado": _infinite_as_null(_of("capacity.planning.tornado", "Tornado")),
-    "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
-    "stack": _infinite_as_null(_of("capacity.planning.stack", "Stack")),
-    "diff": _infinite_as_null(_of("capacity.planning.diff", "Diff")),
-    "sweep": _of("capacity.planning.sweeping.run", "Swept"),
-    "compare": _of("capacity_validate.comparison", "Comparison"),
-    "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
-    "deployment": _of("capacity.deployment", "DeploymentFile"),
+_FILES: Mapping[str, Callable[[], Schema]] = {
+    "deployment": lambda: _described("capacity.deployment:DeploymentFile"),
     "gpu-profile": _gpu_profile,
-    "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
+    "sweep-file": lambda: _described("capacity.planning.sweeping.spec:SweepSpec"),
 }
+_BY_VERB = {verb.name: verb.answers[0].name for verb in VERBS if verb.answers}

@@ -11,31 +11,12 @@ from typing import Any
 from capacity.base.foreign import printable
 from capacity.base.html import list_html, page_html
 from capacity.base.record import AnswerRecord
+from capacity.base.registry import ANSWERS, VERBS
 from capacity.report.figures.chart import Chart, made_by
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.subject import gpu_names, subject_of
 from capacity.report.tables_html import parts_html, split_notes
 
-QUESTIONS = {  # by the name of the answer's schema
-    "fit": "Does it fit?",
-    "estimate": "How fast, and at what cost?",
-    "explain": "Where does the time go, and what would help?",
-    "gpu-comparison": "Which GPU serves this load, how fast and how dear?",
-    "cascade": "Is something cheaper asked first?",
-    "frontier": "Fast for a user, or cheap for all?",
-    "load-sweep": "How does it answer to its load?",
-    "simulation": "What would users see?",
-    "plan": "What to rent?",
-    "fleet": "What to rent, where short and long requests go apart?",
-    "cost": "What does it cost?",
-    "comparison": "Does it agree with your server?",
-    "curve": "How much can it take?",
-    "tornado": "What does the answer hang on?",
-    "advice": "What would help here?",
-    "stack": "What is each technique worth, one upon the other?",
-    "diff": "What is the difference?",
-    "swept": "What do the points of the sweep say?",
-}
 INTERVALS = "Ranges are 90 % intervals: where what is not known may take the number."
 SOURCES_NAMED = 3  # values of one source
 STYLE = """
@@ -111,14 +92,11 @@ def answer_html(
 
 
 def question_of(schema: str) -> str:
-    """What is asked, in a few words."""
-    from capacity.techniques.registry import TECHNIQUES
-
-    techniques = {technique.verb: technique.help for technique in TECHNIQUES}
-    return (
-        QUESTIONS.get(schema)
-        or techniques.get(schema, schema.replace("-", " ").capitalize()).partition("?")[0] + "?"
-    )
+    """Return the heading of an answer's page: its question, or the first sentence of its verb's help."""
+    helps = {answer.name: verb.help for verb in VERBS for answer in verb.answers}
+    return (schema in ANSWERS and ANSWERS[schema].question) or helps.get(schema, schema).partition("?")[
+        0
+    ] + "?"
 
 
 def _basis(answer: AnswerRecord) -> list[str]:

@@ -1,6 +1,6 @@
 """Answers as text: a table for people, JSON and CSV for programs. The one way from any record to what is printed.
 
-The tables of an answer stand in the module that `TABLES` names; it is imported when such an answer is printed.
+The registry names the functions that make the tables of an answer; they are imported when such an answer is printed.
 """
 
 from __future__ import annotations
@@ -9,48 +9,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 from capacity.base.record import AnswerRecord
+from capacity.base.registry import ANSWERS
 from capacity.base.rows import flattened, to_csv
 from capacity.report.layout import GIB, Part, grid, printed
 
-TABLES = {
-    "fit": "capacity.report.answers:fit_tables",
-    "estimate": "capacity.report.answers:estimate_tables",
-    "explain": "capacity.report.answers:explain_tables",
-    "fit-comparison": "capacity.report.fit_comparison:fit_comparison_tables",
-    "engine-comparison": "capacity.report.engine_comparison:engine_comparison_tables",
-    "gpu-support": "capacity.report.gpu_support:gpu_support_tables",
-    "gpu-comparison": "capacity.report.gpu_comparison:gpu_comparison_tables",
-    "frontier": "capacity.report.frontier:frontier_tables",
-    "load-sweep": "capacity.report.load_sweep:load_sweep_tables",
-    "simulation": "capacity.report.simulation:simulation_tables",
-    "plan": "capacity.report.plan:plan_tables",
-    "fleet": "capacity.report.fleet:fleet_tables",
-    "cost": "capacity.report.cost:bill_tables",
-    "cascade": "capacity.report.cascade:cascade_tables",
-    "curve": "capacity.report.curve:curve_tables",
-    "diff": "capacity.report.comparisons:diff_tables",
-    "tornado": "capacity.report.comparisons:tornado_tables",
-    "advice": "capacity.report.comparisons:advice_tables",
-    "stack": "capacity.report.stack:stack_tables",
-    "swept": "capacity.report.sweep:swept_tables",
-}  # by the name of the answer's schema
-SUMMARIES = {
-    "estimate": "capacity.report.answers:estimate_summary",
-    "simulation": "capacity.report.simulation:simulation_summary",
-    "plan": "capacity.report.plan_summary:plan_summary",
-    "fleet": "capacity.report.fleet:fleet_summary",
-}  # one screen, of answers whose tables take more
-SHEETS = {
-    "estimate": "capacity.report.answers:estimate_sheet",
-    "simulation": "capacity.report.simulation:simulation_sheet",
-}  # on a page, whose charts have the rest
-PAGES = {
-    "plan": "capacity.report.plan_html:plan_html",
-    "curve": "capacity.report.plan_html:curve_html",
-}  # of their own; of the others pages hold their tables
 Tables = Callable[[Any], list[Part]]
 
 
@@ -68,32 +33,29 @@ def render(
     command: str | None = None,
     python: str | None = None,
 ) -> str:
-    """An answer in `format`: table (by `tables`, else by `TABLES`), json, csv (its rows, or the record where it has
-    none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is one
-    screen."""
-    name = schema_name(answer)
+    """Return an answer as a table (by `tables`, else as the registry says), json, csv (its rows, or the record where it
+    has none), or html, a page to print with the `command` or the `python` that asks again. Without `detail`, a table is
+    one screen."""
     if format == "table":
-        return printed((tables or _drawn_by(name, {} if detail else SUMMARIES))(answer))
+        return printed((tables or tables_of(answer, "tables" if detail else "summary"))(answer))
     if format == "html":
-        if name in PAGES and tables is None:
-            return str(resolve_name(PAGES[name])(answer, command=command))
+        shown = ANSWERS.get(schema_name(answer))
+        if shown is not None and shown.page and tables is None:
+            return str(resolve_name(shown.page)(answer, command=command))
         from capacity.report.sheet import answer_html
 
-        parts = (tables or _drawn_by(name, SHEETS))(answer)
+        parts = (tables or tables_of(answer, "sheet"))(answer)
         return answer_html(answer, parts, command=command, python=python)
     if format == "json":
         return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
     return to_csv(answer.to_rows())
 
 
-def _drawn_by(name: str, instead: Mapping[str, str]) -> Tables:
-    """What draws answers of this name: of `instead`, of `TABLES`, or a technique's own."""
-    where = {**TABLES, **instead}.get(name)
-    if where is None:
-        from capacity.report.techniques import tables_of
-
-        return tables_of(name)
-    return resolve_name(where)  # type: ignore[no-any-return]
+def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
+    """Return the function that makes an answer's tables of this kind; by its field names where there is none."""
+    shown = ANSWERS.get(schema_name(answer))
+    path = "" if shown is None else getattr(shown, kind) or shown.tables
+    return resolve_name(path or "capacity.report.techniques.cells:record_parts")  # type: ignore[no-any-return]
 
 
 def finite(value: object) -> object:

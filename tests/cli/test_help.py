@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from capacity.cli.help import PAGES
+from capacity.base.registry import BY_NAME
 from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -37,10 +37,6 @@ def flags_of(verb: str) -> set[str]:
     return {flag for flag in spelled if flag.startswith("-")}
 
 
-def test_every_verb_has_a_page() -> None:
-    assert sorted(PAGES) == VERBS
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_first_page_fits_a_screen(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -49,10 +45,10 @@ def test_the_first_page_fits_a_screen(
         lines = said(capsys, monkeypatch, verb, "--help", columns=columns).splitlines()
         assert len(lines) <= SCREEN
         assert max(map(len, lines)) <= columns
-    named = {f"--{name}" for name in PAGES[verb].flags.split()}
+    named = {f"--{name}" for name in BY_NAME[verb].first.split()}
     assert named <= flags_of(verb), "a flag of the page that the verb does not have"
     text = " ".join(lines)
-    assert all(example in " ".join(text.split()) for example in PAGES[verb].examples)
+    assert all(example in " ".join(text.split()) for example in BY_NAME[verb].examples)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -64,7 +60,7 @@ def test_every_flag_is_somewhere_and_whole(
     assert not [word for word in words if word.startswith("--") and word.endswith("…")]
 
 
-EXAMPLES = [(verb, example) for verb, page in PAGES.items() for example in page.examples]
+EXAMPLES = [(verb, example) for verb, page in BY_NAME.items() for example in page.examples]
 
 
 @pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])

@@ -8,8 +8,10 @@ import sys
 import pytest
 import typer
 
+from capacity.base.registry import POOL, TRAFFIC, Verb
+from capacity.cli import verbs
 from capacity.cli.question import Question
-from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
+from capacity.cli.verbs import command_of, defer
 
 HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
 ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--batch-size", "8")
@@ -56,24 +58,33 @@ def test_the_help_knows_no_specs() -> None:
     assert not {"pydantic", "capacity.deployment", "capacity.techniques.quantize"} & loaded("--help")
 
 
-def test_one_verb_is_declared_when_one_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    app, declared = typer.Typer(add_completion=False), []
+DECLARED: list[object] = []
 
-    def quick(number: int = 1) -> None:
-        """Quick."""
-        declared.append(number)
 
-    def asks(question: Question) -> None:
-        """Asks."""
-        declared.append((question.flags, question.format))
+def quick(number: int = 1) -> None:
+    DECLARED.append(number)
 
-    plain_verb(app, quick)
-    verb(app, POOL, TRAFFIC, shared=("format",), without=("input_len",))(asks)
+
+def asks(question: Question) -> None:
+    DECLARED.append((question.flags, question.format))
+
+
+def test_command_is_made_when_its_verb_is_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, made = typer.Typer(add_completion=False), []
+    monkeypatch.setattr(verbs, "command_of", lambda entry: made.append(entry.name) or command_of(entry))
+    defer(app, Verb("quick", "Quick.", command="test_verbs:quick"))
+    further = {"specs": (POOL, TRAFFIC), "shared": ("format",), "without": ("input_len",)}
+    defer(app, Verb("asks", "Asks.", command="test_verbs:asks", **further))
+    monkeypatch.setitem(sys.modules, "test_verbs", sys.modules[__name__])
     with pytest.raises(SystemExit):
         app(["--help"])
     assert {"quick", "asks"} <= set(capsys.readouterr().out.split())
+    assert not made
     app(["quick", "--number", "3"], standalone_mode=False)
+    assert made == ["quick"]
     app(["asks", "--gpu", "h100", "-tp", "2", "--format", "csv"], standalone_mode=False)
-    assert declared == [3, ({"gpu": "h100", "tensor_parallel_size": "2"}, "csv")]
+    assert DECLARED == [3, ({"gpu": "h100", "tensor_parallel_size": "2"}, "csv")]
     with pytest.raises(Exception, match="input-len"):
         app(["asks", "--input-len", "3"], standalone_mode=False)

@@ -9,7 +9,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing, Cost, Pool, Service, Traffic
 from capacity.deployment.flags import needs_of, part_of
-from capacity.deployment.reading import DEPLOYED, QUESTIONS, reads, refuse_idle, unread
+from capacity.deployment.reading import DEPLOYED, READ, reads, refuse_idle, unread
 
 SPECS = (Pool, Traffic, Service, Cost, Billing)
 LENGTHS = {"input_len": 100, "output_len": 10}
@@ -30,7 +30,7 @@ def test_what_is_declared_is_there() -> None:
     for field in fields.values():
         assert part_of(field) in (*DEPLOYED, None)
         assert {need.field for need in needs_of(field)} <= set(fields)
-    for parts in QUESTIONS.values():
+    for parts in READ.values():
         assert set(parts) <= set(DEPLOYED)
         assert {need.field for needs in parts.values() for need in needs} <= {
             *fields,

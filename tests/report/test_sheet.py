@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import capacity
+from capacity.base import registry
 from capacity.report.display import rate_and_interval, time_and_interval
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.sheet import answer_html, question_of, sources_of
 from capacity.report.subject import gpu_names, subject_of
-from capacity.report.tables import TABLES, render
-from capacity.report.techniques import TABLES as OF_TECHNIQUES
+from capacity.report.tables import render
 
 PLACE = {"gpu": "h100", "input_len": 600, "output_len": 60}
 SIXTH = date(2026, 11, 6)
@@ -100,8 +100,7 @@ WITHOUT_CHARTS = {"quantize"}
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_answer_has_a_page(name: str) -> None:
     answer = ANSWERS[name]()
-    tables = OF_TECHNIQUES.get(name)
-    page = render(answer, "html", tables=tables, command="capacity it")
+    page = render(answer, "html", command="capacity it")
     assert escape(question_of(name)) in page
     assert (page.count("<svg") > 0) is (name not in WITHOUT_CHARTS)
     assert len(page.encode()) < LARGEST
@@ -110,7 +109,7 @@ def test_every_answer_has_a_page(name: str) -> None:
 
 
 def test_every_answer_has_a_question() -> None:
-    for name in (*TABLES, *OF_TECHNIQUES):
+    for name in registry.ANSWERS:
         question = question_of(name)
         assert question.endswith("?")
         assert question[0].isupper()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.record import AnswerRecord
+from capacity.base.registry import ANSWERS
 from capacity.hardware import profile_names
 from capacity.report.figures import Chart
 from capacity.report.subject import subject_of
@@ -14,17 +16,19 @@ from capacity.report.tables import schema_name
 
 def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     """The charts of this answer; none for answers that have none."""
-    draw = _CHARTS.get(schema_name(answer))
-    return () if draw is None else tuple(chart for chart in draw(answer) if chart.rows)
+    shown = ANSWERS.get(schema_name(answer))
+    if shown is None or not shown.charts:
+        return ()
+    return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
 
 
-def _fit(answer: Any) -> Iterator[Chart]:
+def fit_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.memory import memory_chart
 
     yield memory_chart(answer)
 
 
-def _estimate(answer: Any) -> Iterator[Chart]:
+def estimate_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
 
     subject = subject_of(answer)
@@ -38,26 +42,26 @@ def _estimate(answer: Any) -> Iterator[Chart]:
         yield roofline_chart(answer)
 
 
-def _explain(answer: Any) -> Iterator[Chart]:
+def explain_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.estimates import responses_chart, shares_chart
 
     yield shares_chart(answer)
     yield responses_chart(answer)
 
 
-def _comparison(answer: Any) -> Iterator[Chart]:
+def comparison_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.loads import comparison_chart
 
     yield comparison_chart(answer)
 
 
-def _frontier(answer: Any) -> Iterator[Chart]:
+def frontier_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.frontiers import frontier_chart
 
     yield frontier_chart(answer)
 
 
-def _cascade(answer: Any) -> Iterator[Chart]:
+def cascade_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.cascades import cascade_bill_chart, cascade_chart, cascade_latency_chart
 
     yield cascade_bill_chart(answer)
@@ -66,14 +70,14 @@ def _cascade(answer: Any) -> Iterator[Chart]:
         yield cascade_chart(answer)
 
 
-def _engine_comparison(answer: Any) -> Iterator[Chart]:
+def engine_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.engines import engines_chart
 
     for name in ("throughput", "ttft", "tpot"):
         yield engines_chart(answer, name)
 
 
-def _stack(answer: Any) -> Iterator[Chart]:
+def stack_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.stacks import factors_chart, figure_names, stack_chart
 
     for name in figure_names(answer):
@@ -81,7 +85,7 @@ def _stack(answer: Any) -> Iterator[Chart]:
     yield factors_chart(answer)
 
 
-def _fleet(answer: Any) -> Iterator[Chart]:
+def fleet_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
     from capacity.report.figures.planning import windows_chart
 
@@ -93,7 +97,7 @@ def _fleet(answer: Any) -> Iterator[Chart]:
     yield fleet_day_chart(answer)
 
 
-def _kv(answer: Any) -> Iterator[Chart]:
+def kv_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.kv import context_chart, eviction_chart
 
     yield context_chart(answer)
@@ -102,13 +106,13 @@ def _kv(answer: Any) -> Iterator[Chart]:
             yield eviction_chart(answer, context)
 
 
-def _beam_search(answer: Any) -> Iterator[Chart]:
+def beam_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.beams import beam_chart
 
     yield beam_chart(answer)
 
 
-def _sweep(answer: Any) -> Iterator[Chart]:
+def sweep_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.loads import FIGURES, sweep_chart
 
     priced = any(point.usd_per_million_output_tokens is not None for point in answer.points)
@@ -117,7 +121,7 @@ def _sweep(answer: Any) -> Iterator[Chart]:
             yield sweep_chart(answer, name)
 
 
-def _simulation(answer: Any) -> Iterator[Chart]:
+def simulation_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures import runs
 
     only = {"this run": answer}
@@ -129,7 +133,7 @@ def _simulation(answer: Any) -> Iterator[Chart]:
     yield runs.bounds_chart(only)
 
 
-def _bill(answer: Any) -> Iterator[Chart]:
+def bill_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.costs import month_chart, price_chart
 
     yield price_chart(answer)
@@ -137,7 +141,7 @@ def _bill(answer: Any) -> Iterator[Chart]:
         yield month_chart(answer)
 
 
-def _curve(answer: Any) -> Iterator[Chart]:
+def curve_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.costs import curve_chart, day_chart, served_chart
 
     yield curve_chart(answer)
@@ -147,13 +151,13 @@ def _curve(answer: Any) -> Iterator[Chart]:
         yield day
 
 
-def _tornado(answer: Any) -> Iterator[Chart]:
+def tornado_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.costs import tornado_chart
 
     yield tornado_chart(answer)
 
 
-def _plan(answer: Any) -> Iterator[Chart]:
+def plan_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     if answer.best is not None and answer.best.trial.windows:
@@ -164,36 +168,13 @@ def _plan(answer: Any) -> Iterator[Chart]:
         yield front_chart(answer)
 
 
-def _batching(answer: Any) -> Iterator[Chart]:
+def batching_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.batching import batching_chart
 
     yield batching_chart(answer)
 
 
-def _speculate(answer: Any) -> Iterator[Chart]:
+def speculation_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.speculation import speedup_chart
 
     yield speedup_chart(answer)
-
-
-_CHARTS: dict[str, Callable[[Any], Iterator[Chart]]] = {  # by the name of the answer's schema
-    "fit": _fit,
-    "estimate": _estimate,
-    "explain": _explain,
-    "gpu-comparison": _comparison,
-    "frontier": _frontier,
-    "cascade": _cascade,
-    "engine-comparison": _engine_comparison,
-    "stack": _stack,
-    "fleet": _fleet,
-    "kv": _kv,
-    "beam-search": _beam_search,
-    "load-sweep": _sweep,
-    "simulation": _simulation,
-    "cost": _bill,
-    "curve": _curve,
-    "tornado": _tornado,
-    "plan": _plan,
-    "batching": _batching,
-    "speculate": _speculate,
-}

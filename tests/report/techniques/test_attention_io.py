@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 
 def test_each_context_is_a_line_with_its_ratio() -> None:

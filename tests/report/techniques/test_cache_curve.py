@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 
 def test_no_limit_is_the_last_line_and_savings_only_of_a_pool(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import capacity
 from capacity.base.record import AnswerRecord
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 from capacity.report.techniques.cells import number, percent, text, tokens, yes
 
 
@@ -31,7 +31,7 @@ def test_an_answer_without_a_table_of_its_own_is_drawn_by_the_names_of_its_field
     question: Callable[..., AnswerRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = question("llama-3.1-8b", gpu="h100")
-    monkeypatch.setattr("capacity.report.techniques.TABLES", {})
+    monkeypatch.setattr("capacity.report.tables.ANSWERS", {})
     text = render_answer(answer, "table")
     assert "llama-3.1-8b on 1 x h100-sxm-80gb" in text
     for row in answer.rows:  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 
 def test_every_engine_is_simulated_and_shown() -> None:

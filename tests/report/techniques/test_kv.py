@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 
 def test_what_was_not_asked_for_has_no_table() -> None:

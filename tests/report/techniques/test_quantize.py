@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import capacity
 from capacity.model.quantization import known_quantizations
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 from capacity.techniques.quantize import quantization_list
 
 METHODS = ("bf16", "fp8-tensor", "awq-int4", "kv-fp8")

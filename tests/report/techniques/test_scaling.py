@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 OWN = {
     "tensor": "MB/token",

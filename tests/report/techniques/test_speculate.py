@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.techniques import render_answer
+from capacity.report.tables import render as render_answer
 
 
 def test_a_tree_is_called_one_and_a_chain_by_its_length() -> None:
