@@ -144,10 +144,8 @@ def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> Fl
 
 def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
     """What the pools of the best layout could be under conditions; without one, what one pool could be."""
-    if best is None:
-        sides, labels = layouts.sides.get((), ()), ("all",)
-    else:
-        sides, labels = layouts.sides[best.thresholds_tokens], tuple(pool.label for pool in best.pools)
+    sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
+    labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {
         label: found
         for label, side in zip(labels, sides, strict=False)
