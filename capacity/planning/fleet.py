@@ -19,6 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
+from capacity.planning.arena import Arena
 from capacity.planning.fleet_day import day_of_fleet
 from capacity.planning.fleet_layouts import Layouts
 from capacity.planning.fleet_parts import lengths_of, usual_thresholds
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.planning.records import Conditional
     from capacity.workload import Workload
+    from capacity.workload.windows import Window
 
 ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
 NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
@@ -54,6 +56,8 @@ def fleet(
 ) -> FleetPlan:
     """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.
 
+    Of traffic longer than `slo_window`, each pool meets them in its own busiest window, as `plan` has it, and all pools
+    together in the busiest window of all requests.
     Every threshold of `split_at` is planned, each pool from its GPUs as `plan` does, and compared with one pool for
     all; with `max_pools` above 2, every choice of more thresholds as well. `spare_replicas` and `availability` add a
     reserve to each pool, which counts. `peak_to_mean` asks for the bill of a day. `workers` as for `plan`.
@@ -80,8 +84,9 @@ def fleet(
     thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
     layouts = Layouts(pools=pools, thresholds=thresholds)
     layouts.look(ways.max_pools)
-    best, proof = _proved(layouts)
-    return _plan(layouts, best, proof)
+    arena = asked.arena()
+    best, proof = _proved(layouts, arena)
+    return _plan(layouts, arena.windows, best, proof)
 
 
 def _check_pools(ways: Split) -> None:
@@ -115,7 +120,9 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
     return search.model_copy(update=fixed)
 
 
-def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> FleetPlan:
+def _plan(
+    layouts: Layouts, windows: Sequence[Window], best: Layout | None, proof: FleetProof | None
+) -> FleetPlan:
     """The answer, with its day where that is asked for."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
@@ -125,6 +132,8 @@ def _plan(layouts: Layouts, best: Layout | None, proof: FleetProof | None) -> Fl
         requests=len(first),
         requests_per_s=first.offered_per_s,
         slos=tuple(str(slo) for slo in asked.goal.slos),
+        slo_window=asked.search.slo_window if windows else "trace",
+        busiest_window=windows[0] if windows else None,
         objective=asked.search.objective,
         confidence=asked.search.confidence,
         split_by=ways.split_by,
@@ -190,23 +199,30 @@ def _router(layout: Layout, ways: Split) -> str:
     return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
 
-def _proved(layouts: Layouts) -> tuple[Layout | None, FleetProof | None]:
+def _proved(layouts: Layouts, arena: Arena) -> tuple[Layout | None, FleetProof | None]:
     """The best layout whose pools meet the levels together; those before it are out."""
     while (best := layouts.best) is not None:
-        proof = _proof(best, layouts.pools)
+        proof = _proof(best, layouts.pools, arena)
         if proof.met:
             return best, proof
         layouts.turn_down(best, "all pools together miss the SLO")
     return None, None
 
 
-def _proof(best: Layout, pools: Pools) -> FleetProof:
+def _proof(best: Layout, pools: Pools, arena: Arena) -> FleetProof:
     """All pools behind their router, on all requests, at the confidence that was asked for."""
-    asked, whole = pools.asked, pools.asked.arena()
+    asked = pools.asked
     engines = []
     for place, pool in enumerate(best.pools):
-        made = replace(whole.setup(pool.pool, asked.search.confidence), takes=Takes(place, pool.up_to_tokens))
-        engines.append(Engines(resolved=whole.resolved(pool.pool), replicas=pool.replicas, made=made))
+        made = replace(arena.setup(pool.pool, asked.search.confidence), takes=Takes(place, pool.up_to_tokens))
+        engines.append(Engines(resolved=arena.resolved(pool.pool), replicas=pool.replicas, made=made))
     router = _router(best, pools.ways)
-    trial = try_engines(engines, asked.workloads, asked.goal, router=router, give_up=False)
-    return FleetProof(requests=trial.requests, met=trial.met, levels=trial.levels)
+    trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
+    trial = arena.on_whole(engines, trial, asked.goal, router=router)
+    return FleetProof(
+        requests=sum(map(len, asked.workloads)),
+        met=trial.met,
+        levels=trial.levels,
+        window=trial.window,
+        windows=trial.windows,
+    )
