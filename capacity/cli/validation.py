@@ -84,7 +84,7 @@ def validate(
     from capacity_validate.report_data import finite
 
     check_format(format, REPORT_FORMATS)
-    served: dict[str, Any] = {} if model is None else {"model": model}
+    served: Mapping[str, Any] = {} if model is None else {"model": model}
     if question.deployment is not None or question.from_launch is not None:
         stored = stored_deployment(question.deployment, question.from_launch, {})
         gpu = gpu or stored.fields.get("gpu")
@@ -114,7 +114,7 @@ def validate(
         raise typer.Exit(report.exit_code)
 
 
-def _launched(stored: StoredDeployment, *, serving: bool) -> dict[str, Any]:
+def _launched(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
     """Return the checkpoint and the settings that a real engine is launched with; on stderr, what is not used."""
     from capacity.deployment import Pool
     from capacity.model import load_model
