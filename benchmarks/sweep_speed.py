@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity.planning.sweeping.run import sweep
-from capacity.planning.sweeping.spec import SweepSpec
+from capacity.planning.sweeps.sweep import sweep
+from capacity.planning.sweeps.sweep_spec import SweepSpec
 
 LIMIT_S = 60.0
 LEAST_SPEEDUP = 1.7

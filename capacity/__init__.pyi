@@ -24,23 +24,23 @@ from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
 from capacity.hardware.what_if import add_gpu as add_gpu
 from capacity.model import ModelSpec
 from capacity.model.presets import add_model as add_model
-from capacity.planning.advice import AdviceList
-from capacity.planning.advice import Progress
-from capacity.planning.billing import Bill as Bill
-from capacity.planning.cascade_answer import CascadeAnswer
-from capacity.planning.curve import Curve as Curve
-from capacity.planning.curve import Progress as ProgressOfCurve
-from capacity.planning.diff import Diff as Diff
-from capacity.planning.diff import diff as diff
-from capacity.planning.fleet_records import FleetPlan as FleetPlan
-from capacity.planning.gpu_comparison import GpuComparison
+from capacity.planning.bills.billing import Bill as Bill
+from capacity.planning.cascades.cascade_answer import CascadeAnswer
+from capacity.planning.fleets.fleet_records import FleetPlan as FleetPlan
+from capacity.planning.load.curve import Curve as Curve
+from capacity.planning.load.curve import Progress as ProgressOfCurve
 from capacity.planning.records import Plan as Plan
-from capacity.planning.search import Progress as ProgressOfSearch
-from capacity.planning.stack import Progress as ProgressOfStack
-from capacity.planning.stack import Stack
-from capacity.planning.sweeping.results import sweep_results as sweep_results
-from capacity.planning.sweeping.run import sweep as sweep
-from capacity.planning.tornado import Tornado
+from capacity.planning.search.plan_search import Progress as ProgressOfPlanSearch
+from capacity.planning.sizing.gpu_comparison import GpuComparison
+from capacity.planning.sweeps.sweep import sweep as sweep
+from capacity.planning.sweeps.sweep_results import sweep_results as sweep_results
+from capacity.planning.variations.advice import AdviceList
+from capacity.planning.variations.advice import Progress
+from capacity.planning.variations.diff import Diff as Diff
+from capacity.planning.variations.diff import diff as diff
+from capacity.planning.variations.stack import Progress as ProgressOfStack
+from capacity.planning.variations.stack import Stack
+from capacity.planning.variations.tornado import Tornado
 from capacity.simulator import StepObserver
 from capacity.techniques.attention_io import AttentionTrafficTable
 from capacity.techniques.batching import Batching
@@ -601,7 +601,7 @@ def fleet(
     profiles: str | Path | None = ...,
     download: bool = ...,
     workers: int = ...,
-    progress: ProgressOfSearch | None = ...,
+    progress: ProgressOfPlanSearch | None = ...,
     **options: Unpack[_FleetOptions],
 ) -> FleetPlan: ...
 
@@ -664,7 +664,7 @@ def plan(
     download: bool = ...,
     workers: int = ...,
     cluster: str | None = ...,
-    progress: ProgressOfSearch | None = ...,
+    progress: ProgressOfPlanSearch | None = ...,
     **options: Unpack[_PlanOptions],
 ) -> Plan: ...
 

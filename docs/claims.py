@@ -693,7 +693,7 @@ def semantic_cache() -> Sequence[float]:
 
 @computed
 def batch_discount() -> Sequence[float]:
-    from capacity.planning.batch_api import batch_prices
+    from capacity.planning.bills.batch_api import batch_prices
 
     return [price.multiple for price in batch_prices().values()]
 

@@ -14,13 +14,13 @@ from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.model import load_model
-from capacity.planning.arena import Arena, Task
-from capacity.planning.bounds import Load
-from capacity.planning.draws import draws
-from capacity.planning.inquiry import parsed_slos
-from capacity.planning.judging import Goal
-from capacity.planning.market import Market
-from capacity.planning.options import Surveyor, with_context
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.search.candidate_generator import CandidateGenerator, with_context
+from capacity.planning.search.market import Market
+from capacity.planning.search.plan_request import parsed_slos
 from capacity.planning.space import Candidate, Search, pairs, pools
 
 
@@ -32,15 +32,15 @@ def brute_force(
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
     workloads = draws(Traffic(**fields), None, search.replications)
-    arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
+    arena = EvaluationContext(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.of(search, Cost(price=PRICES), [])
-    surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
+    surveyor = CandidateGenerator(arena=arena, search=search, load=Load.of(workloads), market=market)
     found = surveyor.everything()
     options = {option.at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
     for candidate in every_candidate(arena, search, market, surveyor):
         points += 1
-        if not arena.run(Task(candidate=candidate, confidence=search.confidence)).met:
+        if not arena.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met:
             continue
         option = options.get(replace(candidate, replicas=0))
         assert option is not None, f"the survey excluded {candidate}, which meets the SLO"
@@ -52,7 +52,9 @@ def brute_force(
     return best, points, reached
 
 
-def every_candidate(arena: Arena, search: Search, market: Market, surveyor: Surveyor) -> Iterator[Candidate]:
+def every_candidate(
+    arena: EvaluationContext, search: Search, market: Market, surveyor: CandidateGenerator
+) -> Iterator[Candidate]:
     for gpu in market.quotes:
         for asked in pools(search, gpu, arena.model):
             pool = _runs(surveyor, asked)
@@ -73,7 +75,7 @@ def every_candidate(arena: Arena, search: Search, market: Market, surveyor: Surv
                     yield Candidate(pool=decode, replicas=replicas, prefill=prefill, prefill_replicas=count)
 
 
-def _runs(surveyor: Surveyor, asked: Pool) -> Pool | None:
+def _runs(surveyor: CandidateGenerator, asked: Pool) -> Pool | None:
     """The pool with a context that fits; None where it holds not one request, or cannot run."""
     try:
         pool, resolved = with_context(surveyor.arena, asked, surveyor.load)

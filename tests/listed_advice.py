@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.planning.advice import Advice, AdviceList
+from capacity.planning.variations.advice import Advice, AdviceList
 
 MODEL = "llama-3.1-8b"
 

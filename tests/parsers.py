@@ -24,8 +24,8 @@ from capacity.base.outside import read_text
 from capacity.deployment import read_deployment
 from capacity.hardware.pricing import read_prices
 from capacity.hardware.profile import parse_profile
-from capacity.planning.hosted_prices import read_api_prices
-from capacity.planning.sweeping.spec import read_sweep
+from capacity.planning.bills.hosted_prices import read_api_prices
+from capacity.planning.sweeps.sweep_spec import read_sweep
 from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 from capacity.workload import read_trace
 from capacity.workload.slo import parse_slos
@@ -131,7 +131,11 @@ PARSERS: Mapping[str, Parser] = {
     "GPU prices": Parser(read_prices, (PRICES,)),
     "API prices": Parser(
         read_api_prices,
-        ("\n".join((ROOT / "capacity/planning/hosted_prices.csv").read_text("utf-8").splitlines()[:3]),),
+        (
+            "\n".join(
+                (ROOT / "capacity/planning/bills/hosted_prices.csv").read_text("utf-8").splitlines()[:3]
+            ),
+        ),
     ),
     "trace": Parser(
         _traced,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capacity.deployment import Pool
-from capacity.planning.fleet_records import FleetPool
+from capacity.planning.fleets.fleet_records import FleetPool
 
 
 def fleet_pool(**changes: Any) -> FleetPool:

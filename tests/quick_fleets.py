@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.planning.fleet import fleet
-from capacity.planning.fleet_records import FleetPlan
+from capacity.planning.fleets.fleet import fleet
+from capacity.planning.fleets.fleet_records import FleetPlan
 
 MODEL = "llama-3.1-8b"
 PRICES = "l4=0.8,l40s=1.5,h100=4"

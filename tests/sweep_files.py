@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.planning.sweeping.spec import SweepSpec
+from capacity.planning.sweeps.sweep_spec import SweepSpec
 
 HEAD = 'schema = "capacity/sweep/v1"\n'
 

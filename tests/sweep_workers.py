@@ -9,7 +9,7 @@ DEADLY = "a point that kills its worker"
 
 def arm() -> None:
     """In a worker: an option `gpu = DEADLY` ends the process, as running out of memory does."""
-    from capacity.planning.sweeping import run
+    from capacity.planning.sweeps import sweep as run
 
     answer = run.answer_point
     run.answer_point = lambda point: os._exit(9) if point.options["gpu"] == DEADLY else answer(point)

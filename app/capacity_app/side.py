@@ -17,7 +17,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware import profile_names
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
-from capacity.planning.rungs import ORDER as TECHNIQUES
+from capacity.planning.variations.technique_steps import ORDER as TECHNIQUES
 from capacity.techniques.speculate import speculation_methods
 from capacity_app.links import packed_text, unpacked_text
 

@@ -13,7 +13,7 @@ from capacity.answers.records import ReplicasNeeded
 from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
-from capacity.planning.diff import Diff
+from capacity.planning.variations.diff import Diff
 from capacity.report.comparisons import compared_text, difference_and_interval
 from capacity.report.replicas import count_text
 from capacity.report.sides import change_text, settings_text

@@ -37,7 +37,7 @@ def replicas(
     """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill, as every verb answers it."""
     from capacity.deployment import Cost, Pool, Traffic, build
     from capacity.hardware.pricing import price_of
-    from capacity.planning.replicas import replicas_needed
+    from capacity.planning.sizing.replicas_needed import replicas_needed
     from capacity.pool.resolve import resolve
 
     resolved = resolve(model, build(Pool, pool))

@@ -18,7 +18,7 @@ POOL, TRAFFIC, SERVICE, COST, BILLING, CASCADE = (
     f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing", "Cascade")
 )
 SEARCH = "capacity.planning.space:Search"
-SPLIT = "capacity.planning.fleet_space:Split"
+SPLIT = "capacity.planning.fleets.fleet_space:Split"
 ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
@@ -124,10 +124,10 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         help="""How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
 
 --gpu all asks it of every GPU, each with the replicas that serve the load.""",
-        function="capacity.planning.sized_estimate:estimate",
+        function="capacity.planning.sizing.sized_estimate:estimate",
         command="capacity.cli.answers:estimate",
         further=(
-            "capacity.planning.gpu_comparison:compare_gpus",
+            "capacity.planning.sizing.gpu_comparison:compare_gpus",
             "capacity.answers.load_sweep:load_sweep",
             "capacity.answers.records:Estimate",
             "capacity.hardware.cost_estimate:CostEstimate",
@@ -144,7 +144,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
             Answer(
                 "gpu-comparison",
-                "capacity.planning.gpu_comparison:GpuComparison",
+                "capacity.planning.sizing.gpu_comparison:GpuComparison",
                 tables="capacity.report.gpu_comparison:gpu_comparison_tables",
                 charts="capacity.report.figures.of_answer:comparison_charts",
                 question="Which GPU serves this load, how fast and how dear?",
@@ -576,13 +576,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one "
             "pool."
         ),
-        function="capacity.planning.fleet:fleet",
+        function="capacity.planning.fleets.fleet:fleet",
         command="capacity.cli.planning:fleet",
-        further=("capacity.planning.fleet_records:FleetPlan",),
+        further=("capacity.planning.fleets.fleet_records:FleetPlan",),
         answers=(
             Answer(
                 "fleet",
-                "capacity.planning.fleet_records:FleetPlan",
+                "capacity.planning.fleets.fleet_records:FleetPlan",
                 tables="capacity.report.fleet:fleet_tables",
                 summary="capacity.report.fleet:fleet_summary",
                 charts="capacity.report.figures.of_answer:fleet_charts",
@@ -604,13 +604,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "cost",
         help="What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline.",
-        function="capacity.planning.cost:cost",
+        function="capacity.planning.bills.cost:cost",
         command="capacity.cli.planning:cost",
-        further=("capacity.planning.billing:Bill",),
+        further=("capacity.planning.bills.billing:Bill",),
         answers=(
             Answer(
                 "cost",
-                "capacity.planning.billing:Bill",
+                "capacity.planning.bills.billing:Bill",
                 tables="capacity.report.cost:bill_tables",
                 charts="capacity.report.figures.of_answer:bill_charts",
                 question="What does it cost?",
@@ -633,13 +633,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by "
             "hour."
         ),
-        function="capacity.planning.curve:curve",
+        function="capacity.planning.load.curve:curve",
         command="capacity.cli.planning:curve",
-        further=("capacity.planning.curve:Curve",),
+        further=("capacity.planning.load.curve:Curve",),
         answers=(
             Answer(
                 "curve",
-                "capacity.planning.curve:Curve",
+                "capacity.planning.load.curve:Curve",
                 tables="capacity.report.curve:curve_tables",
                 page="capacity.report.plan_html:curve_html",
                 charts="capacity.report.figures.of_answer:curve_charts",
@@ -660,12 +660,12 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "tornado",
         help="What does the answer hang on? Cost and p95 when each input is wrong by 20 %.",
-        function="capacity.planning.tornado:tornado",
+        function="capacity.planning.variations.tornado:tornado",
         command="capacity.cli.planning:tornado",
         answers=(
             Answer(
                 "tornado",
-                "capacity.planning.tornado:Tornado",
+                "capacity.planning.variations.tornado:Tornado",
                 tables="capacity.report.comparisons:tornado_tables",
                 charts="capacity.report.figures.of_answer:tornado_charts",
                 question="What does the answer hang on?",
@@ -682,12 +682,12 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "advise",
         help="What would help here? The optimisation checklist, each line simulated for this deployment.",
-        function="capacity.planning.advice:advise",
+        function="capacity.planning.variations.advice:advise",
         command="capacity.cli.planning:advise",
         answers=(
             Answer(
                 "advice",
-                "capacity.planning.advice:AdviceList",
+                "capacity.planning.variations.advice:AdviceList",
                 tables="capacity.report.comparisons:advice_tables",
                 question="What would help here?",
                 unbounded=True,
@@ -703,12 +703,12 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "stack",
         help="What is each technique worth? From none to all of them, one upon the other, and each of them alone.",
-        function="capacity.planning.stack:stack",
+        function="capacity.planning.variations.stack:stack",
         command="capacity.cli.planning:stack",
         answers=(
             Answer(
                 "stack",
-                "capacity.planning.stack:Stack",
+                "capacity.planning.variations.stack:Stack",
                 tables="capacity.report.stack:stack_tables",
                 charts="capacity.report.figures.of_answer:stack_charts",
                 question="What is each technique worth, one upon the other?",
@@ -728,13 +728,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "diff",
         help="What is the difference? Two deployments on the same arrivals, request by request, with confidence.",
-        function="capacity.planning.diff:diff",
+        function="capacity.planning.variations.diff:diff",
         command="capacity.cli.planning:diff",
-        further=("capacity.planning.diff:Diff",),
+        further=("capacity.planning.variations.diff:Diff",),
         answers=(
             Answer(
                 "diff",
-                "capacity.planning.diff:Diff",
+                "capacity.planning.variations.diff:Diff",
                 tables="capacity.report.comparisons:diff_tables",
                 question="What is the difference?",
                 unbounded=True,
@@ -749,13 +749,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "sweep",
         help="Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped.",
-        function="capacity.planning.sweeping.run:sweep",
+        function="capacity.planning.sweeps.sweep:sweep",
         command="capacity.cli.planning:sweep",
-        further=("capacity.planning.sweeping.results:sweep_results",),
+        further=("capacity.planning.sweeps.sweep_results:sweep_results",),
         answers=(
             Answer(
                 "swept",
-                "capacity.planning.sweeping.run:Swept",
+                "capacity.planning.sweeps.sweep:Swept",
                 tables="capacity.report.sweep:swept_tables",
                 question="What do the points of the sweep say?",
             ),
@@ -786,12 +786,12 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         help=(
             "Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."
         ),
-        function="capacity.planning.cascade:cascade",
+        function="capacity.planning.cascades.cascade:cascade",
         command="capacity.cli.cascade:cascade",
         answers=(
             Answer(
                 "cascade",
-                "capacity.planning.cascade_answer:CascadeAnswer",
+                "capacity.planning.cascades.cascade_answer:CascadeAnswer",
                 tables="capacity.report.cascade:cascade_tables",
                 charts="capacity.report.figures.of_answer:cascade_charts",
                 question="Is something cheaper asked first?",

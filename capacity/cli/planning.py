@@ -51,7 +51,7 @@ from capacity.cli.search_progress import search_progress
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
-    from capacity.planning.sweeping.spec import SweepSpec
+    from capacity.planning.sweeps.sweep_spec import SweepSpec
 
 PEAK_TO_MEAN = 1.6
 ReplicasOption = Annotated[
@@ -147,7 +147,7 @@ def fleet(
         raise typer.Exit(1)
     if output is not None:
         from capacity.deployment import to_toml
-        from capacity.planning.fleet_file import deployment_of_fleet
+        from capacity.planning.fleets.fleet_file import deployment_of_fleet
 
         write(output, to_toml(deployment_of_fleet(answer, model, options)))
         say(f"written: {output}")
@@ -158,7 +158,7 @@ def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     from capacity.base.keywords import split
     from capacity.deployment import Cost, Traffic, build
     from capacity.deployment.reading import refuse_idle
-    from capacity.planning.fleet_space import Split
+    from capacity.planning.fleets.fleet_space import Split
     from capacity.planning.space import Search
 
     specs: tuple[type[Spec], ...] = (Search, Traffic, Cost, *((Split,) if verb == "fleet" else ()))
@@ -413,7 +413,7 @@ def sweep(
 def _over_deployment(question: Question, path: str) -> SweepSpec:
     """Return a sweep file's spec; what it neither fixes nor varies is fixed by the deployment, if one is given."""
     from capacity.deployment.reading import unread
-    from capacity.planning.sweeping.spec import read_sweep
+    from capacity.planning.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(path)
     if question.deployment is None and question.from_launch is None:

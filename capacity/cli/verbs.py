@@ -239,7 +239,7 @@ def _not_of_the_file(verb: str, values: Mapping[str, Any]) -> set[str]:
     if verb in OF_RESULTS and not values.get("suggest"):
         return {*Traffic.model_fields, *Service.model_fields, *Cost.model_fields}
     if verb == "cascade":
-        from capacity.planning.cascade import OF_PREFIXES
+        from capacity.planning.cascades.cascade import OF_PREFIXES
 
         return set(OF_PREFIXES)
     return set()

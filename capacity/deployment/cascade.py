@@ -75,7 +75,7 @@ class Cascade(Spec):
     )
     api_price_file: str | None = flag(
         None,
-        "API price list of your own (CSV in the form of capacity/planning/hosted_prices.csv), "
+        "API price list of your own (CSV in the form of capacity/planning/bills/hosted_prices.csv), "
         "in place of the bundled one.",
         needs=(Need("api"), Need("small_api")),
     )

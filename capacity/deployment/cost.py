@@ -43,7 +43,7 @@ class Billing(Spec):
     )
     api_price_file: str | None = flag(
         None,
-        "API price list of your own (CSV in the form of capacity/planning/hosted_prices.csv), "
+        "API price list of your own (CSV in the form of capacity/planning/bills/hosted_prices.csv), "
         "in place of the bundled one.",
         needs=Need("api"),
     )

@@ -1,7 +1,6 @@
-"""What to rent, and what to change: plan, cost, curve, diff, tornado, advice, sweeps; a module a verb.
+"""What to rent, and what to change: plan, cost, curve, diff, tornado, advise, stack, sweeps, fleets, cascades.
 
-In: a model, traffic, service levels, the GPUs that may be rented. Out: frozen records, the rejected candidates and why
-among them. A plan is a `search` over a `space` of deployments: `options` cut by `bounds`, a `hunt` in each `family`,
-decided by simulated `trial`s that `judging` holds against the service levels, then a `ranking`. Start reading at
-`plan`, then `search`.
+In: a model, traffic, service levels, the GPUs that may be rented. Out: frozen records, with the rejected candidates and
+the reasons. A plan searches a `space` of deployments (`search`), best first; `evaluation` simulates each candidate on
+the traffic and judges it against the service levels. Start reading at `plan`, then `search.plan_search`.
 """

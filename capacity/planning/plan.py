@@ -17,7 +17,7 @@ from capacity.planning.space import Search
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.planning.records import Plan
-    from capacity.planning.search import Progress
+    from capacity.planning.search.plan_search import Progress
     from capacity.workload import Workload
 
 
@@ -46,15 +46,15 @@ def plan(
     """
     from capacity.deployment.images import with_image_tokens
     from capacity.deployment.routers import make_router
-    from capacity.planning.bounds import Load
-    from capacity.planning.draws import is_endless, longer_draws
-    from capacity.planning.inquiry import Inquiry
-    from capacity.planning.search import run_search
+    from capacity.planning.evaluation.cost_bounds import Load
+    from capacity.planning.evaluation.resampling import is_endless, longer_draws
+    from capacity.planning.search.plan_request import PlanRequest
+    from capacity.planning.search.plan_search import run_search
 
     started_s = time.monotonic()
     search_fields, traffic_fields, cost_fields = split(options, Search, Traffic, Cost)
     traffic = build(Traffic, traffic_fields)
-    asked = Inquiry.of(
+    asked = PlanRequest.of(
         model,
         build(Search, search_fields),
         traffic,

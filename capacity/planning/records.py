@@ -11,7 +11,7 @@ from pydantic import Field
 from capacity.base.record import UNWRITTEN, AnswerRecord, Written
 from capacity.deployment import Pool
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.planning.judging import Level, Trial
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
 from capacity.workload.windows import Window
@@ -121,8 +121,8 @@ class Ranked(Written):
     num_gpus: Count
     billed_gpus: Count
     objective: float
-    trial: Trial
-    predicted: Trial | None
+    trial: Evaluation
+    predicted: Evaluation | None
     confidence: Share
     cost: CostEstimate | None
     watts: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.answers.records import Quantity
-from capacity.planning.cascade_answer import CascadeAnswer, Tier, Whole
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, Tier, Whole
 from capacity.report.display import STANDARD, text_and_interval
 from capacity.report.layout import Part, facts, grid, listed, notes
 

@@ -10,9 +10,9 @@ from capacity.report.display import shown, text_and_interval
 from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
-    from capacity.planning.advice import Advice, AdviceList, Effects
-    from capacity.planning.diff import Diff, Difference
-    from capacity.planning.tornado import Swing, Tornado
+    from capacity.planning.variations.advice import Advice, AdviceList, Effects
+    from capacity.planning.variations.diff import Diff, Difference
+    from capacity.planning.variations.tornado import Swing, Tornado
     from capacity.simulator.replications import PairedMetric
     from capacity.workload.windows import Window
 

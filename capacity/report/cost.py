@@ -10,8 +10,8 @@ from capacity.report.layout import Part, crossed, facts, listed, notes
 from capacity.report.replicas import replicas_text
 
 if TYPE_CHECKING:
-    from capacity.planning.batch_api import IdleJob
-    from capacity.planning.billing import BatchJob, Bill, SpotCost
+    from capacity.planning.bills.batch_api import IdleJob
+    from capacity.planning.bills.billing import BatchJob, Bill, SpotCost
     from capacity.simulator.levels import SloLevel
 
 THOUSAND = 1e3

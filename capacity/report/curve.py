@@ -10,9 +10,9 @@ from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.report.plan import level_text
 
 if TYPE_CHECKING:
-    from capacity.planning.curve import Curve, CurvePoint
-    from capacity.planning.day import Day
-    from capacity.planning.highest_rate import HighestRate
+    from capacity.planning.load.curve import Curve, CurvePoint
+    from capacity.planning.load.day import Day
+    from capacity.planning.load.highest_rate import HighestRate
 
 
 def curve_tables(curve: Curve) -> list[Part]:

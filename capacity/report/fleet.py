@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from capacity.planning.fleet_records import best_of
+from capacity.planning.fleets.fleet_records import best_of
 from capacity.report.display import shown
 from capacity.report.layout import Part, listed, notes
 from capacity.report.plan import CONDITIONAL, conditional_text, level_text, window_line, windows_table
 
 if TYPE_CHECKING:
-    from capacity.planning.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
-    from capacity.planning.judging import Level
+    from capacity.planning.evaluation.slo_evaluation import Level
+    from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, Layout
 
 ONE_POOL = "one pool"
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")

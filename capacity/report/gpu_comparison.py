@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.answers.load_point import ORDERS, LoadPoint
-from capacity.planning.gpu_comparison import GpuComparison
+from capacity.planning.sizing.gpu_comparison import GpuComparison
 from capacity.report.display import rate_and_interval, time_and_interval, usd_text
 from capacity.report.layout import Part, grid, notes
 

@@ -12,8 +12,8 @@ from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.fleet_records import FleetPlan
-    from capacity.planning.judging import Level, Trial, WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import Evaluation, Level, WindowLevels
+    from capacity.planning.fleets.fleet_records import FleetPlan
     from capacity.planning.records import Conditional, Plan, Point, Ranked
     from capacity.planning.space import Objective
 
@@ -248,7 +248,7 @@ def _levels_table(ranked: Sequence[Ranked]) -> Part:
     return table
 
 
-def _level(trial: Trial | None, place: int) -> Level | None:
+def _level(trial: Evaluation | None, place: int) -> Level | None:
     return None if trial is None else trial.levels[place]
 
 

@@ -24,7 +24,7 @@ from capacity.report.sheet import Sheet, question_of, sources_of
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.planning.curve import Curve
+    from capacity.planning.load.curve import Curve
     from capacity.planning.records import Plan, Ranked
 
 

@@ -106,6 +106,6 @@ def _gpu_profile() -> Schema:
 _FILES: Mapping[str, Callable[[], Schema]] = {
     "deployment": lambda: _described("capacity.deployment:DeploymentFile"),
     "gpu-profile": _gpu_profile,
-    "sweep-file": lambda: _described("capacity.planning.sweeping.spec:SweepSpec"),
+    "sweep-file": lambda: _described("capacity.planning.sweeps.sweep_spec:SweepSpec"),
 }
 _BY_VERB = {verb.name: verb.answers[0].name for verb in VERBS if verb.answers}

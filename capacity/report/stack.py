@@ -11,9 +11,9 @@ from capacity.report.display import text_and_interval, time_and_interval
 from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
-    from capacity.planning.ladder import StackStep
-    from capacity.planning.stack import Stack
-    from capacity.planning.stack_figures import Factors, Figures
+    from capacity.planning.variations.stack import Stack
+    from capacity.planning.variations.stack_figures import Factors, Figures
+    from capacity.planning.variations.technique_stack import StackStep
 
 Row = tuple[str, "Figures"]
 

@@ -12,7 +12,7 @@ from capacity.report.display import text_and_interval
 from capacity.report.layout import Part, grid
 
 if TYPE_CHECKING:
-    from capacity.planning.sweeping.run import Swept
+    from capacity.planning.sweeps.sweep import Swept
 
 MOST_ROWS = 40
 MOST_FIGURES = 5

@@ -14,7 +14,7 @@ from capacity.workload.workload import Workload
 
 WINDOW_S = 900.0  # the default length of a window
 OUTPUT_WEIGHT = 3.35  # work of an output token in prompt tokens: median ratio of the list prices in
-# planning/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
+# planning/bills/hosted_prices.csv (32 rows, read 2026-11-05); assumed to follow the cost of serving
 HEAVY = 0.8  # of the busiest window's work: a window with less misses an SLO for other reasons than load
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 

@@ -9,7 +9,7 @@ from capacity.answers.against_datasheet import Timed, slower_though_better
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
 from capacity.hardware.profile import Adjustment
-from capacity.planning.diff import diff
+from capacity.planning.variations.diff import diff
 
 
 def timed(gpu: str, ttft_s: float, tpot_s: float, *, replicas: int = 1, **pool: Any) -> Timed:

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.deployment import DeploymentFile, Pool, Traffic
-from capacity.planning.saturated import full_load
+from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import resolve
 from capacity.step.closed_form import closed_loop_times
 

@@ -11,7 +11,7 @@ from capacity.answers.costs import ServedLoad, cost_of, most_per_s, prefill_shar
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
-from capacity.planning.saturated import full_load
+from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import ResolvedPool, resolve
 
 LOAD = ServedLoad(requests_per_s=4.0, input_tokens=800.0, output_tokens=200.0)

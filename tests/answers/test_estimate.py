@@ -11,7 +11,7 @@ from spec_counts import count_specs
 import capacity
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
-from capacity.planning import sized_estimate as module
+from capacity.planning.sizing import sized_estimate as module
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
 

@@ -19,7 +19,7 @@ from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Traffic
 from capacity.planning.plan import plan
-from capacity.planning.tornado import tornado
+from capacity.planning.variations.tornado import tornado
 from capacity.pool.resolve import resolve
 from capacity.techniques.batching import batching_comparison
 from capacity.techniques.scaling import scaling_curve

@@ -11,7 +11,7 @@ from capacity.answers.phases import check_length, phases_of, request_lengths
 from capacity.answers.simulate import simulate
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
-from capacity.planning.sized_estimate import estimate
+from capacity.planning.sizing.sized_estimate import estimate
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 

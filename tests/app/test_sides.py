@@ -17,7 +17,7 @@ from capacity_app.sides import equal_load_text
 import capacity
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import price_of
-from capacity.planning.replicas import replicas_needed
+from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import resolve
 from capacity.report.comparisons import difference_and_interval
 from capacity.report.display import time_and_interval

@@ -6,7 +6,7 @@ import pytest
 from listed_advice import LOAD, MODEL
 
 from capacity import advise
-from capacity.planning.advice import AdviceList
+from capacity.planning.variations.advice import AdviceList
 
 
 @pytest.fixture(scope="session")

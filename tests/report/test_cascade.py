@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import capacity
-from capacity.planning.cascade_answer import CascadeAnswer
+from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.report.cascade import cascade_tables
 from capacity.report.layout import printed
 

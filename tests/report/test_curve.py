@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity import curve
-from capacity.planning.day import replicas_by_hour
+from capacity.planning.load.day import replicas_by_hour
 from capacity.report.curve import curve_tables, day_text
 from capacity.report.layout import printed
 

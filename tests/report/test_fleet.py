@@ -9,7 +9,7 @@ import pytest
 from planned_pools import fleet_pool
 from quick_fleets import quick_fleet
 
-from capacity.planning.fleet_records import FleetPlan, Layout
+from capacity.planning.fleets.fleet_records import FleetPlan, Layout
 from capacity.report import tables as report
 from capacity.report.fleet import fleet_tables
 from capacity.report.layout import printed

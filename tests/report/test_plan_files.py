@@ -18,9 +18,9 @@ from capacity.answers.engine_setup import make_workload
 from capacity.cli.main import main
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
-from capacity.planning.as_planned import pinned
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
+from capacity.planning.search.planned_launch import pinned
 from capacity.pool.resolve import resolve
 from capacity.report.plan_files import busiest_part, write_plan_files
 from capacity.report.tables import render

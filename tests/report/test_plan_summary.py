@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from quick_plans import quick
 
 from capacity.deployment.vllm_command import read_vllm_command
-from capacity.planning.as_planned import pinned
 from capacity.planning.records import Plan
+from capacity.planning.search.planned_launch import pinned
 from capacity.pool.resolve import resolve
 from capacity.report import layout
 from capacity.report.layout import printed

@@ -12,7 +12,7 @@ import pytest
 from quick_fleets import quick_fleet
 
 import capacity
-from capacity.planning.sweeping.spec import SweepSpec
+from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report import tables as report
 from capacity.report.schemas import json_schema, schema_names
 

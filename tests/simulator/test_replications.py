@@ -16,7 +16,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic
-from capacity.planning.diff import diff
+from capacity.planning.variations.diff import diff
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import METRICS, over_runs, pair_runs, replication_seeds

@@ -10,7 +10,7 @@ import streamlit as st
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.errors import CapacityError
-from capacity.planning.advice import AdviceList
+from capacity.planning.variations.advice import AdviceList
 from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.figures.techniques import advice_chart, advice_rows

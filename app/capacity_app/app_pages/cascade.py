@@ -8,7 +8,7 @@ import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.model import model_names
-from capacity.planning.cascade_answer import CascadeAnswer
+from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.report.cascade import change_text, rate_text, share_text
 from capacity.report.display import text_and_interval, time_and_interval
 from capacity.report.figures import cascades as figures
@@ -18,7 +18,7 @@ from capacity_app.jobs import Task
 from capacity_app.pages import HOSTED, OWN_GPUS
 from capacity_app.router import current_inputs
 
-FUNCTION = "capacity.planning.cascade:cascade"
+FUNCTION = "capacity.planning.cascades.cascade:cascade"
 BY = {"its answer": "answer", "the prompt": "prompt"}
 THOUSAND = 1e3
 inputs = current_inputs()

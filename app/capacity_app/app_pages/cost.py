@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.planning.billing import Bill, LoadCost
+from capacity.planning.bills.billing import Bill, LoadCost
 from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
@@ -18,7 +18,7 @@ from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
-BILL = "capacity.planning.cost:cost"
+BILL = "capacity.planning.bills.cost:cost"
 inputs = current_inputs()
 units = inputs.units
 
@@ -174,7 +174,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         "peak_to_mean": ratio,
         "requests_per_user_hour": each,
     }
-    task = Task(function="capacity.planning.curve:curve", arguments={"model": inputs.model, **load})
+    task = Task(function="capacity.planning.load.curve:curve", arguments={"model": inputs.model, **load})
     curve = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
     parts.copies("curve", inputs.model_name, load, curve)
     if curve is None:
@@ -205,7 +205,9 @@ def day_and_curve(options: dict[str, Any]) -> None:
 def sensitivity(options: dict[str, Any]) -> None:
     """The tornado."""
     st.subheader("What it hangs on")
-    task = Task(function="capacity.planning.tornado:tornado", arguments={"model": inputs.model, **options})
+    task = Task(
+        function="capacity.planning.variations.tornado:tornado", arguments={"model": inputs.model, **options}
+    )
     tornado = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
     parts.copies("tornado", inputs.model_name, options, tornado)
     if tornado is not None:

@@ -10,9 +10,9 @@ import streamlit as st
 from capacity.answers.records import Quantity
 from capacity.deployment import to_toml
 from capacity.hardware import profile_names
-from capacity.planning.fleet_file import deployment_of_fleet
-from capacity.planning.fleet_records import FleetPlan, Layout
-from capacity.planning.search import Snapshot
+from capacity.planning.fleets.fleet_file import deployment_of_fleet
+from capacity.planning.fleets.fleet_records import FleetPlan, Layout
+from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures import fleets as figures
 from capacity.report.fleet import PLACES, fleet_conditional_texts, layout_text, routed
 from capacity.report.plan import CONDITIONAL, level_text
@@ -23,7 +23,7 @@ from capacity_app.jobs import Task
 from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
 from capacity_app.router import current_inputs
 
-FUNCTION = "capacity.planning.fleet:fleet"
+FUNCTION = "capacity.planning.fleets.fleet:fleet"
 PERCENTILES = ("p50", "p90", "p95", "p99")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 SPLITS = {"its prompt": "prompt", "prompt and answer": "request"}

@@ -13,7 +13,7 @@ from capacity.base.command_text import command_line, python_call
 from capacity.deployment import Traffic
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
-from capacity.planning.search import Snapshot
+from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan import CONDITIONAL, conditional_texts
 from capacity.report.plan_summary import wrapped

@@ -8,9 +8,9 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.planning.rungs import ORDER
-from capacity.planning.stack import Stack
-from capacity.planning.stack_figures import Figures
+from capacity.planning.variations.stack import Stack
+from capacity.planning.variations.stack_figures import Figures
+from capacity.planning.variations.technique_steps import ORDER
 from capacity.report.display import rate_and_interval, time_and_interval, usd_interval, usd_text
 from capacity.report.figures import stacks as figures
 from capacity.report.stack import explained, times
@@ -20,7 +20,7 @@ from capacity_app.jobs import Task
 from capacity_app.pages import LOOP, RATE
 from capacity_app.router import current_inputs
 
-FUNCTION = "capacity.planning.stack:stack"
+FUNCTION = "capacity.planning.variations.stack:stack"
 inputs = current_inputs()
 units = inputs.units
 

@@ -60,7 +60,7 @@ if file is None:
     st.info("Upload what `capacity sweep` kept or wrote.", icon=":material/upload_file:")
 else:
     task = Task(
-        function="capacity.planning.sweeping.results:sweep_results",
+        function="capacity.planning.sweeps.sweep_results:sweep_results",
         arguments={"path": str(uploads.kept(file))},
     )
     rows = parts.background("sweep", task, doing="Reading").value

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from capacity.answers.records import Quantity
-from capacity.planning.cascade_answer import CascadeAnswer
+from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout
 from capacity.report.figures.loads import faint, whiskers, with_interval

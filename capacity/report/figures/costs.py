@@ -11,9 +11,9 @@ from capacity.report.subject import subject_of
 from capacity.simulator.verdict import UNSETTLED
 
 if TYPE_CHECKING:
-    from capacity.planning.billing import Bill
-    from capacity.planning.curve import Curve
-    from capacity.planning.tornado import Swing, Tornado
+    from capacity.planning.bills.billing import Bill
+    from capacity.planning.load.curve import Curve
+    from capacity.planning.variations.tornado import Swing, Tornado
 
 SPREAD = "; whiskers: at the cheapest and the dearest offer"
 SMALLEST_TEXT = 11  # px; bars too narrow for it have none

@@ -13,7 +13,7 @@ from capacity.report.plan import level_text
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.planning.fleet_records import FleetPlan, FleetPool, Layout
+    from capacity.planning.fleets.fleet_records import FleetPlan, FleetPool, Layout
 
 
 def threshold_text(found: Layout) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from capacity.answers.load_point import LoadPoint
     from capacity.answers.load_sweep import LoadSweep
     from capacity.answers.records import Quantity
-    from capacity.planning.gpu_comparison import GpuComparison
+    from capacity.planning.sizing.gpu_comparison import GpuComparison
 
 BAND_OPACITY = 0.18
 LOAD_WORDS = {

@@ -15,7 +15,7 @@ from capacity.report.subject import subject_of
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.judging import WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import WindowLevels
     from capacity.planning.records import Plan, Point, Ranked
 
 

@@ -12,9 +12,9 @@ from capacity.report.stack import times
 from capacity.report.subject import subject_of
 
 if TYPE_CHECKING:
-    from capacity.planning.ladder import StackStep
-    from capacity.planning.stack import Stack
-    from capacity.planning.stack_figures import Factors
+    from capacity.planning.variations.stack import Stack
+    from capacity.planning.variations.stack_figures import Factors
+    from capacity.planning.variations.technique_stack import StackStep
 
 NAIVE = "naive"
 GAINS = {

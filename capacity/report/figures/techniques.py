@@ -14,7 +14,7 @@ from capacity.report.techniques.cells import tokens
 
 if TYPE_CHECKING:
     from capacity.answers.records import Simulation
-    from capacity.planning.advice import Advice, AdviceList
+    from capacity.planning.variations.advice import Advice, AdviceList
     from capacity.techniques.cache_curve import CacheCurve
     from capacity.techniques.quantize import QuantizedOption, Quantizing
     from capacity.techniques.scaling import Layout, Scaling

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import capacity
-from capacity.planning.fleet_records import FleetHour, FleetPlan, Layout
+from capacity.planning.fleets.fleet_records import FleetHour, FleetPlan, Layout
 from capacity.report.figures.fleets import (
     fleet_day_chart,
     layout_rows,

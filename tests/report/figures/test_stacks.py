@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import capacity
-from capacity.planning.stack import Stack
+from capacity.planning.variations.stack import Stack
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.figures.stacks import factor_rows, factors_chart, figure_names, stack_chart, taken
 

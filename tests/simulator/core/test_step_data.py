@@ -24,7 +24,7 @@ from step_library import compiled, joint, library, packed, times
 from step_models import steps
 from step_shapes import random_shape
 
-from capacity.planning.step_error import Factors, ScaledSteps
+from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.drafting.rounds import DraftedSteps
 from capacity.simulator.core.step_data import (

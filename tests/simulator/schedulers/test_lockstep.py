@@ -21,7 +21,7 @@ from capacity.deployment.engines import find_engine
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity.planning.step_error import Factors, ScaledSteps
+from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
 from capacity.simulator import EngineSetup, readable, simulate

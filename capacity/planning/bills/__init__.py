@@ -1,0 +1,1 @@
+"""What a deployment costs, and what hosted APIs and batch tiers would."""

@@ -1,0 +1,407 @@
+"""The bill of a deployment: at the load that it serves and at full load, against an API, on spot, by a deadline.
+
+All of it is arithmetic on a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730
+hours; input and output tokens share the bill by the GPU time that prefill and decode take (`cost_estimate.RULE`).
+Power and energy are provisioned, not drawn: each GPU counts at full power with host and cooling, idle or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from capacity.answers.records import Quantity, ReplicasNeeded
+from capacity.base.errors import InvalidInput
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Billing
+from capacity.hardware.cost_estimate import MILLION, RULE, unit_costs
+from capacity.hardware.pricing import (
+    HOURS_PER_MONTH,
+    SECONDS_PER_HOUR,
+    Price,
+    billed_gpus,
+    usd_per_hour,
+)
+from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
+from capacity.planning.bills.hosted_prices import ApiPrice
+from capacity.simulator.levels import SloLevel
+from capacity.simulator.verdict import Judgement, Verdict
+from capacity.workload.windows import Window
+
+HOURS_PER_DAY = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """A load, in requests per second of mean lengths; `prefill_share` is the prompts' part of busy GPU time."""
+
+    requests_per_s: float
+    input_tokens: float
+    output_tokens: float
+    prefill_share: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Input and output."""
+        return self.requests_per_s * (self.input_tokens + self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCost:
+    """$ and provisioned joules of one load. `usd_per_million_tokens`, `kwh_per_million_tokens` and
+    `co2_g_per_million_tokens` divide by input and output tokens together.
+
+    `prefill_share` is the part of the bill that input tokens carry.
+    """
+
+    requests_per_s: float
+    requests_per_day: float
+    output_tokens_per_s: float
+    prefill_share: float
+    usd_per_request: float
+    usd_per_thousand_requests: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+    usd_per_million_tokens: float
+    usd_per_user_month: float | None
+    users: float | None
+    joules_per_output_token: float
+    kwh_per_million_tokens: float
+    output_tokens_per_s_per_megawatt: float
+    co2_g_per_million_tokens: float | None
+
+    @property
+    def kwh_per_million_output_tokens(self) -> float:
+        """Return the provisioned kWh of a million output tokens, on the basis of `joules_per_output_token`."""
+        return self.joules_per_output_token * MILLION / 3.6e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """Own GPUs against an API: the month's bills at the offered load, and the load at which they are equal.
+
+    The own bill is that of the replicas that serve the load, where it overloads those in the bill. `possible` is
+    whether these could carry that load; `api` names the price and its source.
+    """
+
+    api: str
+    api_usd_per_request: float
+    api_usd_per_month: float
+    own_usd_per_month: float
+    requests_per_month: float
+    requests_per_s: float
+    tokens_per_month: float
+    possible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCost:
+    """Capacity that can be taken away: a replica is useful for `useful_fraction` of the hours that are paid for."""
+
+    useful_fraction: float
+    usd_per_useful_hour: float
+    replicas_for_same_capacity: int
+    usd_per_hour_for_same_capacity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """Documents by a deadline at full load: the fewest replicas that make it, and their bill in whole instances."""
+
+    documents: int
+    deadline_hours: float
+    replicas: int
+    gpus: int
+    billed_gpus: int
+    hours: float
+    gpu_hours: float
+    usd: float
+    usd_per_document: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill(AnswerRecord):
+    """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
+    no load was given, `offered_requests_per_s` for a closed loop too. `levels` are the service levels held against the
+    simulated run, at predicted step times; `slo_window` is the worst window of longer traffic, which they are of.
+
+    `break_even` is against the API prices that were given, `apis` against those of the price list.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/cost/v1"
+
+    deployment: str
+    verdict: Judgement | None
+    verdict_reason: str | None
+    offered_requests_per_s: float | None
+    needed: ReplicasNeeded | None
+    levels: tuple[SloLevel, ...]
+    slo_window: Window | None
+    tier: str
+    provider: str
+    product: str
+    gpus_per_instance: int
+    source: str
+    date: str
+    usd_per_gpu_hour: float
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float
+    usd_per_day: float
+    usd_per_month: float
+    watts: float
+    co2_g_per_kwh: float | None
+    served: LoadCost | None
+    full: LoadCost
+    utilization: float | None
+    break_even: BreakEven | None
+    apis: tuple[BreakEven, ...]
+    spot: SpotCost | None
+    job: BatchJob | None
+    batch_apis: tuple[BatchApiCost, ...]
+    idle: IdleJob | None
+    rule: str
+    warnings: tuple[str, ...]
+
+    @property
+    def serves(self) -> bool:
+        """Whether the deployment serves the load within its service levels."""
+        return self.verdict != "overloaded" and all(level.met for level in self.levels)
+
+
+def make_bill(
+    price: Price,
+    billing: Billing,
+    *,
+    deployment: str,
+    gpus_per_replica: int,
+    watts_per_gpu: float,
+    full: Rates,
+    served: Rates | None,
+    verdict: Verdict | None = None,
+    offered_per_s: float | None = None,
+    levels: tuple[SloLevel, ...] = (),
+    slo_window: Window | None = None,
+    needed: ReplicasNeeded | None = None,
+    apis: Sequence[ApiPrice] = (),
+    full_ends: tuple[float, float] = (1.0, 1.0),
+    warnings: tuple[str, ...] = (),
+) -> Bill:
+    """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together.
+
+    `full_ends`: the 90 % interval of what a request takes at full load, over its prediction.
+    """
+    gpus = gpus_per_replica * billing.replicas
+    billed = billed_gpus(price, gpus)
+    hourly = usd_per_hour(price, billed)
+    watts = watts_per_gpu * gpus
+    own = own_api(billing)
+
+    asked, able, bill = served or full, full, hourly
+    if verdict is not None and verdict.verdict == "overloaded" and offered_per_s is not None:
+        asked = replace(asked, requests_per_s=offered_per_s)
+        count = None if needed is None else needed.needed or needed.stable
+        if count is not None and count.usd_per_hour is not None:
+            able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
+            bill = count.usd_per_hour
+
+    def against(api: ApiPrice) -> BreakEven:
+        return break_even(bill, asked, able, api, cached_fraction=billing.api_cached_fraction)
+
+    job = batch_job(price, billing, gpus_per_replica, full)
+    listed = [*apis, *(() if own is None else (own,))]
+    return Bill(
+        deployment=deployment,
+        verdict=None if verdict is None else verdict.verdict,
+        verdict_reason=None if verdict is None else verdict.reason,
+        offered_requests_per_s=offered_per_s,
+        needed=needed,
+        levels=levels,
+        slo_window=slo_window,
+        tier=price.tier,
+        provider=price.provider,
+        product=price.product,
+        gpus_per_instance=price.gpus_per_instance,
+        source=price.described,
+        date=price.date,
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        num_gpus=gpus,
+        billed_gpus=billed,
+        usd_per_hour=hourly,
+        usd_per_day=hourly * HOURS_PER_DAY,
+        usd_per_month=hourly * HOURS_PER_MONTH,
+        watts=watts,
+        co2_g_per_kwh=billing.co2_g_per_kwh,
+        served=None if served is None else load_cost(hourly, watts, served, billing),
+        full=load_cost(hourly, watts, full, billing),
+        utilization=None if served is None else served.requests_per_s / full.requests_per_s,
+        break_even=None if own is None else against(own),
+        apis=tuple(against(api) for api in apis),
+        spot=spot_cost(price, billing, gpus_per_replica),
+        job=job,
+        batch_apis=_by_batch_api(billing, job, listed, full, full_ends),
+        idle=_in_idle_hours(billing, full, watts, hourly),
+        rule=RULE,
+        warnings=warnings,
+    )
+
+
+def _by_batch_api(
+    billing: Billing,
+    job: BatchJob | None,
+    apis: Sequence[ApiPrice],
+    full: Rates,
+    full_ends: tuple[float, float],
+) -> tuple[BatchApiCost, ...]:
+    """The job by batch APIs, where they were asked for. Raises InvalidInput without a price of any."""
+    if billing.batch_api is None or job is None:
+        return ()
+    if not apis and billing.api is None:
+        raise InvalidInput(
+            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
+            "--api-output-price"
+        )
+    each = job.usd_per_document
+    return batch_api_costs(
+        billing.batch_api,
+        apis,
+        documents=job.documents,
+        lengths=(full.input_tokens, full.output_tokens),
+        deadline_hours=job.deadline_hours,
+        own_usd_per_document=Quantity(value=each, low=each * full_ends[0], high=each * full_ends[1]),
+    )
+
+
+def _in_idle_hours(billing: Billing, full: Rates, watts: float, hourly_usd: float) -> IdleJob | None:
+    """The job on the replicas in their idle hours, where these were given."""
+    if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
+        return None
+    return idle_job(
+        billing.idle_hours_per_day,
+        busy_hours=billing.documents / full.requests_per_s / SECONDS_PER_HOUR,
+        deadline_hours=billing.deadline_hours,
+        watts=watts,
+        usd_per_hour=hourly_usd,
+    )
+
+
+def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
+    """The unit costs of a load. Input and output tokens times their prices add up to the bill."""
+    if not rates.requests_per_s > 0:
+        raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
+    units = unit_costs(
+        hourly_usd,
+        requests_per_s=rates.requests_per_s,
+        input_tokens=rates.input_tokens,
+        output_tokens=rates.output_tokens,
+        prefill_share=rates.prefill_share,
+    )
+    per_request = units.usd_per_request
+    output_rate = rates.requests_per_s * rates.output_tokens
+    kwh_per_million = watts / rates.tokens_per_s * MILLION / 3.6e6
+    each = billing.requests_per_user_hour
+    return LoadCost(
+        requests_per_s=rates.requests_per_s,
+        requests_per_day=rates.requests_per_s * SECONDS_PER_HOUR * HOURS_PER_DAY,
+        output_tokens_per_s=output_rate,
+        prefill_share=rates.prefill_share,
+        usd_per_request=per_request,
+        usd_per_thousand_requests=per_request * 1e3,
+        usd_per_million_input_tokens=units.usd_per_million_input_tokens,
+        usd_per_million_output_tokens=units.usd_per_million_output_tokens,
+        usd_per_million_tokens=units.usd_per_million_tokens,
+        usd_per_user_month=None if each is None else per_request * each * HOURS_PER_MONTH,
+        users=None if each is None else rates.requests_per_s * SECONDS_PER_HOUR / each,
+        joules_per_output_token=watts / output_rate,
+        kwh_per_million_tokens=kwh_per_million,
+        output_tokens_per_s_per_megawatt=output_rate / watts * MILLION,
+        co2_g_per_million_tokens=None
+        if billing.co2_g_per_kwh is None
+        else kwh_per_million * billing.co2_g_per_kwh,
+    )
+
+
+def own_api(billing: Billing) -> ApiPrice | None:
+    """The API price that was given as flags; None where none was."""
+    if billing.api_input_price is None and billing.api_output_price is None:
+        return None
+    if billing.api_input_price is None or billing.api_output_price is None:
+        raise InvalidInput("an API has two prices: give --api-input-price and --api-output-price")
+    return ApiPrice(
+        provider="user",
+        model="given",
+        usd_per_million_input=billing.api_input_price,
+        usd_per_million_output=billing.api_output_price,
+        cached_multiple=billing.api_cached_multiple,
+        cache_write_multiple=billing.api_cache_write_multiple,
+        date="",
+        source="given with --api-input-price and --api-output-price",
+    )
+
+
+def break_even(
+    hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
+) -> BreakEven:
+    """The load from which the GPUs, paid for in any case, are cheaper than the API, which is paid by the token."""
+    each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
+    if each == 0:
+        raise InvalidInput("an API that is free has no break-even: give its prices above 0")
+    month_s = HOURS_PER_MONTH * SECONDS_PER_HOUR
+    requests = hourly_usd * HOURS_PER_MONTH / each
+    return BreakEven(
+        api=api.described,
+        api_usd_per_request=each,
+        api_usd_per_month=each * rates.requests_per_s * month_s,
+        own_usd_per_month=hourly_usd * HOURS_PER_MONTH,
+        requests_per_month=requests,
+        requests_per_s=requests / month_s,
+        tokens_per_month=requests * (rates.input_tokens + rates.output_tokens),
+        possible=requests / month_s <= full.requests_per_s,
+    )
+
+
+def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
+    """Each interruption costs the restart: useful time is 1 / (1 + interruptions per hour x restart hours)."""
+    if billing.interruptions_per_hour is None:
+        return None
+    useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
+    replicas = math.ceil(billing.replicas / useful - 1e-9)
+    hourly = usd_per_hour(price, billed_gpus(price, gpus_per_replica * billing.replicas))
+    return SpotCost(
+        useful_fraction=useful,
+        usd_per_useful_hour=hourly / useful,
+        replicas_for_same_capacity=replicas,
+        usd_per_hour_for_same_capacity=usd_per_hour(price, billed_gpus(price, gpus_per_replica * replicas)),
+    )
+
+
+def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
+    """The fewest replicas that finish `documents` by the deadline at full load; None where no job was given.
+
+    Interruptions, where given, lengthen it. The bill is for the hours that the job takes.
+    """
+    if billing.documents is None and billing.deadline_hours is None:
+        return None
+    if billing.documents is None or billing.deadline_hours is None:
+        raise InvalidInput("a batch job needs both --documents and --deadline-hours")
+    spot = spot_cost(price, billing, gpus_per_replica)
+    useful = 1.0 if spot is None else spot.useful_fraction
+    each_per_hour = full.requests_per_s / billing.replicas * SECONDS_PER_HOUR * useful
+    replicas = max(1, math.ceil(billing.documents / each_per_hour / billing.deadline_hours - 1e-9))
+    hours = billing.documents / (each_per_hour * replicas)
+    gpus = gpus_per_replica * replicas
+    billed = billed_gpus(price, gpus)
+    usd = usd_per_hour(price, billed) * hours
+    return BatchJob(
+        documents=billing.documents,
+        deadline_hours=billing.deadline_hours,
+        replicas=replicas,
+        gpus=gpus,
+        billed_gpus=billed,
+        hours=hours,
+        gpu_hours=gpus * hours,
+        usd=usd,
+        usd_per_document=usd / billing.documents,
+    )

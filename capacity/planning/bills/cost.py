@@ -1,0 +1,212 @@
+"""The bill of one deployment at the load that it serves and at full load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.answers.costs import ServedLoad
+from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.engine_setup import requests_of
+from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
+from capacity.answers.steady_load import steady_load
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
+from capacity.deployment.use_cases import filled_notes, levels_of
+from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.planning.bills.billing import Bill, make_bill
+from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
+from capacity.planning.bills.saturated import full_load, full_load_ends, rates_of
+from capacity.planning.evaluation.evaluate import deployment_label
+from capacity.planning.sizing.replicas_needed import replicas_needed
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.levels import SloLevel, check_window, hold_in_windows
+from capacity.simulator.verdict import Verdict
+from capacity.workload import Slo, parse_slos
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.workload import Workload
+    from capacity.workload.windows import Window
+
+
+@documented(Pool, Traffic, Cost, Billing)
+@checked
+def cost(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    slo: Sequence[str] | str = (),
+    slo_window: str = "15m",
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Bill:
+    """The bill of `replicas` engines. With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served
+    load is simulated, without the run's filling and draining; without, only the full load is costed (`input_len` and
+    `output_len` are needed then). Of longer traffic, `slo` must hold in the worst `slo_window`.
+
+    Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
+    """
+    pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost")
+    pool = deployment.pool
+    billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    price = price_of(resolved.profile.name, deployment.cost)
+    if price is None:
+        raise InvalidInput(
+            "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per GPU-hour"
+        )
+    traffic, replicas = deployment.traffic, billing.replicas
+    slos = parse_slos(levels_of(slo, traffic))
+    check_window(slo_window, slos)
+    run = _run_of(resolved, traffic, workload, replicas, slos, slo_window)
+    if run is None and slo:
+        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
+    if run is not None:
+        lengths, hits = (run.load.input_tokens, run.load.output_tokens), run.load.hit_fraction
+    elif traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput(
+            "no load: give --input-len and --output-len, with a --request-rate, --requests-per-day or "
+            "--concurrency, or a --trace"
+        )
+    else:
+        lengths, hits = (float(traffic.input_len), float(traffic.output_len)), 0.0
+    full = full_load(resolved, lengths, replicas, hit_fraction=hits)
+    served = None if run is None else rates_of([(resolved, replicas)], run.load)
+    if run is not None and served is not None:
+        if run.overloaded:
+            served = replace(served, requests_per_s=min(served.requests_per_s, full.requests_per_s))
+        else:  # the simulation shows that this much is possible
+            full = replace(full, requests_per_s=max(served.requests_per_s, full.requests_per_s))
+    needed = (
+        None
+        if run is None
+        else replicas_needed(
+            resolved,
+            traffic,
+            slo=slo,
+            slo_window=slo_window,
+            price=price,
+            workload=workload,
+            profiles=profiles,
+        )
+    )
+    apis, api_notes = _apis(resolved.model.name, billing)
+    return make_bill(
+        price,
+        billing,
+        deployment=deployment_label(resolved, billing.replicas),
+        gpus_per_replica=pool.num_gpus,
+        watts_per_gpu=resolved.profile.system_watts_per_gpu,
+        full=full,
+        served=served,
+        verdict=None if run is None else run.verdict,
+        offered_per_s=None if run is None else run.offered_per_s,
+        levels=() if run is None else run.levels,
+        slo_window=None if run is None else run.slo_window,
+        needed=needed,
+        apis=apis,
+        full_ends=(1.0, 1.0) if billing.batch_api is None else full_load_ends(resolved, lengths),
+        warnings=(
+            *cautions_of(price),
+            *resolved.notes,
+            *filled_notes(traffic),
+            *resolved.split_notes(lengths[0]),
+            *(() if run is None else run.warnings),
+            *_cautions(price, billing),
+            *api_notes,
+        ),
+    )
+
+
+def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:
+    """The listed prices to compare with: those asked for, or all of a list of one's own; and what is missing."""
+    if billing.api is None and billing.api_price_file is None:
+        return (), ()
+    table = None if billing.api_price_file is None else read_api_prices(billing.api_price_file)
+    found = find_api_prices(model, billing.api or "all", table=table)
+    if found:
+        return found, ()
+    return (), (
+        f"no provider's API price of {model} is listed: --api-input-price and --api-output-price compare with your "
+        "own, --api-price-file with a list of yours",
+    )
+
+
+def _cautions(price: Price, billing: Billing) -> Iterator[str]:
+    if billing.interruptions_per_hour and price.tier not in ("spot", "given"):
+        yield f"interruptions at the {price.tier} price: --price-tier spot is what is interrupted, and cheaper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What a simulation of the traffic shows: its verdict, the load that is served in the long run, and the levels."""
+
+    verdict: Verdict
+    offered_per_s: float | None
+    load: ServedLoad
+    levels: tuple[SloLevel, ...]
+    slo_window: Window | None
+    warnings: tuple[str, ...]
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more requests arrive than are served."""
+        return self.verdict.verdict == "overloaded"
+
+
+def _run_of(
+    resolved: ResolvedPool,
+    traffic: Traffic,
+    workload: Workload | None,
+    replicas: int,
+    slos: tuple[Slo, ...],
+    slo_window: str,
+) -> _Run | None:
+    """The traffic served by `replicas` engines; None where it says nothing of how requests come.
+
+    Raises InvalidInput where none is served.
+    """
+    asked = (traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
+    if workload is None and all(each is None for each in asked):
+        return None
+    pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
+    service = Service()
+    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
+    while True:
+        run = run_service([pool], service, requests, seed=traffic.seed)
+        verdict = verdict_on(run, [pool], service, requests)
+        if verdict is None:
+            raise InvalidInput(f"the load cannot be served: {run.reason}")
+        more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0
+        if verdict.verdict != "too short to tell" or not len(requests) < more <= MOST_PROMPTS:
+            break
+        if traffic.num_prompts is not None:
+            break
+        requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None, resolved.max_model_len)
+    load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
+    warnings = [] if requests.part is None else [f"the load is {requests.part}"]
+    if requests.is_closed_loop and verdict.steady is None:
+        warnings.append(
+            "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
+        )
+    levels, window = hold_in_windows(
+        slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
+    )
+    by_clock = not requests.is_closed_loop and math.isfinite(requests.offered_per_s)
+    return _Run(
+        verdict=verdict,
+        offered_per_s=requests.offered_per_s if by_clock else None,
+        load=load,
+        levels=levels,
+        slo_window=window,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,111 @@
+"""What hosted APIs ask for a model: a dated, sourced list, or one's own, with prompt-cache discounts.
+
+An empty cached multiple means that no discount is published: cached input is then paid for in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.hardware.price_files import read_price_rows
+
+TABLE = Path(__file__).with_name("hosted_prices.csv")
+NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiPrice:
+    """$ per 1M tokens. A prompt token that the API's cache serves costs `cached_multiple` of a plain one; where any
+    are cached, the others cost `cache_write_multiple`."""
+
+    provider: str
+    model: str
+    usd_per_million_input: float
+    usd_per_million_output: float
+    cached_multiple: float
+    cache_write_multiple: float
+    date: str
+    source: str
+
+    @property
+    def described(self) -> str:
+        """Provider, model, date and source in one line."""
+        return f"{self.provider} {self.model}, {self.date} ({self.source})" if self.date else self.source
+
+    def usd_per_request(self, input_tokens: float, output_tokens: float, cached_fraction: float) -> float:
+        """What one request costs, of whose input `cached_fraction` is served by the prompt cache."""
+        write = self.cache_write_multiple if cached_fraction > 0 else 1.0
+        plain = (1 - cached_fraction) * write + cached_fraction * self.cached_multiple
+        usd = input_tokens * plain * self.usd_per_million_input + output_tokens * self.usd_per_million_output
+        return usd / 1e6
+
+
+@lru_cache(maxsize=1)
+def api_price_list() -> tuple[ApiPrice, ...]:
+    """All dated API prices that come with the package."""
+    return read_api_prices(TABLE)
+
+
+def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
+    """A list in the form of `capacity/planning/bills/hosted_prices.csv`. Raises MalformedFile with the line."""
+    return read_price_rows(path, NEEDED, lambda row, where: _price(row, path, where))
+
+
+def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPrice:
+    texts = {key: row.get(key) or "" for key in ("provider", "model", "date", "source")}
+    empty = next((key for key, value in texts.items() if not value), None)
+    if empty is not None:
+        raise MalformedFile(path, f"{empty} is missing", where=where)
+    return ApiPrice(
+        **texts,
+        usd_per_million_input=_number(row, "usd_per_million_input", None, path, where),
+        usd_per_million_output=_number(row, "usd_per_million_output", None, path, where),
+        cached_multiple=_number(row, "cached_multiple", 1.0, path, where),
+        cache_write_multiple=_number(row, "cache_write_multiple", 1.0, path, where),
+    )
+
+
+def _number(
+    row: Mapping[str, str | None], name: str, default: float | None, path: str | Path, where: str
+) -> float:
+    text = (row.get(name) or "").strip()
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise MalformedFile(path, f"{name} is {text!r}, must be a number", where=where) from None
+    if not (math.isfinite(value) and value >= 0):
+        raise MalformedFile(path, f"{name} is {value}, must be finite and at least 0", where=where)
+    return value
+
+
+def find_api_prices(
+    model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
+) -> tuple[ApiPrice, ...]:
+    """The prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all`: then there may be none.
+
+    Raises InvalidInput where a provider is named and the model has no price; UnknownName for a provider without one.
+    """
+    listed = api_price_list() if table is None else table
+    of_model = [price for price in listed if price.model.lower() == model.lower()]
+    if providers.strip().lower() == "all":
+        return tuple(of_model)
+    if not of_model:
+        have = ", ".join(sorted({price.model for price in listed}))
+        raise InvalidInput(
+            f"the API price list has no price of {model} (it has {have}); give --api-input-price and "
+            "--api-output-price, or an --api-price-file"
+        )
+    prices = []
+    for name in providers.split(","):
+        chosen = [price for price in of_model if price.provider.lower() == name.strip().lower()]
+        if not chosen:
+            raise UnknownName(f"API price of {model} from", name.strip(), {p.provider for p in of_model})
+        prices += chosen
+    return tuple(prices)

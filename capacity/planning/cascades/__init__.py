@@ -1,0 +1,1 @@
+"""A semantic cache or a small model in front of a large one."""

@@ -1,0 +1,240 @@
+"""Who is asked, in which order: the shares of requests that reach each place, what that costs, and how long it takes.
+
+a cache answers h of all; of the rest, m = 1 - h,
+by answer: the small model gets m, the large one m e, one after the other
+by prompt: the small model gets m (1 - e), the large one m e, one or the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from capacity.answers.records import Quantity
+from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR
+from capacity.planning.cascades.mixture import Stage, Way
+from capacity.planning.cascades.tiers import Side, Waits
+
+STEPS = 1000  # of a rate from 0 to 1, where whole engines make a bill jump
+AS_DEAR = 1e-9  # of a bill, within which two are equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """A semantic cache: its hit rate, what a lookup takes and costs, and what its store costs.
+
+    `embedder`: engines that embed every prompt, where the lookup's price is not theirs.
+    """
+
+    hit_rate: float
+    lookup_s: float
+    lookup_usd: float
+    store_usd_per_hour: float
+    embedder: Side | None = None
+
+    @property
+    def embedding(self) -> Quantity:
+        """$ of embedding a prompt on these engines, where they are many."""
+        return _exact(0.0) if self.embedder is None else self.embedder.usd_at_scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """A cache or none, a small model or none, and the large one, for so many requests per second.
+
+    `client_s`: between client and router, there and back; the router stands beside engines of one's own.
+    """
+
+    requests_per_s: float
+    large: Side
+    small: Side | None = None
+    cache: Cache | None = None
+    escalation_rate: float = 1.0
+    by_answer: bool = True
+    judge_s: float = 0.0
+    judge_usd: float = 0.0
+    client_s: float = 0.0
+
+    @property
+    def missed(self) -> float:
+        """Share of requests that a model must answer."""
+        return 1.0 if self.cache is None else 1 - self.cache.hit_rate
+
+    @property
+    def small_share(self) -> float:
+        """Share of all requests that the small model answers or begins."""
+        if self.small is None:
+            return 0.0
+        return self.missed * (1.0 if self.by_answer else 1 - self.escalation_rate)
+
+    @property
+    def large_share(self) -> float:
+        """Share of all requests that reach the large model."""
+        return self.missed * (1.0 if self.small is None else self.escalation_rate)
+
+    def usd_at_scale(self) -> Quantity:
+        """$ of a request where engines are many."""
+        parts = [self.large.usd_at_scale.scaled(self.large_share), _exact(self._beside_usd)]
+        if self.small is not None:
+            parts.append(self.small.usd_at_scale.scaled(self.small_share))
+        if self.cache is not None:
+            parts.append(self.cache.embedding)
+        return _total(parts)
+
+    def usd_per_hour(self) -> Quantity:
+        """$ an hour in whole engines."""
+        parts = [self.large.usd_per_hour(self.large_share * self.requests_per_s)]
+        parts.append(_exact(self._beside_usd * self.requests_per_s * SECONDS_PER_HOUR))
+        if self.small is not None:
+            parts.append(self.small.usd_per_hour(self.small_share * self.requests_per_s))
+        if self.cache is not None and self.cache.embedder is not None:
+            parts.append(self.cache.embedder.usd_per_hour(self.requests_per_s))
+        return _total(parts)
+
+    @property
+    def _beside_usd(self) -> float:
+        """$ of a request beside the models: lookup, store, decision."""
+        judged = 0.0 if self.small is None else self.missed * self.judge_usd
+        if self.cache is None:
+            return judged
+        stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
+        return judged + self.cache.lookup_usd + stored
+
+    def ways(
+        self, large: Waits | None, small: Waits | None, embedder: Waits | None = None
+    ) -> tuple[list[Way], list[Way]] | None:
+        """The ways to the first and to the last token, by what each model takes; None where that is not known.
+
+        An answer that is judged is shown when that is done: its first token comes with its last. Whoever works on a
+        request, its client is once as far away.
+        """
+        judge = Stage.constant(self.judge_s)
+        before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
+        asked = () if embedder is None else (embedder,)
+        if embedder is not None:
+            before = (embedder.e2e, *before)
+        first, last = [], []
+        if self.cache is not None:
+            hit = Way(share=self.cache.hit_rate, stages=(*before, *self._distance(asked)))
+            first, last = [hit], [hit]
+        if self.small_share:
+            if small is None:
+                return None
+            share = self.missed * (1 - self.escalation_rate)
+            shown = small.e2e if self.by_answer else small.ttft
+            way = (*before, *self._distance((*asked, small)), judge)
+            first.append(Way(share=share, stages=(*way, shown)))
+            last.append(Way(share=share, stages=(*way, small.e2e)))
+        if self.small is not None:
+            before = (*before, judge)
+            if self.by_answer and small is not None:
+                before, asked = (*before, small.e2e), (*asked, small)
+        if self.large_share:
+            if large is None:
+                return None
+            before = (*before, *self._distance((*asked, large)))
+            first.append(Way(share=self.large_share, stages=(*before, large.ttft)))
+            last.append(Way(share=self.large_share, stages=(*before, large.e2e)))
+        return first, last
+
+    def _distance(self, asked: tuple[Waits, ...]) -> tuple[Stage, ...]:
+        """What brings the client's distance in the times of those who are asked to one; an API's times are as given."""
+        counted = sum(waits.client_s for waits in asked)
+        more = self.client_s - counted
+        return (Stage.constant(more),) if more and (counted or not asked) else ()
+
+    # break-even
+
+    def with_escalation(self, escalation_rate: float) -> Arrangement:
+        """The same with another escalation rate."""
+        return replace(self, escalation_rate=escalation_rate)
+
+    def with_hit_rate(self, hit_rate: float) -> Arrangement:
+        """The same with another hit rate of its cache."""
+        assert self.cache is not None
+        return replace(self, cache=replace(self.cache, hit_rate=hit_rate))
+
+    @property
+    def alone(self) -> Arrangement:
+        """The large model alone."""
+        return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
+
+    def break_even_escalation(self) -> Quantity | None:
+        """The escalation rate up to which this is no dearer than the large model alone, where engines are many; None:
+        not even at 0. The interval: the small model as dear as may be and the large one as cheap, and the reverse."""
+        assert self.small is not None
+        small, large = self.small.usd_at_scale, self.large.usd_at_scale
+        value = self._crossing(small.value, large.value)
+        if value is None:
+            return None
+        low = self._crossing(small.high or small.value, large.low or large.value)
+        return Quantity(
+            value=value,
+            low=low or 0.0,
+            high=self._crossing(small.low or small.value, large.high or large.value),
+        )
+
+    def _crossing(self, small_usd: float, large_usd: float) -> float | None:
+        """cost(e) = a + b e = the large model's."""
+        embedded = 0.0 if self.cache is None else self.cache.embedding.value
+        none = self._beside_usd + embedded + self.missed * small_usd
+        slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
+        if none > large_usd:
+            return None
+        return 1.0 if none + slope <= large_usd else (large_usd - none) / slope
+
+    def break_even_escalation_here(self) -> float | None:
+        """The same in whole engines, by trying: the highest rate that is no dearer; None: none is."""
+        most = self.alone.usd_per_hour().value
+        return _last(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
+
+    def break_even_hits(self) -> Quantity | None:
+        """The hit rate from which the cache pays, where engines are many: its cost over what a miss costs; None: no
+        rate is enough."""
+        assert self.cache is not None
+        missed = replace(self, cache=None).usd_at_scale()
+        stored = self.cache.store_usd_per_hour / (self.requests_per_s * SECONDS_PER_HOUR)
+        paid = _total([_exact(self.cache.lookup_usd + stored), self.cache.embedding])
+        if not missed.value or paid.value > missed.value:
+            return None
+        return Quantity(
+            value=paid.value / missed.value,
+            low=(paid.low or paid.value) / (missed.high or missed.value),
+            high=(paid.high or paid.value) / (missed.low or missed.value),
+        )
+
+    def break_even_hits_here(self) -> float | None:
+        """The same in whole engines, by trying: the lowest hit rate from which it is no dearer up to 1."""
+        most = replace(self, cache=None).usd_per_hour().value
+        most_missed = _last(lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most)
+        return None if most_missed is None else 1 - most_missed
+
+
+def _last(usd: Callable[[float], float], most: float) -> float | None:
+    """The highest rate up to which no bill is above `most`; None where that of 0 is."""
+    found = None
+    for step in range(STEPS + 1):
+        if usd(step / STEPS) > most * (1 + AS_DEAR):
+            break
+        found = step / STEPS
+    return found
+
+
+def _exact(value: float) -> Quantity:
+    return Quantity(value=value, low=value, high=value)
+
+
+def _total(parts: Iterable[Quantity]) -> Quantity:
+    """A sum, whose errors may coincide: its ends are the sums of theirs."""
+    parts = list(parts)
+    lows, highs = [part.low for part in parts], [part.high for part in parts]
+    return Quantity(
+        value=sum(part.value for part in parts),
+        low=None if None in lows else sum(low for low in lows if low is not None),
+        high=None if None in highs else sum(high for high in highs if high is not None),
+    )
+
+
+def per_month(usd_per_hour: Quantity) -> Quantity:
+    """$ a month of 730 hours."""
+    return usd_per_hour.scaled(HOURS_PER_MONTH)

@@ -1,0 +1,135 @@
+"""What is asked first, and what that saves: a semantic cache, a small model, or both before a large one.
+
+Hit and escalation rates are the user's, as quality hangs on them: nothing here says which answers are good enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
+from capacity.deployment.reading import refuse_idle
+from capacity.hardware.pricing import HOURS_PER_MONTH
+from capacity.model import ModelSpec
+from capacity.planning.cascades.arrangement import Arrangement, Cache
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer
+from capacity.planning.cascades.cascade_run import run_together
+from capacity.planning.cascades.cascade_sides import Sides, api_price
+from capacity.planning.cascades.tiers import Side
+
+NO_RATE = (
+    "batch_size",
+    "concurrency",
+    "burstiness",
+)  # a rate is thinned on its way, and Poisson's stays Poisson's
+CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
+OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
+
+
+@documented(Pool, Traffic, Cost, Cascade)
+@checked
+def cascade(
+    model: str | Path | ModelSpec,
+    *,
+    simulate: bool = False,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> CascadeAnswer:
+    """$ and latency of a semantic cache (`cache_hit_rate`), a small model (`small`, `escalation_rate`), or both before
+    `model`, against `model` alone, and the rates at which they break even.
+
+    Each model is on GPUs (the pool's; `small_gpu`) or of an API (`api`, `small_api`, or their prices). `request_rate`
+    or `requests_per_day` says the load. `simulate` also runs both models as one deployment. Raises DoesNotFit;
+    InvalidInput for what cannot be asked.
+    """
+    pool, traffic_fields, prices, own = split(options, Pool, Traffic, Cost, Cascade)
+    asked: Cascade = build(Cascade, own)
+    refuse_idle("cascade", (asked,), own)
+    _check_asked(asked)
+    if unread := next((name for name in traffic_fields if name not in CASCADE_TRAFFIC), None):
+        raise InvalidInput(
+            f"{unread} is not read here: a cascade thins the arrivals of a rate; give --request-rate"
+        )
+    if unread := next((name for name in OF_PREFIXES if name in pool), None):
+        raise InvalidInput(
+            f"{unread} changes nothing here: no request shares a prefix with another; leave it out, or ask "
+            "`capacity simulate`"
+        )
+    traffic, cost = build(Traffic, traffic_fields), build(Cost, prices)
+    if (large_price := api_price(str(model), asked, "api")) is None:
+        if "gpu" not in pool:
+            raise InvalidInput("no GPU: give --gpu NAME (`capacity gpus` lists them), or --api PROVIDER")
+        deployment = deployment_of(model, pool=pool, traffic=traffic_fields, cost=prices, question="cascade")
+        traffic = deployment.traffic
+    elif pool:
+        raise InvalidInput(
+            f"{next(iter(pool))!r} is of engines on GPUs, and {model} is an API's here: leave it out (small_gpu is the "
+            "small model's)"
+        )
+    _check_load(traffic)
+    sides = Sides(asked, traffic, cost, profiles, download)
+    large = sides.hosted(large_price, "api") if large_price else sides.own(model, build(Pool, pool))
+    small = sides.small(large)
+    arrangement = _arranged(asked, traffic, large, small, sides.embedder(large, small))
+    together = run_together(asked, traffic, arrangement) if simulate else None
+    answer = cascade_answer(str(getattr(model, "name", model)), asked, traffic, arrangement)
+    return replace(answer, together=together)
+
+
+def _check_asked(asked: Cascade) -> None:
+    if asked.small is None and asked.cache_hit_rate is None:
+        raise InvalidInput(
+            "nothing is asked first: give --small MODEL with its --escalation-rate, or a --cache-hit-rate"
+        )
+    if asked.embedding_model is not None and "embedding_price" in asked.model_fields_set:
+        raise InvalidInput(
+            "--embedding-price is of embeddings that are bought: leave it, or --embedding-model, out"
+        )
+    if asked.small is not None and asked.escalation_rate is None:
+        raise InvalidInput(
+            f"--small {asked.small} needs an --escalation-rate, the share that goes on: yours to measure, as quality "
+            "hangs on it; try 0.3, and the break-even says how far it may go"
+        )
+
+
+def _check_load(traffic: Traffic) -> None:
+    if traffic.request_rate is None or traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput(
+            "no load: give --input-len, --output-len and a --request-rate or --requests-per-day, which says how many "
+            "engines each model takes"
+        )
+    if traffic.request_rate == float("inf"):
+        raise InvalidInput("--request-rate inf keeps no number of engines busy: give a finite one")
+
+
+def _arranged(
+    asked: Cascade, traffic: Traffic, large: Side, small: Side | None, embedder: Side | None
+) -> Arrangement:
+    cache = None
+    if asked.cache_hit_rate is not None:
+        cache = Cache(
+            hit_rate=asked.cache_hit_rate,
+            lookup_s=asked.cache_lookup_s,
+            lookup_usd=0.0
+            if embedder is not None
+            else asked.embedding_price * (traffic.input_len or 1) / 1e6,
+            store_usd_per_hour=asked.cache_store_usd_per_month / HOURS_PER_MONTH,
+            embedder=embedder,
+        )
+    return Arrangement(
+        requests_per_s=traffic.request_rate or 1.0,
+        large=large,
+        small=small,
+        cache=cache,
+        escalation_rate=1.0 if asked.escalation_rate is None else asked.escalation_rate,
+        by_answer=asked.escalate_by == "answer",
+        judge_s=asked.judge_s,
+        judge_usd=asked.judge_usd,
+        client_s=traffic.client_latency_s,
+    )

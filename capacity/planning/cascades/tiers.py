@@ -1,0 +1,211 @@
+"""Where a request of a cascade may be answered: engines of one's own, or an API. Both say what a rate costs and takes.
+
+Engines of one's own are counted, whole: as many as keep each at the target part of its full load, that of
+`capacity cost`; their latency is the simulation of one engine at its share of the arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from capacity.answers.records import Quantity, Simulation
+from capacity.answers.simulate import simulate
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Traffic
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
+from capacity.planning.bills.hosted_prices import ApiPrice
+from capacity.planning.bills.saturated import full_load, full_load_ends
+from capacity.planning.cascades.mixture import Ends, Stage
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.metrics import LatencyMetric
+
+MOST_ENGINES = 1_000_000
+UNSTEADY = ("saturated", "overloaded")  # verdicts under which latencies are of a queue that grows, or nearly
+
+
+class Waits(NamedTuple):
+    """Times to the first and to the last token; `warning` where they are of a queue that grows.
+
+    `client_s`: of both, the distance between client and server, there and back; an API's is not told apart.
+    """
+
+    ttft: Stage
+    e2e: Stage
+    warning: str | None = None
+    client_s: float = 0.0
+
+
+class Side(Protocol):
+    """Who answers: what one request costs where there are many, what a rate costs here, and how long it takes."""
+
+    @property
+    def usd_at_scale(self) -> Quantity:
+        """$ of a request where engines are many, each at its target."""
+
+    @property
+    def place(self) -> str:
+        """Where the answer comes from, in a few words."""
+
+    def engines(self, requests_per_s: float, /) -> int | None:
+        """Engines that such a rate takes; None of an API."""
+
+    def billed_gpus(self, requests_per_s: float, /) -> int | None:
+        """GPUs that are paid for; None of an API."""
+
+    def utilization(self, requests_per_s: float, /) -> float | None:
+        """Part of their full load that these engines are given; None of an API."""
+
+    def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
+        """$ an hour at such a rate."""
+
+    def waits(self, requests_per_s: float, /) -> Waits | None:
+        """How long an answer takes at such a rate; None where nobody said."""
+
+
+@dataclass(frozen=True)
+class HostedSide:
+    """An API: paid by the token, as fast as the user measured it."""
+
+    price: ApiPrice
+    input_tokens: float
+    output_tokens: float
+    ttft_s: float | None
+    tpot_s: float | None
+
+    @property
+    def place(self) -> str:
+        return "an API" if self.price.provider == "user" else f"API of {self.price.provider}"
+
+    @property
+    def usd_at_scale(self) -> Quantity:
+        usd = self.price.usd_per_request(self.input_tokens, self.output_tokens, 0.0)
+        return Quantity(value=usd, low=usd, high=usd)
+
+    def engines(self, _: float, /) -> int | None:
+        return None
+
+    def billed_gpus(self, _: float, /) -> int | None:
+        return None
+
+    def utilization(self, _: float, /) -> float | None:
+        return None
+
+    def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
+        return self.usd_at_scale.scaled(requests_per_s * SECONDS_PER_HOUR)
+
+    def waits(self, _: float, /) -> Waits | None:
+        if self.ttft_s is None:
+            return None
+        e2e_s = self.ttft_s + (self.output_tokens - 1) * (self.tpot_s or 0.0)
+        return Waits(Stage.constant(self.ttft_s), Stage.constant(e2e_s))
+
+
+@dataclass(frozen=True)
+class OwnSide:
+    """Engines of one pool, each given `target` of its full load; `traffic` without its rate."""
+
+    resolved: ResolvedPool
+    price: Price
+    traffic: Traffic
+    target: float
+
+    @property
+    def place(self) -> str:
+        gpus = self.resolved.pool.num_gpus
+        return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
+
+    @property
+    def _lengths(self) -> tuple[float, float]:
+        return float(self.traffic.input_len or 1), float(self.traffic.output_len or 1)
+
+    @cached_property
+    def capacity_per_s(self) -> Quantity:
+        """Requests per second of one engine at full load, with the interval of its step times."""
+        rate = full_load(self.resolved, self._lengths, 1).requests_per_s
+        low, high = full_load_ends(self.resolved, self._lengths)
+        return Quantity(value=rate, low=rate / high, high=rate / low)
+
+    @property
+    def _usd_per_engine_hour(self) -> float:
+        return usd_per_hour(self.price, self.resolved.pool.num_gpus)
+
+    @property
+    def usd_at_scale(self) -> Quantity:
+        return self.capacity_per_s.inverse(self._usd_per_engine_hour / SECONDS_PER_HOUR / self.target)
+
+    def engines(self, requests_per_s: float, /) -> int:
+        return self._engines(requests_per_s, self.capacity_per_s.value)
+
+    def _engines(self, requests_per_s: float, capacity_per_s: float) -> int:
+        needed = requests_per_s / (self.target * capacity_per_s)
+        if needed > MOST_ENGINES:
+            raise InvalidInput(
+                f"{requests_per_s:,.6g} requests/s need {needed:,.3g} engines of {self.resolved.model.name}: "
+                f"at most {MOST_ENGINES:,} are counted; give a lower --request-rate"
+            )
+        return math.ceil(needed - 1e-9)
+
+    def billed_gpus(self, requests_per_s: float, /) -> int:
+        return billed_gpus(self.price, self.engines(requests_per_s) * self.resolved.pool.num_gpus)
+
+    def utilization(self, requests_per_s: float, /) -> float | None:
+        engines = self.engines(requests_per_s)
+        return requests_per_s / (engines * self.capacity_per_s.value) if engines else None
+
+    def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
+        capacity = self.capacity_per_s
+        value, low, high = (
+            self._bill(self._engines(requests_per_s, rate))
+            for rate in (capacity.value, capacity.high or capacity.value, capacity.low or capacity.value)
+        )
+        return Quantity(value=value, low=low, high=high)
+
+    def _bill(self, engines: int) -> float:
+        return usd_per_hour(self.price, billed_gpus(self.price, engines * self.resolved.pool.num_gpus))
+
+    def waits(self, requests_per_s: float, /) -> Waits | None:
+        return waits_of(self.simulated(requests_per_s))._replace(client_s=self.traffic.client_latency_s)
+
+    def simulated(self, requests_per_s: float, /) -> Simulation:
+        """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
+        said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
+        each = requests_per_s / max(self.engines(requests_per_s), 1)
+        pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
+        return simulate(self.resolved.model, **pool, **said, request_rate=each)
+
+
+RATES = frozenset(
+    ("request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop")
+)  # how the traffic says its own rate
+
+
+def waits_of(answer: Simulation) -> Waits:
+    """The times of a simulation's requests, with its intervals."""
+    verdict = answer.verdict
+    warning = None
+    if verdict is not None and verdict.verdict in UNSTEADY:
+        warning = (
+            f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
+            "give a lower --target-utilization"
+        )
+    return Waits(_stage(answer, "ttft", "ttft"), _stage(answer, "e2e", "e2el"), warning)
+
+
+def _stage(answer: Simulation, metric: LatencyMetric, name: str) -> Stage:
+    records = answer.run.records
+    return Stage(
+        seconds=np.asarray(records.latency_s(metric)[records.completed]),
+        mean_ends=_ends(answer.predicted_ms.get(f"mean_{name}_ms")),
+        p95_ends=_ends(answer.predicted_ms.get(f"p95_{name}_ms")),
+    )
+
+
+def _ends(quantity: Quantity | None) -> Ends | None:
+    if quantity is None or quantity.low is None or quantity.high is None or not quantity.value:
+        return None
+    return quantity.low / quantity.value, quantity.high / quantity.value

@@ -1,0 +1,314 @@
+"""What no schedule can beat: least replicas and least latencies of an engine on a workload, without simulating.
+
+Bounds are taken at the very step times that the simulation will use, so that an error of the step model cannot
+make the two disagree; `SLACK` covers the bounds' own approximations (contexts and prompts at their means). A
+candidate that a bound excludes could not have met the SLO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.planning.evaluation.evaluate import Role, most_replicas
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.pool.resolve import ResolvedPool
+from capacity.step import StepShape, decode_shape
+from capacity.step.closed_form import prefill_steps
+from capacity.workload import Slo, Workload
+
+SLACK = 0.10  # of a bound: it must miss by more
+LUCKY = 0.9
+METRICS: dict[Role, tuple[str, ...]] = {
+    "both": ("ttft", "e2el", "tpot"),
+    "prefill": ("ttft", "e2el"),
+    "decode": ("tpot",),
+}  # the latencies that an engine in each role alone bounds
+StepSeconds = Callable[[StepShape], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A workload's sums, as bounds need them.
+
+    `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply. `offered_per_s` is
+    the rate at which requests come by the clock; None: of a closed loop, or all at once. `endless`: the requests are a
+    sample of traffic that goes on at this rate.
+    """
+
+    requests: int
+    span_s: float
+    offered_per_s: float | None
+    input_tokens: float
+    output_tokens: float
+    decode_context_tokens: float
+    computed_input_tokens: float
+    prompt_tokens: npt.NDArray[np.int64]
+    contexts: npt.NDArray[
+        np.float64
+    ]  # mean context of each request's decode, of those with two output tokens or more
+    open_loop: bool
+    endless: bool
+    most_replicas: int  # beyond which some would have nothing to do
+    longest_request_tokens: int
+
+    @classmethod
+    def of(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
+        """The sums of one traffic; replications are averaged."""
+        prompts = np.concatenate([w.prompt_tokens for w in workloads])
+        outputs = np.concatenate([w.output_tokens for w in workloads])
+        contexts = prompts + (outputs + 1) / 2
+        tokens = np.maximum(outputs - 1, 0)
+        decoded = max(int(tokens.sum()), 1)
+        first = workloads[0]
+        open_loop = not any(w.is_closed_loop for w in workloads) and first.span_s > 0
+        return cls(
+            requests=len(first),
+            span_s=float(np.mean([w.span_s for w in workloads])),
+            offered_per_s=float(np.mean([w.offered_per_s for w in workloads])) if open_loop else None,
+            input_tokens=float(prompts.mean()),
+            output_tokens=float(outputs.mean()),
+            decode_context_tokens=float((contexts * tokens).sum() / decoded),
+            computed_input_tokens=min(_unshared_tokens(first), float(prompts.mean())),
+            prompt_tokens=np.sort(prompts),
+            contexts=np.sort(contexts[outputs > 1]),
+            open_loop=open_loop,
+            endless=open_loop and endless,
+            most_replicas=min(most_replicas(workload) for workload in workloads),
+            longest_request_tokens=int((prompts + outputs).max()),
+        )
+
+
+def _unshared_tokens(workload: Workload) -> float:
+    """Mean prompt tokens that even an endless cache must compute once: each text's, answers aside."""
+    content = workload.content
+    if content is None:
+        return float(workload.prompt_tokens.mean())
+    ids, places = np.unique(content.segment_ids, return_inverse=True)
+    longest = np.zeros(len(ids), dtype=np.int64)
+    np.maximum.at(longest, places, content.segment_tokens)
+    own = ~np.isin(ids, content.answer_ids)
+    return max(float(longest[own].sum()) / len(workload), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What can be said of an engine before simulating it.
+
+    `min_replicas`: fewer cannot carry the load. `reason`: why no number of replicas can meet the SLO, None where
+    one might; `ratio` is the worst latency of an empty engine over its limit. `work_s` is the engine time of one
+    request at the best batch that the limits allow.
+    """
+
+    min_replicas: int
+    work_s: float
+    ratio: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """A round of drafts: rows to verify for each request, the tokens that it yields on average, and at most."""
+
+    rows: int = 0
+    tokens: float = 1.0
+    most_tokens: int = 1
+
+    def tokens_at(self, share: float) -> float:
+        """Tokens of a round that a request at this percentile (`share`) of slowness has had, at most.
+
+        Only where fewer than one in ten may be slow, or all are lucky nine times in ten, does the mean stand for it.
+        """
+        return self.tokens * (1 + SLACK if self.rows else 1) if share >= LUCKY else float(self.most_tokens)
+
+
+PLAIN = Drafting()
+
+
+def bound(
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    goal: Goal,
+    *,
+    role: Role = "both",
+    drafting: Drafting = PLAIN,
+    alone_seconds: StepSeconds | None = None,
+) -> Bound:
+    """The bounds of one engine on `load`: that does both, or only prefills, or only decodes.
+
+    `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
+    """
+    slos = [slo for slo in goal.slos if slo.metric in METRICS[role]]
+    ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
+    batches = _Batches(resolved, step_seconds, load, role, drafting)
+    limit_s = min(
+        (
+            slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
+            for slo in slos
+            if slo.metric == "tpot"
+        ),
+        default=math.inf,
+    )
+    fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
+    replicas = 1
+    if reason is None and load.open_loop:
+        in_flight = (
+            0 if role == "prefill" else batches.largest * batches.ranks
+        )  # a first token ends a prefill
+        replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
+    return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
+
+
+def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
+    """Replicas whose time, from the first arrival to the last limit, holds the work that must be done by then.
+
+    Of the requests whose first token is due, all but those still in flight are finished; of these, all but the
+    share that may miss the TPOT limit run in batches small enough for it. Endless traffic has no last limit.
+    """
+    waits = [slo for slo in goal.slos if slo.metric in ("ttft", "e2el")]
+    if not waits:
+        return 1
+    in_time = max(_share(slo.percentile, goal) for slo in waits)
+    wait_s = min(slo.limit_s for slo in waits)
+    paces = [_share(slo.percentile, goal) for slo in goal.slos if slo.metric == "tpot"]
+    slow = 1 - max(paces) if paces else 0.0
+    per_request_s = max(in_time - slow, 0.0) * fast_s + min(slow, in_time) * any_s
+    work_s = load.requests * per_request_s * (1 - SLACK)
+    least = math.ceil(work_s / (load.span_s + wait_s + in_flight * any_s))
+    if load.endless and load.offered_per_s is not None:
+        endless_s = load.offered_per_s * ((1 - slow) * fast_s + slow * any_s) * (1 - SLACK)
+        least = max(least, math.ceil(endless_s))
+    return max(1, least)
+
+
+def _share(percentile: float | None, goal: Goal) -> float:
+    return goal.goodput_target if percentile is None else percentile / 100
+
+
+class _Batches:
+    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them."""
+
+    def __init__(
+        self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
+    ) -> None:
+        self._seconds = step_seconds
+        self._drafting = drafting
+        self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work side by side
+        self._load = load
+        self._window = resolved.model.window_tokens
+        tokens = math.ceil(load.input_tokens + load.output_tokens / 2)
+        self.largest = max(1, min(resolved.max_num_seqs, resolved.concurrent_requests(tokens)))
+        self._budget = resolved.max_num_batched_tokens
+        rounds = max(load.output_tokens - 1, 0.0) / drafting.tokens
+        cached = load.computed_input_tokens if resolved.prefix_caching else load.input_tokens
+        self._decoded = 0.0 if role == "prefill" else rounds  # decode steps of one request
+        self._computed = 0.0 if role == "decode" else cached
+        self._prefill_token_s = min(
+            self._prefill_s(tokens) / tokens
+            for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
+        )
+        self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # of one request
+        self._times = [self._time(batch) for batch in self._sizes()]
+
+    def _sizes(self) -> Iterable[int]:
+        sizes = {2**power for power in range(self.largest.bit_length())} | {self.largest}
+        return sorted(sizes | {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3})
+
+    def request_s(self, gap_s: float) -> float:
+        """Least engine time of a request in batches whose mean step is at most `gap_s`.
+
+        A step of one request stands in where none is fast enough: the latency bound speaks of that.
+        """
+        if not self._decoded:
+            return self.prefill_s
+        allowed = [work for mean_step_s, work in self._times if mean_step_s <= gap_s]
+        return min(allowed, default=self._times[0][1])
+
+    def _time(self, batch: int) -> tuple[float, float]:
+        """(mean time between tokens, engine time per request): prompts mixed in, or steps of their own; the lesser."""
+        if not self._decoded:
+            return 0.0, self.prefill_s
+        alone_s = self._seconds(self._decode(batch))
+        share = batch * self._computed / self._decoded  # prompt tokens due in each decode step
+        apart_s = alone_s + share * self._prefill_token_s
+        mixed_s = apart_s
+        if share >= 1 and share + batch <= self._budget:
+            mixed_s = self._seconds(self._with_prefill(self._decode(batch), int(share)))
+        step_s = min(apart_s, mixed_s)
+        return step_s / self._drafting.tokens, step_s * self._decoded / batch / self.ranks
+
+    def _decode(self, batch: int) -> StepShape:
+        shape = decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
+        return shape._replace(draft_tokens=batch * self._drafting.rows)
+
+    def _prefill_s(self, tokens: int) -> float:
+        return self._seconds(self._with_prefill(StepShape(), tokens))
+
+    def _with_prefill(self, shape: StepShape, tokens: int) -> StepShape:
+        prompt = max(self._load.input_tokens, 1.0)
+        pairs = int(tokens * (min(prompt, self._window or prompt) + 1) / 2)
+        return shape._replace(
+            prefill_sequences=max(1, int(tokens / prompt)),
+            prefill_tokens=tokens,
+            prefill_pairs=pairs,
+            prefill_context_tokens=tokens,
+            prefill_window_pairs=pairs,
+            prefill_window_context_tokens=tokens,
+            prompts_completed=int(tokens / prompt),
+        )
+
+
+def _least_latencies(
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    slos: Sequence[Slo],
+    goal: Goal,
+    drafting: Drafting,
+) -> tuple[float, str | None]:
+    """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
+    worst, reason = 0.0, None
+    for slo in slos:
+        share = _share(slo.percentile, goal)
+        if slo.metric == "tpot" and slo.percentile is None and len(load.contexts):  # one token has no TPOT
+            share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
+            if share <= 0:
+                continue
+        least_s = _least_s(slo.metric, share, resolved, step_seconds, load, drafting)
+        ratio = least_s / slo.limit_s
+        if ratio > worst:
+            worst = ratio
+            if ratio > 1:
+                reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
+    return worst, reason
+
+
+def _least_s(
+    metric: str,
+    share: float,
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    drafting: Drafting,
+) -> float:
+    if metric in ("ttft", "e2el"):
+        if resolved.prefix_caching and load.computed_input_tokens < load.input_tokens:
+            return 0.0
+        prompt = int(_below(load.prompt_tokens, share))
+        return sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
+    if not len(load.contexts):
+        return 0.0
+    context = int(_below(load.contexts, share))
+    shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
+    return step_seconds(shape._replace(draft_tokens=drafting.rows)) / drafting.tokens_at(share)
+
+
+def _below(values: npt.NDArray[Any], share: float) -> float:
+    """The order statistic that the percentile is not below."""
+    return float(values[math.floor((len(values) - 1) * share)])

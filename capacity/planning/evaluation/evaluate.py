@@ -1,0 +1,255 @@
+"""One deployment on the real traffic, through the simulator's own cluster and router, held against the SLO.
+
+Equal replicas that take requests in turn share nothing: where arrivals do not wait for answers, replica 0 of R sees
+every R-th request, and can stand for all at a first look. An answer is always of the whole deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from capacity.answers.deployment_run import kv_link
+from capacity.answers.engine_setup import engine_frontend, engine_setup
+from capacity.deployment import Service
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, hopeless, judged, outlook
+from capacity.planning.evaluation.step_error import Factors, ScaledSteps
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.workload import Workload
+
+Role = Literal["both", "prefill", "decode"]
+Check = Callable[[], None] | None
+
+AS_PREDICTED = Factors()
+FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
+LEAST_LOOK = 400  # requests of such a stretch: fewer cost no less time
+LOOKS = 4  # such stretches, at most, before the whole
+LONG_RUN = 1600  # requests
+LEAST_SAMPLE = 400  # requests of one replica that may stand for all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """Equal engines of a deployment; `factors` stretch their predicted step times. `made`: one of them, kept."""
+
+    resolved: ResolvedPool
+    replicas: int = 1
+    factors: Factors = AS_PREDICTED
+    role: Role = "both"
+    made: EngineSetup | None = None
+
+    def setup(self) -> EngineSetup:
+        """One of them, as the simulator takes it."""
+        made = self.made or stretched(self.resolved, self.factors)
+        return made if made.role == self.role else replace(made, role=self.role)
+
+
+def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+    """Model, GPUs and engine in a line."""
+    gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
+    if replicas > 1:
+        gpus = f"{replicas} replicas of {gpus}"
+    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
+
+
+def stretched(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
+    """One of its engines, whose steps take longer or shorter than predicted. Raises InvalidInput."""
+    setup = engine_setup(resolved)
+    return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
+
+
+def most_replicas(workload: Workload) -> int:
+    """Replicas beyond which some would have nothing to do."""
+    if workload.concurrency is not None:
+        return min(workload.concurrency, len(workload))
+    return len(workload) if workload.session is None else len(np.unique(workload.session))
+
+
+def run_engines(
+    engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin", check: Check = None
+) -> SimulationResult:
+    """The whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
+    apart = any(pool.role != "both" for pool in engines)
+    link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
+    setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
+    return simulate(
+        workload,
+        setups,
+        router=router if len(setups) > 1 else None,
+        frontend=engine_frontend(engines[0].resolved, workload),
+        link=link,
+        check=check,
+    )
+
+
+def simulate_trial(
+    resolved: ResolvedPool,
+    replicas: int,
+    workloads: Sequence[Workload],
+    goal: Goal,
+    *,
+    factors: Factors | None = None,
+    give_up: bool = True,
+    sample: bool = False,
+    intervals: bool = False,
+    check: Check = None,
+) -> Evaluation:
+    """As `try_engines`, of `replicas` equal engines that take requests in turn."""
+    engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
+    return try_engines(
+        engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals, check=check
+    )
+
+
+def try_engines(
+    engines: Sequence[Engines],
+    workloads: Sequence[Workload],
+    goal: Goal,
+    *,
+    router: str = "round-robin",
+    give_up: bool = True,
+    sample: bool = False,
+    intervals: bool = False,
+    first_draw: bool = False,
+    check: Check = None,
+    begun: list[SimulationResult] | None = None,
+) -> Evaluation:
+    """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
+
+    `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
+    plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
+    share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
+    stalls has failed. `begun`: runs of the first of `workloads` that are there, and kept where more may follow.
+    `check` is called again and again: what it raises ends the trial.
+    """
+    alike = _alike(engines, router, workloads[0])
+    attempt = _Attempt(
+        engines=engines,
+        workloads=workloads,
+        goal=goal,
+        router=router,
+        give_up=give_up,
+        sample=sample,
+        check=check,
+        alike=alike,
+        part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
+        total=sum(len(workload) for workload in workloads),
+        begun=[] if begun is None else begun,
+    )
+    for look in (attempt.by_stretches, attempt.by_one_replica):
+        trial = look()
+        if trial is not None:
+            return trial
+    return attempt.in_full(intervals=intervals, first_draw=first_draw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """A deployment on its traffic, looked at ever more closely: each look decides, or leaves it (None) to the next.
+
+    `alike` replicas see a `part` each of the first workload that can stand for all; `total` counts all requests.
+    """
+
+    engines: Sequence[Engines]
+    workloads: Sequence[Workload]
+    goal: Goal
+    router: str
+    give_up: bool
+    sample: bool
+    check: Check
+    alike: int
+    part: Workload
+    total: int
+    begun: list[SimulationResult]
+
+    @property
+    def long(self) -> bool:
+        return self.total >= LONG_RUN
+
+    @property
+    def sampled(self) -> bool:
+        """Whether one replica may stand for all."""
+        return self.sample and self.long and len(self.part) >= LEAST_SAMPLE
+
+    @property
+    def share(self) -> float:
+        """Of all requests, those of the part."""
+        return len(self.part) / self.total
+
+    @property
+    def one(self) -> Sequence[Engines]:
+        """What serves the part."""
+        return [replace(self.engines[0], replicas=1)] if self.alike > 1 else self.engines
+
+    def _run(self, engines: Sequence[Engines], workload: Workload) -> SimulationResult:
+        return run_engines(engines, workload, router=self.router, check=self.check)
+
+    def by_stretches(self) -> Evaluation | None:
+        """A miss that is plain on the busiest stretches of a long run."""
+        if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
+            return None
+        if len(self.part) < LOOKS * LEAST_LOOK:
+            return None
+        looks: list[SimulationResult] = []
+        for stretch in _busiest_first(self.part)[:LOOKS]:
+            looks.append(self._run(self.one, stretch))
+            ahead = outlook(looks, self.goal, self.total, share=self.share, alone=self.sampled)
+            if ahead > 1:
+                return judged(looks, self.goal, seen="given up")
+            if ahead * len(self.part) <= sum(len(look.records) for look in looks):
+                break  # at this rate it may well do
+        return None
+
+    def by_one_replica(self) -> Evaluation | None:
+        """The part, where it may stand for all and is less than all."""
+        if not self.sampled or self.alike * len(self.workloads) <= 1:
+            return None
+        run = self._run(self.one, self.part)
+        return judged([run], self.goal, seen="sample", replicas=self.alike)
+
+    def in_full(self, *, intervals: bool, first_draw: bool) -> Evaluation:
+        """Every workload; fewer where a miss is certain, or the first draw does."""
+        kept, runs = list(self.begun), list[SimulationResult]()
+        self.begun.clear()
+        for workload in self.workloads:
+            runs.append(kept.pop(0) if kept else self._run(self.engines, workload))
+            if len(runs) == len(self.workloads):
+                break
+            if first_draw and self.sample:
+                trial = judged(runs, self.goal, seen="sample")
+                if trial.met:
+                    self.begun.extend(runs)
+                    return trial
+            share = len(runs) / len(self.workloads) if self.long else 1.0
+            if self.give_up and hopeless(runs, self.goal, self.total, share=share, parts=len(runs)):
+                return judged(runs, self.goal, seen="given up")
+        return judged(runs, self.goal, seen="all", intervals=intervals)
+
+
+def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
+    """The replicas of which each sees as many of the requests, one after the other, and none acts on another."""
+    in_turn = len(engines) == 1 and router == "round-robin"
+    if not in_turn or workload.is_closed_loop or workload.session is not None:
+        return 1
+    return engines[0].replicas
+
+
+def _busiest_first(workload: Workload) -> list[Workload]:
+    """The requests in stretches of one in `FIRST_LOOK`, or `LEAST_LOOK`: the one in which they come fastest first.
+
+    A stretch alone fares no worse than within the whole.
+    """
+    total = len(workload)
+    count = min(max(total // FIRST_LOOK, LEAST_LOOK), total)
+    spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: total - count + 1]
+    first = int(np.argmin(spans_s))
+    places = [np.arange(first, first + count)]
+    for begin, end in ((0, first), (first + count, total)):
+        pieces = max(round((end - begin) / count), 1)
+        places += [piece for piece in np.array_split(np.arange(begin, end), pieces) if len(piece)]
+    others = sorted(places[1:], key=lambda at: workload.arrival_s[at[-1]] - workload.arrival_s[at[0]])
+    return [workload.take(at) for at in (places[0], *others)]

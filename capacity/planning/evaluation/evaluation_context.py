@@ -1,0 +1,193 @@
+"""Where candidates are tried: one model and one traffic, many deployments, in this process or in several."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from capacity.deployment import Pool
+from capacity.model import ModelSpec
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluate import Check, Engines, Role, run_engines, stretched, try_engines
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, judged_in_windows
+from capacity.planning.evaluation.step_error import factors_at
+from capacity.planning.space import Candidate
+from capacity.planning.workers.worker_pool import stop_if_recalled
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import EngineSetup, SimulationResult
+from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
+
+
+class OutOfTime(Exception):
+    """Time is up in the middle of a search; what was found so far stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationTask:
+    """One candidate to be tried; `confidence` None: with step times as predicted. See `try_engines`.
+
+    `first_tokens`: every request ends with its first token, and only limits on how long that takes count.
+    `whole`: of traffic that is searched in its busiest window, the whole, judged window by window.
+    """
+
+    candidate: Candidate
+    confidence: float | None
+    give_up: bool = True
+    sample: bool = False
+    intervals: bool = False
+    first_tokens: bool = False
+    first_draw: bool = False
+    whole: bool = False
+
+
+@dataclass(kw_only=True)
+class EvaluationContext:
+    """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared.
+
+    Where there are `windows`, the busiest first, `workloads` are the busiest one's requests and `whole` all of them.
+    """
+
+    model: ModelSpec
+    workloads: Sequence[Workload]
+    goal: Goal
+    profiles: str | Path | None = None
+    whole: Sequence[Workload] = ()
+    windows: Sequence[Window] = ()
+    _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
+    _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
+    _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
+    _begun: dict[tuple[Candidate, float | None], list[SimulationResult]] = field(
+        default_factory=dict, repr=False
+    )
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSpec,
+        workloads: Sequence[Workload],
+        goal: Goal,
+        *,
+        slo_window: str,
+        profiles: str | Path | None,
+    ) -> EvaluationContext:
+        """Return the arena of the busiest `slo_window` of longer traffic. Raises InvalidInput for no duration."""
+        busiest, windows = take_busiest_window(workloads, slo_window)
+        whole = workloads if windows else ()
+        return cls(model=model, workloads=busiest, goal=goal, profiles=profiles, whole=whole, windows=windows)
+
+    def busy_load(self, load: Load) -> Load:
+        """Return the load of the busiest window, by which deployments are bounded, out of that of all requests."""
+        if not self.windows:
+            return load
+        return replace(Load.of(self.workloads), longest_request_tokens=load.longest_request_tokens)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Worker processes look names up themselves: step models do not travel."""
+        return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}, "_begun": {}}
+
+    def add(self, resolved: ResolvedPool) -> None:
+        """Keep a pool that was resolved before, with its step times."""
+        self._resolved[resolved.pool] = resolved
+        self._share_steps(resolved)
+
+    def resolved(self, pool: Pool) -> ResolvedPool:
+        """The pool with every name looked up; raises what `resolve` raises."""
+        resolved = self._resolved.get(pool)
+        if resolved is None:
+            resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
+            self._share_steps(resolved)
+        return resolved
+
+    def _share_steps(self, resolved: ResolvedPool) -> None:
+        """Where another pool has the same steps, take its step model, and so its tables."""
+        pool = resolved.pool
+        near = (pool.gpu, pool.quantization, pool.tensor_parallel_size, resolved.max_num_seqs)
+        others = self._models.setdefault(near, [])
+        own = resolved.step_setting
+        like = next((other for other in others if other.step_setting == own), None)
+        if like is None:
+            others.append(resolved)
+        else:
+            vars(resolved)["step_model"] = like.step_model  # as if this cached property had been asked for
+
+    def setup(self, pool: Pool, confidence: float | None) -> EngineSetup:
+        """One engine of the pool, with step times that are not exceeded with such a probability; made once.
+
+        Raises what `resolve` and `engine_setup` raise.
+        """
+        setup = self._setups.get((pool, confidence))
+        if setup is None:
+            resolved = self.resolved(pool)
+            setup = stretched(resolved, factors_at(resolved, confidence))
+            self._setups[pool, confidence] = setup
+        return setup
+
+    def run(self, task: EvaluationTask, *, check: Check = None) -> Evaluation:
+        """Simulate one candidate; what `check` raises on the way ends it."""
+        candidate = task.candidate
+        if candidate.prefill is None:
+            engines = [self._engines(candidate.pool, candidate.replicas, "both", task.confidence)]
+        else:
+            engines = [
+                self._engines(candidate.prefill, candidate.prefill_replicas, "prefill", task.confidence),
+                self._engines(candidate.pool, candidate.replicas, "decode", task.confidence),
+            ]
+        workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
+        trial = try_engines(
+            engines,
+            workloads,
+            goal,
+            router=candidate.router,
+            give_up=task.give_up,
+            sample=task.sample,
+            intervals=task.intervals,
+            first_draw=task.first_draw,
+            check=check,
+            begun=None if task.first_tokens else self._begun.setdefault((candidate, task.confidence), []),
+        )
+        if not task.whole or (task.give_up and not trial.met):
+            return trial
+        return self.on_whole(engines, trial, goal, router=candidate.router, check=check)
+
+    def on_whole(
+        self, engines: Sequence[Engines], busiest: Evaluation, goal: Goal, *, router: str, check: Check = None
+    ) -> Evaluation:
+        """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest one.
+
+        Where there are no windows, that is the whole.
+        """
+        if not self.windows:
+            return busiest
+        runs = [run_engines(engines, w, router=router, check=check) for w in self.whole]
+        return judged_in_windows(runs, self.whole, self.windows, goal, busiest)
+
+    def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
+        ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]
+        waits = tuple(slo for slo in self.goal.slos if slo.metric in ("ttft", "e2el"))
+        return ones, replace(self.goal, slos=waits)
+
+    def _engines(self, pool: Pool, replicas: int, role: Role, confidence: float | None) -> Engines:
+        made = self.setup(pool, confidence)
+        return Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made)
+
+
+def run_task(arena: EvaluationContext, task: EvaluationTask, left_s: float = math.inf) -> Evaluation | None:
+    """Run a task on a worker, whose clock is its own; None where it takes longer than `left_s`."""
+    until_s = time.monotonic() + left_s
+
+    def check() -> None:
+        stop_if_recalled()
+        if time.monotonic() > until_s:
+            raise OutOfTime
+
+    try:
+        check()
+        return arena.run(task, check=check)
+    except OutOfTime:
+        return None

@@ -1,0 +1,381 @@
+"""What a deployment did with requests, held against the service levels: levels, and misses that are certain early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator import SimulationResult
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.metrics import RequestTable
+from capacity.step import PS_PER_S
+from capacity.workload import Slo, Workload
+from capacity.workload.windows import Window, judged_windows, rows_of
+
+Floats = npt.NDArray[np.float64]
+Seen = Literal["all", "sample", "given up"]
+
+NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
+BOOTSTRAP_BLOCKS = 20
+BOOTSTRAP_DRAWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The service levels, and the share of requests that must meet those without a percentile."""
+
+    slos: tuple[Slo, ...]
+    goodput_target: float = 0.99
+
+    def may_miss(self, slo: Slo) -> float:
+        """The share of requests that may be beyond a limit."""
+        return 1 - self.goodput_target if slo.percentile is None else 1 - slo.percentile / 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One service level held against a run. `value_s` is its percentile, or None for a limit on each request;
+    `good_fraction` is the share of requests within the limit; `ratio` is latency over limit, above 1 is a miss: that
+    of the percentile, or for a limit on each request that of the slowest among the `required_fraction` that must meet
+    it. `low_s` to `high_s` is the 90 % interval of `value_s` by resampling blocks of time, None where it was not asked
+    for."""
+
+    slo: str
+    limit_s: float
+    value_s: float | None
+    good_fraction: float
+    required_fraction: float
+    ratio: float
+    met: bool
+    low_s: float | None = None
+    high_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLevels:
+    """The levels over the requests of one window; `judged`: the SLO must hold in it."""
+
+    window: Window
+    judged: bool
+    levels: tuple[Level, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
+    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
+
+    levels: tuple[Level, ...]
+    met: bool
+    seen: Seen
+    requests: int
+    output_tokens_per_s: float
+    input_tokens_per_s: float
+    requests_per_s: float
+    tokens_per_s_per_user: float | None
+    mean_e2e_s: float
+    mean_batch_size: float
+    kv_utilization_peak: float
+    preemptions: int
+    hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
+    joint_ratio: float = 0.0  # latency over limit, as a level's, of all limits on each request together
+    window: Window | None = None  # of the whole traffic, the judged window that `levels` are of: the worst
+    windows: tuple[WindowLevels, ...] = ()  # in order of time; empty: traffic was not judged by window
+
+    @property
+    def ratio(self) -> float:
+        """The worst level's latency over its limit; at most 1 where the SLO is met."""
+        return max((self.joint_ratio, *(level.ratio for level in self.levels)))
+
+    @property
+    def decode_missed(self) -> bool:
+        """Whether a limit of decode alone was missed."""
+        return any(level.slo.startswith(("tpot", "itl")) and level.ratio > 1 for level in self.levels)
+
+
+def judged(
+    runs: Sequence[SimulationResult],
+    goal: Goal,
+    *,
+    seen: Seen,
+    replicas: int = 1,
+    intervals: bool = False,
+) -> Evaluation:
+    """`replicas`: how many like the one that ran there are, for the rates."""
+    tables = [run.records for run in runs]
+    tpot = latencies_s(tables, "tpot")
+    levels, joint = _levels(runs, goal, intervals=intervals)
+    duration_s = sum(_duration_s(table) for table in tables)
+
+    def rate(values: Iterable[np.int64]) -> float:
+        return int(sum(values)) * replicas / duration_s if duration_s else 0.0
+
+    return Evaluation(
+        levels=levels,
+        met=seen != "given up" and all(level.met for level in levels),
+        seen=seen,
+        requests=sum(len(table) for table in tables),
+        output_tokens_per_s=rate(table.output_tokens[table.completed].sum() for table in tables),
+        input_tokens_per_s=rate(table.prompt_tokens[table.completed].sum() for table in tables),
+        requests_per_s=rate(table.completed.sum() for table in tables),
+        tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
+        mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
+        mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
+        / max(sum(r.steps for r in runs), 1),
+        kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
+        preemptions=sum(run.preemptions for run in runs),
+        hit_fraction=_hits(tables),
+        joint_ratio=joint,
+    )
+
+
+def judged_in_windows(
+    runs: Sequence[SimulationResult],
+    workloads: Sequence[Workload],
+    windows: Sequence[Window],
+    goal: Goal,
+    busiest: Evaluation,
+) -> Evaluation:
+    """Hold the SLO against each of `windows` of runs of the whole of `workloads`; the levels are of the worst judged.
+
+    `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
+    """
+    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
+    found: list[tuple[WindowLevels, list[SimulationResult]]] = []
+    owing = judged_windows(windows)
+    for window in windows:
+        parts = [
+            replace(run, records=run.records.rows(*rows_of(workload, window)))
+            for run, workload in zip(runs, workloads, strict=True)
+        ]
+        parts = [part for part in parts if len(part.records)]
+        levels, _ = _levels(parts, owed, intervals=False)
+        found.append((WindowLevels(window=window, judged=window in owing, levels=levels), parts))
+    worst, parts = max((each for each in found if each[0].judged), key=lambda each: each[0].ratio)
+    trial = judged(parts, owed, seen="all", intervals=True)
+    known = {level.slo: level for level in (*busiest.levels, *trial.levels)}
+    return replace(
+        trial,
+        levels=tuple(known[str(slo)] for slo in goal.slos),
+        met=busiest.met and all(level.met for each, _ in found if each.judged for level in each.levels),
+        window=worst.window,
+        windows=tuple(sorted((each for each, _ in found), key=lambda each: each.window.start_s)),
+    )
+
+
+def _levels(
+    runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
+) -> tuple[tuple[Level, ...], float]:
+    """The levels over all requests, and latency over limit of all limits on each request together."""
+    tables = [run.records for run in runs]
+    each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
+    joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
+    levels = tuple(
+        _level(slo, runs, intervals=intervals)
+        if slo.percentile is not None
+        else _level_of_each(slo, each[slo], goal, met=joint <= 1)
+        for slo in goal.slos
+    )
+    return levels, joint
+
+
+def _hits(tables: Sequence[RequestTable]) -> float:
+    """The share of the completed requests' prompt tokens that the prefix cache supplied."""
+    cached, prompts = (
+        sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
+        for column in ("cached_tokens", "prompt_tokens")
+    )
+    return cached / prompts if prompts else 0.0
+
+
+def _duration_s(table: RequestTable) -> float:
+    """From the first arrival to the last completion of one run."""
+    first, last = int(table.arrival_ps.min()), int(table.finish_ps.max())  # MISSING is -1
+    return max(last - first, 0) / PS_PER_S
+
+
+def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
+    """The latency of every request over a limit, `NEVER_S` for failed ones; TPOT of one output token is 0."""
+    ratios = []
+    for table in tables:
+        if slo.metric == "tpot":
+            seconds = (table.finish_ps - table.first_token_ps) / PS_PER_S
+            limit_s = slo.limit_s * np.maximum(table.output_tokens - 1, 1)
+        else:
+            seconds, limit_s = _column(table, slo.metric), np.asarray(slo.limit_s)
+        ratios.append(np.where(table.completed, seconds / limit_s, NEVER_S / slo.limit_s))
+    return np.concatenate(ratios)
+
+
+def _ratio_at(ratios: Floats, share: float) -> float:
+    """The least ratio that at least this share of the requests does not exceed."""
+    count = len(ratios)
+    if not count:
+        return NEVER_S
+    needed = math.ceil(share * count)
+    needed -= (needed - 1) / count >= share
+    needed += needed / count < share
+    return float(np.partition(ratios, needed - 1)[needed - 1])
+
+
+def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
+    """A limit on each request; `met`: whether enough requests are within all such limits at once."""
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=None,
+        good_fraction=float((ratios <= 1).mean()) if len(ratios) else 0.0,
+        required_fraction=goal.goodput_target,
+        ratio=_ratio_at(ratios, goal.goodput_target),
+        met=met,
+    )
+
+
+def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Level:
+    assert slo.percentile is not None
+    if slo.metric == "itl":
+        return _gap_level(slo, runs)
+    blocks = [_column(run.records, slo.metric) for run in runs]
+    values = np.concatenate(blocks)
+    within = float((values <= slo.limit_s).mean()) if len(values) else 1.0
+    value_s = slo.value_s(values)
+    low_s, high_s = _interval(blocks, slo.percentile) if intervals and len(values) else (None, None)
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=value_s or 0.0,
+        good_fraction=within,
+        required_fraction=slo.percentile / 100,
+        ratio=(value_s or 0.0) / slo.limit_s,
+        met=slo.attained_by(value_s),
+        low_s=low_s,
+        high_s=high_s,
+    )
+
+
+def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
+    """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
+    if slo.percentile not in PERCENTILES:
+        known = ", ".join(f"p{p}" for p in PERCENTILES)
+        raise InvalidInput(f"{slo}: percentiles of itl are kept at {known} only")
+    gaps = [run.summary.itl_ms for run in runs if run.summary.itl_ms is not None]
+    value_s = max((each.percentiles[int(slo.percentile)] * 1e-3 for each in gaps), default=None)
+    met = slo.attained_by(value_s)
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=value_s or 0.0,
+        good_fraction=float(met),
+        required_fraction=slo.percentile / 100,
+        ratio=(value_s or 0.0) / slo.limit_s,
+        met=met,
+    )
+
+
+def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
+    """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
+    blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
+    draws = np.random.default_rng(0).integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
+    values = percentiles_of_draws(blocks, draws, percentile / 100)
+    return float(np.percentile(values, 5)), float(np.percentile(values, 95))
+
+
+def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
+    """`np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of every draw; all values are sorted once."""
+    lengths = np.array([len(block) for block in blocks])
+    values = np.concatenate(blocks)
+    order = np.argsort(values, kind="stable")
+    owner = np.repeat(np.arange(len(blocks)), lengths)[order]
+    reached = np.cumsum(owner[:, None] == np.arange(len(blocks)), axis=0)  # values of each block up to here
+    times = np.stack([np.bincount(draw, minlength=len(blocks)) for draw in draws])
+    at = (times @ lengths - 1) * share
+    low = np.floor(at).astype(np.int64)
+    below, above = (values[order][_ranked(reached, times, rank)] for rank in (low, np.ceil(at)))
+    part, step = at - low, above - below
+    between: Floats = np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    return between
+
+
+def _ranked(
+    reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """The place, among all values in order, of the value with each draw's rank, by bisection."""
+    low = np.zeros(len(times), dtype=np.int64)
+    high = np.full(len(times), len(reached) - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        enough = (reached[middle] * times).sum(axis=1) > ranks
+        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+    return low
+
+
+# certain before the end
+
+
+def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
+    """Requests beyond a limit over those that may be, in the worst level. Above 1 the deployment misses.
+
+    The runs are stretches of a part that has the share `share` of all `total` requests. `alone`: that part's own
+    verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
+    """
+    worst = 0.0
+    tables = [run.records for run in runs]
+    for slo in goal.slos:
+        if slo.metric == "itl":
+            continue
+        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
+        permitted = goal.may_miss(slo)
+        allowed = math.ceil(total * permitted * min(1.0, share * (1 if alone else 2))) + 1
+        worst = max(worst, bad / allowed)
+    return worst
+
+
+def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int) -> bool:
+    """Whether too many requests are beyond a limit for the rest to make up for it.
+
+    `share` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is that of equal
+    parts simulated, and the rest is taken to be as bad: more than 1 + 1/parts times the allowed share must be bad.
+    """
+    tables = [run.records for run in runs]
+    for slo in goal.slos:
+        if slo.metric == "itl":
+            continue
+        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
+        permitted = goal.may_miss(slo)
+        allowed = total * permitted * min(1.0, share * (1 + 1 / parts))
+        if bad > math.ceil(allowed) + 1:
+            return True
+    return False
+
+
+# latencies
+
+
+def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
+    """One metric of every request (TPOT: of those with two output tokens or more), `NEVER_S` for failed ones."""
+    columns = [_column(table, metric) for table in tables]
+    return np.concatenate(columns) if columns else np.empty(0)
+
+
+def _column(table: RequestTable, metric: str) -> Floats:
+    done = table.completed
+    if metric == "tpot":
+        several = done & (table.output_tokens > 1)
+        decode_ps = (table.finish_ps - table.first_token_ps)[several]
+        failed: Floats = np.full(int((~done).sum()), NEVER_S)
+        return np.concatenate((decode_ps / PS_PER_S / (table.output_tokens[several] - 1), failed))
+    end_ps = table.first_token_ps if metric == "ttft" else table.finish_ps
+    values = (end_ps - table.arrival_ps) / PS_PER_S
+    values[~done] = NEVER_S
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Several pools behind a router by length."""

@@ -1,0 +1,228 @@
+"""`fleet`: pools of different GPUs behind one router that tells requests apart by length, the thresholds found.
+
+A router by length thins the traffic: no pool acts on another, so each is planned by itself on the requests that would
+reach it, exactly, and the cheapest pools of every threshold are held against one pool for all. The share of requests
+beyond a limit is the mean over pools: what the fleet may miss is shared out between them, alike or with more for the
+longest. The best one is then simulated once more, all pools behind their router.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import Cost, Traffic, build
+from capacity.deployment.routing import Takes
+from capacity.planning.evaluation.evaluate import Engines, try_engines
+from capacity.planning.evaluation.evaluation_context import EvaluationContext
+from capacity.planning.fleets.fleet_day import day_of_fleet
+from capacity.planning.fleets.fleet_layouts import Layouts
+from capacity.planning.fleets.fleet_parts import lengths_of, usual_thresholds
+from capacity.planning.fleets.fleet_pools import Pools, replica_availability
+from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetProof, Layout
+from capacity.planning.fleets.fleet_space import Split
+from capacity.planning.search.plan_request import PlanRequest
+from capacity.planning.search.plan_search import Progress
+from capacity.planning.space import Search
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.planning.records import Conditional
+    from capacity.workload import Workload
+    from capacity.workload.windows import Window
+
+ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
+NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
+
+
+@documented(Search, Traffic, Cost, Split)
+@checked
+def fleet(
+    model: str | Path | ModelSpec,
+    *,
+    slo: Sequence[str] | str = (),
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    workers: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FleetPlan:
+    """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.
+
+    Of traffic longer than `slo_window`, each pool meets them in its own busiest window, as `plan` has it, and all pools
+    together in the busiest window of all requests.
+    Every threshold of `split_at` is planned, each pool from its GPUs as `plan` does, and compared with one pool for
+    all; with `max_pools` above 2, every choice of more thresholds as well. `spare_replicas` and `availability` add a
+    reserve to each pool, which counts. `peak_to_mean` asks for the bill of a day. `workers` as for `plan`.
+    Raises DoesNotFit where no engine holds the model, and InvalidInput.
+    """
+    search_fields, traffic_fields, cost_fields, split_fields = split(options, Search, Traffic, Cost, Split)
+    ways: Split = build(Split, split_fields)
+    _check_pools(ways)
+    asked = PlanRequest.of(
+        model,
+        _search(search_fields, ways),
+        build(Traffic, traffic_fields),
+        build(Cost, cost_fields),
+        slo=slo,
+        workload=workload,
+        profiles=profiles,
+        download=download,
+    )
+    if any(each.is_closed_loop for each in asked.workloads):
+        raise InvalidInput(
+            "a fleet is planned for requests that come by the clock: leave out --concurrency and closed sessions"
+        )
+    pools = Pools(asked=asked, ways=ways, workers=workers, progress=progress)
+    thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
+    layouts = Layouts(pools=pools, thresholds=thresholds)
+    layouts.look(ways.max_pools)
+    arena = asked.arena()
+    best, proof = _proved(layouts, arena)
+    return _plan(layouts, arena.windows, best, proof)
+
+
+def _check_pools(ways: Split) -> None:
+    """Raises InvalidInput for what tells pools apart where there is one."""
+    if ways.max_pools > 1:
+        return
+    ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
+    if said := next((name for name in ways_out if getattr(ways, name)), None):
+        raise InvalidInput(
+            f"--{said.replace('_', '-')} tells pools apart, and --max-pools 1 has one: {ways_out[said]}, or give "
+            "--max-pools 2"
+        )
+
+
+def _search(fields: Mapping[str, Any], ways: Split) -> Search:
+    """The space of each pool. Raises InvalidInput for what a fleet has no choice of."""
+    if wrong := sorted(name for name in NOT_OF_A_FLEET & set(fields) if name != "objective"):
+        raise InvalidInput(
+            f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
+            "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
+        )
+    asked = dict(fields)
+    if "gpus" not in asked:
+        both = (*ways.short_gpus, *ways.long_gpus)
+        if both:
+            asked["gpus"] = tuple(dict.fromkeys(both))
+    search: Search = build(Search, asked)
+    if search.objective not in ("cost", "gpus"):
+        raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
+    fixed = {"serving": ("aggregated",), "alternatives": False}
+    return search.model_copy(update=fixed)
+
+
+def _plan(
+    layouts: Layouts, windows: Sequence[Window], best: Layout | None, proof: FleetProof | None
+) -> FleetPlan:
+    """The answer, with its day where that is asked for."""
+    pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
+    first = asked.workloads[0]
+    return FleetPlan(
+        model=asked.model.name,
+        workload=first.name,
+        requests=len(first),
+        requests_per_s=first.offered_per_s,
+        slos=tuple(str(slo) for slo in asked.goal.slos),
+        slo_window=asked.search.slo_window if windows else "trace",
+        busiest_window=windows[0] if windows else None,
+        objective=asked.search.objective,
+        confidence=asked.search.confidence,
+        split_by=ways.split_by,
+        max_pools=ways.max_pools,
+        router=ROUTERS[ways.split_by] if best is None else _router(best, ways),
+        layouts=tuple(layouts.tried),
+        conditional=_conditional(layouts, best),
+        proof=proof,
+        day=_day(layouts, best),
+        replica_availability=replica_availability(ways),
+        proved=all(layout.proved for layout in layouts.tried),
+        elapsed_s=time.monotonic() - pools.started_s,
+        prices=tuple(pools.prices.values()),
+        warnings=_warnings(layouts, best),
+    )
+
+
+def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
+    """What the pools of the best layout could be under conditions; without one, what one pool could be."""
+    sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
+    labels = ["all"] if best is None else [pool.label for pool in best.pools]
+    return {
+        label: found
+        for label, side in zip(labels, sides, strict=False)
+        if (found := layouts.pools.conditional(side))
+    }
+
+
+def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
+    """The bill of a day, where its peak is said."""
+    asked, ways = layouts.pools.asked, layouts.pools.ways
+    if best is None or ways.peak_to_mean is None:
+        return None
+    arenas = [asked.arena(side.part, side.goal) for side in layouts.sides[best.thresholds_tokens]]
+    return day_of_fleet(best, arenas, asked.search, ways, asked.cost)
+
+
+def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
+    """What is to be said of the pools of the answer; without one, of all that were looked for."""
+    sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
+    of_pools = [text for side in sides for text in side.warnings]
+    notices = layouts.pools.asked.workloads[0].notices
+    return tuple(dict.fromkeys((*_owed_less(layouts, best), *of_pools, *notices)))
+
+
+def _owed_less(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
+    """That a pool's requests are within the levels more rarely than all together."""
+    if best is None or len(best.pools) == 1:
+        return ()
+    goal = layouts.pools.asked.goal
+    sides = layouts.sides[best.thresholds_tokens]
+    most = [max(side.goal.may_miss(slo) for slo in side.goal.slos) for side in sides]
+    return tuple(
+        f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
+        "(--slo-of pool asks it of each pool)"
+        for share, pool, side in zip(most, best.pools, sides, strict=True)
+        if side.goal != goal and share > max(map(goal.may_miss, goal.slos))
+    )
+
+
+def _router(layout: Layout, ways: Split) -> str:
+    """What stands before all pools: that of the only one, or one that goes by length."""
+    return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
+
+
+def _proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
+    """The best layout whose pools meet the levels together; those before it are out."""
+    while (best := layouts.best) is not None:
+        proof = _proof(best, layouts.pools, arena)
+        if proof.met:
+            return best, proof
+        layouts.turn_down(best, "all pools together miss the SLO")
+    return None, None
+
+
+def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
+    """All pools behind their router, on all requests, at the confidence that was asked for."""
+    asked = pools.asked
+    engines = []
+    for place, pool in enumerate(best.pools):
+        made = replace(arena.setup(pool.pool, asked.search.confidence), takes=Takes(place, pool.up_to_tokens))
+        engines.append(Engines(resolved=arena.resolved(pool.pool), replicas=pool.replicas, made=made))
+    router = _router(best, pools.ways)
+    trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
+    trial = arena.on_whole(engines, trial, asked.goal, router=router)
+    return FleetProof(
+        requests=sum(map(len, asked.workloads)),
+        met=trial.met,
+        levels=trial.levels,
+        window=trial.window,
+        windows=trial.windows,
+    )

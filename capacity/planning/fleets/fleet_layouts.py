@@ -1,0 +1,194 @@
+"""Which pools a fleet may have: one for all, two with a threshold between them, or more with more thresholds.
+
+No pool acts on another, so the cost of a pool is its own, and the cheapest of many pools is found exactly: of every
+last threshold, and every way to share out what the fleet may miss, by a dynamic programme over the thresholds before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.fleets.fleet_parts import LONG_SHARES, Span, goals_of_pools, spans_of
+from capacity.planning.fleets.fleet_pools import LATE, Pools, Side
+from capacity.planning.fleets.fleet_records import Layout, Outcome, best_of
+from capacity.planning.fleets.partition import cheapest_partition
+
+SAME = 1e-9  # relative: what is no less by more is no less
+
+
+@dataclass(kw_only=True)
+class Layouts:
+    """Every layout that was looked for, in order, and the pools of those that were found."""
+
+    pools: Pools
+    thresholds: Sequence[int]
+    tried: list[Layout] = field(default_factory=list)
+    sides: dict[tuple[int, ...], Sequence[Side]] = field(default_factory=dict)
+
+    def look(self, most_pools: int) -> None:
+        """One pool, two of every threshold, and the best of three, four, ... pools, up to so many."""
+        self.pools.runs_left = self._runs(most_pools)
+        for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
+            self.tried.append(
+                self._of(threshold)
+            )  # one by one: what cannot be cheaper than those before is left
+        for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
+            self.tried.append(self._of_many(count))
+
+    @property
+    def best(self) -> Layout | None:
+        """The best so far."""
+        return best_of(self.tried)
+
+    def turn_down(self, layout: Layout, reason: str) -> None:
+        """It will not do after all, and what it seemed to be cheaper than is looked at again."""
+        self.tried[self.tried.index(layout)] = replace(
+            layout, outcome="no answer", reason=reason, objective=None
+        )
+        for place, other in enumerate(self.tried):
+            if other.outcome == "cannot be cheaper" and other.num_pools == 2:
+                self.tried[place] = self._of(other.threshold_tokens)
+
+    def _runs(self, most_pools: int) -> int:
+        """Plans that may be made, at most: two of one pool, and those of all spans in all ways."""
+        count = len(self.thresholds)
+        each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
+        between = math.comb(count, 2) if most_pools > 2 else 0
+        return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
+
+    # one pool, or two
+
+    def _of(self, threshold: int | None) -> Layout:
+        """The cheapest pools with this threshold between them; less, where they cannot be the best."""
+        first: Layout | None = None
+        spans = (Span(),) if threshold is None else spans_of(self.pools.asked.workloads, threshold, self._by)
+        for goals in self._goals(spans[-1]) if len(spans) > 1 else [(self.pools.asked.goal,)]:
+            layout, sides = self._in_ways(threshold, spans, goals)
+            if first is None or best_of([first, layout]) is layout:
+                first = layout
+                self.sides[layout.thresholds_tokens] = sides
+            if layout.outcome == "not reached":
+                break
+        assert first is not None
+        return first
+
+    def _in_ways(
+        self, threshold: int | None, spans: Sequence[Span], goals: Sequence[Goal]
+    ) -> tuple[Layout, Sequence[Side]]:
+        """The cheapest pools that keep these goals."""
+        thresholds = () if threshold is None else (threshold,)
+        leader = self.best
+        sides: list[Side] = []
+        for span, goal in zip(spans, goals, strict=True):
+            side = self.pools.side(span, goal)
+            sides.append(side)
+            proved = all(each.proved for each in sides)
+            if side.pool is None:
+                return _without(thresholds, side.outcome, side.reason, proved=proved), sides
+            spent = sum(each.objective for each in sides)
+            if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
+                why = f"the pool for {side.pool.label} requests alone costs as much as the best"
+                return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
+        return _planned(thresholds, sides), sides
+
+    @property
+    def _by(self) -> str:
+        return self.pools.ways.split_by
+
+    def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
+        """What each pool but the one of the longest requests must keep, and what that must, in every way tried."""
+        goal = self.pools.asked.goal
+        if self.pools.ways.slo_of == "pool":
+            return [(goal, goal)]
+        share = self.pools.share(longest)
+        return goals_of_pools(goal, share) if share else []
+
+    # more than two
+
+    def _of_many(self, count: int) -> Layout:
+        """The cheapest of exactly so many pools, where they cost less than the best so far."""
+        leader, sides = self.best, self._cheapest_of(count)
+        thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
+        proved = self.pools.all_proved
+        if sides:
+            self.sides[thresholds] = sides
+            return replace(_planned(thresholds, sides), proved=proved)
+        if self.pools.late:
+            return _without((), "not reached", LATE, proved=False, num_pools=count)
+        if leader is None:
+            return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
+        why = f"no {count} pools, whichever the thresholds, cost less than the best"
+        return _without((), "cannot be cheaper", why, proved=proved, num_pools=count)
+
+    def _cheapest_of(self, count: int) -> Sequence[Side]:
+        """The pools; none where so many cost as much as the best so far."""
+        leader, least = self.best, self.pools.least()
+        limit = math.inf if leader is None else leader.objective or 0.0
+        found: Sequence[Side] = ()
+        for last in range(count - 2, len(self.thresholds)):
+            longest, places = Span(self.thresholds[last]), self.thresholds[: last + 1]
+            for goal, goal_of_longest in self._goals(longest):
+                if least * count >= limit:
+                    return found
+                tail = self.pools.side(longest, goal_of_longest)
+                if tail.pool is None:
+                    continue
+                below = limit * (1 - SAME) - tail.objective
+                before = self._cheapest_before(places, count - 1, goal, least=least, below=below)
+                if before:
+                    found = [*before, tail]
+                    limit = sum(side.objective for side in found)
+        return found
+
+    def _cheapest_before(
+        self, places: Sequence[int], count: int, goal: Goal, *, least: float, below: float
+    ) -> Sequence[Side]:
+        """The cheapest of so many pools for requests up to the last of `places`, each of which keeps the goal."""
+        limits = (None, *places)
+
+        def side(start: int, end: int) -> Side:
+            return self.pools.side(Span(limits[start], limits[end]), goal)
+
+        cheapest = cheapest_partition(
+            len(places), count, lambda start, end: side(start, end).objective, floor=least, below=below
+        )
+        return [] if cheapest is None else [side(*each) for each in pairwise((0, *cheapest.ends))]
+
+
+def _planned(thresholds: tuple[int, ...], sides: Sequence[Side]) -> Layout:
+    pools = [side.pool for side in sides if side.pool is not None]
+    middle = [pool for pool in pools if pool.label == "middle"]
+    if len(middle) > 1:
+        pools[1:-1] = [replace(pool, label=f"middle {place}") for place, pool in enumerate(middle, 1)]
+    return Layout(
+        thresholds_tokens=thresholds,
+        num_pools=len(thresholds) + 1,
+        outcome="planned",
+        reason=None,
+        pools=tuple(pools),
+        objective=sum(side.objective for side in sides),
+        proved=all(side.proved for side in sides),
+    )
+
+
+def _without(
+    thresholds: tuple[int, ...],
+    outcome: Outcome,
+    reason: str | None,
+    *,
+    proved: bool,
+    num_pools: int | None = None,
+) -> Layout:
+    return Layout(
+        thresholds_tokens=thresholds,
+        num_pools=num_pools or len(thresholds) + 1,
+        outcome=outcome,
+        reason=reason,
+        pools=(),
+        objective=None,
+        proved=proved,
+    )

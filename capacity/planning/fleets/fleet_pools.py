@@ -1,0 +1,264 @@
+"""One pool of a fleet: the requests of a span of lengths, and the cheapest engines that keep what it owes of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.hardware.pricing import billed_gpus, usd_per_hour
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.fleets.fleet_parts import Span, part_of
+from capacity.planning.fleets.fleet_records import FleetPool, Outcome
+from capacity.planning.fleets.fleet_space import Split
+from capacity.planning.fleets.reserve import availability_of, replicas_with_reserve
+from capacity.planning.search.market import Market
+from capacity.planning.search.plan_notes import ROUTED
+from capacity.planning.search.plan_request import PlanRequest
+from capacity.planning.search.plan_search import Progress, Snapshot, find_conditional, run_search
+from capacity.planning.space import ROUND_ROBIN, Search
+
+if TYPE_CHECKING:
+    from capacity.planning.records import Conditional, Plan, Ranked
+    from capacity.workload import Workload
+
+WITHIN = "least-outstanding"  # a pool, as the routers by length do
+LATE = "the time limit, or you, ended the search before"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A pool as it was looked for: its requests, its goal, and what was found; or why there is none."""
+
+    span: Span
+    part: Sequence[Workload]
+    goal: Goal
+    outcome: Outcome
+    reason: str | None = None
+    pool: FleetPool | None = None
+    objective: float = math.inf
+    least: float = math.inf  # the objective without the reserve
+    proved: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Pools:
+    """Plans pools, each span and goal once. `runs_left`: so many share the time that is left."""
+
+    asked: PlanRequest
+    ways: Split
+    workers: int = 1
+    progress: Progress | None = None
+    runs_left: int = 1
+    started_s: float = field(default_factory=time.monotonic)
+    prices: dict[str, str] = field(default_factory=dict)
+    ended: bool = False  # by hand
+    _sides: dict[tuple[Span, Goal], Side] = field(default_factory=dict, repr=False)
+
+    def side(self, span: Span, goal: Goal) -> Side:
+        """The cheapest pool for the requests of `span` that keeps `goal`. Raises DoesNotFit for all of them."""
+        known = self._sides.get((span, goal))
+        if known is None:
+            known = self._sides[span, goal] = self._side(span, goal)
+        return known
+
+    def share(self, span: Span) -> float:
+        """Of all requests, those of the span: of the first draw, and none where some draw has none."""
+        part = part_of(self.asked.workloads, span, self.ways.split_by)
+        return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All that was looked for."""
+        return tuple(self._sides.values())
+
+    @property
+    def all_proved(self) -> bool:
+        """Whether each search so far was done to the end."""
+        return all(side.proved for side in self._sides.values())
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no time for some pool."""
+        return any(side.outcome == "not reached" for side in self._sides.values())
+
+    def least(self) -> float:
+        """What a pool costs at least: one GPU, or as many as its reserve asks for."""
+        gpus = self._with_reserve(1)
+        if self.asked.search.objective == "gpus":
+            return float(gpus)
+        wide = tuple(dict.fromkeys((*self.asked.search.gpus, *self.ways.short_gpus, *self.ways.long_gpus)))
+        quotes = self.asked.market(self.asked.search.model_copy(update={"gpus": wide})).quotes.values()
+        return min((usd_per_hour(price, billed_gpus(price, gpus)) for price in quotes if price), default=0.0)
+
+    def _side(self, span: Span, goal: Goal) -> Side:
+        part = part_of(self.asked.workloads, span, self.ways.split_by)
+        side = Side(span=span, part=part, goal=goal, outcome="no answer")
+        if not part:
+            return replace(side, reason="no requests in some draws of the traffic")
+        name = name_of(span)
+        try:
+            plan = self._cheapest(part, goal, span)
+        except DoesNotFit as error:
+            if span == Span():
+                raise
+            return replace(side, reason=f"{name} requests: {error}")
+        if plan is None:
+            return replace(side, outcome="not reached", reason=LATE, proved=False)
+        side = replace(side, warnings=tuple(text for text in plan.warnings if text != ROUTED))
+        if plan.best is None:
+            why = "; ".join(f"{miss.slo}: {miss.best} on {miss.candidate}" for miss in plan.misses)
+            reason = f"{name} requests: {why or 'nothing meets the SLO'}"
+            return replace(side, reason=reason, proved=plan.proved)
+        pool = self._pool(span, part, plan.best)
+        return replace(
+            side,
+            outcome="planned",
+            pool=pool,
+            objective=pool.objective(self.asked.search.objective),
+            least=plan.best.objective,
+            proved=plan.proved,
+        )
+
+    def conditional(self, side: Side) -> tuple[Conditional, ...]:
+        """Return what this pool could be instead, at a lower objective, reserve included, under conditions."""
+        search = self._search(side.span, WITHIN if side.pool is None else side.pool.router, runs=1)
+        if search is None or not side.part:
+            return ()
+        minimised = self.asked.search.objective
+        found: list[Conditional] = []
+        for each in find_conditional(
+            self.asked.arena(side.part, side.goal),
+            search,
+            Load.of(side.part),
+            self.asked.market(search),
+            least=side.least,
+            workers=self.workers,
+            progress=self._progress(side.span),
+        ):
+            objective = self._pool(side.span, side.part, each.answer).objective(minimised)
+            if objective < side.objective:
+                found.append(replace(each, answer=replace(each.answer, objective=objective)))
+        return tuple(found)
+
+    def _cheapest(self, part: Sequence[Workload], goal: Goal, span: Span) -> Plan | None:
+        """The plan of one pool, of all requests behind each router by itself: what a percentile of few requests needs
+        does not fall evenly with replicas, and a search over both could end with the dearer."""
+        best: Plan | None = None
+        for router in (WITHIN, ROUND_ROBIN) if span == Span() else (WITHIN,):
+            plan = self._plan(part, goal, span, router)
+            if plan is None:
+                return best
+            better = best is None or best.best is None
+            if better or (plan.best and best and best.best and plan.best.objective < best.best.objective):
+                best = plan
+        return best
+
+    def _plan(self, part: Sequence[Workload], goal: Goal, span: Span, router: str) -> Plan | None:
+        """The plan of one pool; None where there is no time for it."""
+        search = self._search(span, router, runs=max(self.runs_left, 1))
+        self.runs_left -= 1
+        if search is None:
+            return None
+        market, arena = self.asked.market(search), self.asked.arena(part, goal)
+        plan = run_search(
+            arena, search, Load.of(part), market, workers=self.workers, progress=self._progress(span)
+        )
+        self.ended = plan.ended == "interrupted"
+        self.prices |= {gpu: price.quoted for gpu, price in market.quotes.items() if price is not None}
+        return plan
+
+    def _search(self, span: Span, router: str, *, runs: int) -> Search | None:
+        """The search for one pool, with its part of the time for so many `runs`; None where no time is left."""
+        update: dict[str, object] = {"routers": (router,)}
+        if limit_s := self.asked.search.time_limit_s:
+            update["time_limit_s"] = left_s = (self.started_s + limit_s - time.monotonic()) / runs
+            if left_s <= 0:
+                return None
+        return None if self.ended else self._space(span).model_copy(update=update)
+
+    def _progress(self, span: Span) -> Progress:
+        stage = f"{name_of(span)} requests" + _limits(span)
+
+        def told(snapshot: Snapshot) -> None:
+            if self.progress is not None:
+                self.progress(replace(snapshot, stage=stage))
+
+        return told
+
+    def _space(self, span: Span) -> Search:
+        """What a pool is chosen from."""
+        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
+        return self.asked.search.model_copy(update={"gpus": own or self.asked.search.gpus})
+
+    def _pool(self, span: Span, part: Sequence[Workload], answer: Ranked) -> FleetPool:
+        """The answer for one pool, with its reserve."""
+        candidate = answer.candidate
+        replicas = self._with_reserve(candidate.replicas)
+        gpus = candidate.pool.num_gpus * replicas
+        market: Market = self.asked.market(
+            self.asked.search.model_copy(update={"gpus": (candidate.pool.gpu,)})
+        )
+        price = market.quotes[candidate.pool.gpu]
+        billed = gpus if price is None else billed_gpus(price, gpus)
+        return FleetPool(
+            label=name_of(span),
+            up_to_tokens=span.up_to,
+            request_share=len(part[0]) / len(self.asked.workloads[0]),
+            requests_per_s=part[0].offered_per_s,
+            input_tokens=part[0].mean_prompt_tokens,
+            output_tokens=float(part[0].output_tokens.mean()),
+            pool=candidate.pool,
+            router=candidate.router,
+            replicas=candidate.replicas,
+            spare_replicas=replicas - candidate.replicas,
+            num_gpus=gpus,
+            billed_gpus=billed,
+            usd_per_hour=None if price is None else usd_per_hour(price, billed),
+            prefill_share=None if answer.cost is None else answer.cost.prefill_share,
+            levels=answer.trial.levels,
+            window=answer.trial.window,
+            confidence=answer.confidence,
+            launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
+        )
+
+    def _with_reserve(self, needed: int) -> int:
+        up = replica_availability(self.ways)
+        return replicas_with_reserve(
+            needed,
+            spare=self.ways.spare_replicas,
+            availability=1.0 if up is None else up,
+            target=self.ways.availability,
+        )
+
+
+def name_of(span: Span) -> str:
+    """The pool of such requests, in a word."""
+    if span == Span():
+        return "all"
+    return "short" if span.above is None else ("long" if span.up_to is None else "middle")
+
+
+def _limits(span: Span) -> str:
+    """Where it is split from others, in words."""
+    limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
+    return f", split at {limits} tokens" if limits else ""
+
+
+def replica_availability(ways: Split) -> float | None:
+    """The share of time in which one replica is there; None where nobody says. Raises InvalidInput."""
+    mean_s = ways.mean_time_between_failures_s
+    if mean_s is None:
+        if ways.availability is not None:
+            raise InvalidInput(
+                "--availability needs --mtbf and --recovery: how often and how long a replica is gone"
+            )
+        return None
+    if ways.recovery_s is None:
+        raise InvalidInput("--mtbf needs --recovery: how long until a replica is replaced?")
+    return availability_of(mean_s, ways.recovery_s)

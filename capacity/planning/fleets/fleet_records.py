@@ -1,0 +1,194 @@
+"""What `fleet` answers: pools by length behind one router, every threshold that was tried, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from capacity.base.record import AnswerRecord, Written
+from capacity.deployment import Pool
+from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
+from capacity.planning.records import Conditional, LaunchLine
+from capacity.planning.space import Objective
+from capacity.workload.windows import Window
+
+Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPool:
+    """One pool with its share of the traffic. `replicas` are those that the load needs, `spare_replicas` in reserve.
+
+    `up_to_tokens` None: of any length. `levels` are those of its own requests, at the confidence that was asked for, in
+    `window`, the worst of longer traffic; `router` is that within the pool.
+    """
+
+    label: str
+    up_to_tokens: int | None
+    request_share: float
+    requests_per_s: float
+    input_tokens: float
+    output_tokens: float
+    pool: Pool
+    router: str
+    replicas: int
+    spare_replicas: int
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float | None
+    prefill_share: float | None
+    levels: tuple[Level, ...]
+    confidence: float
+    launch: tuple[LaunchLine, ...]
+    window: Window | None = None
+
+    def objective(self, minimised: Objective) -> float:
+        """What is least: $ per hour, or GPUs, reserve included."""
+        return float(self.num_gpus) if minimised == "gpus" else self.usd_per_hour or 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(Written):
+    """The traffic in pools by length, with thresholds between them. `num_pools` were looked for: a threshold beyond all
+    requests leaves one of two, and of three or more the cheapest of all thresholds is one layout.
+
+    `pools` is empty where nothing was found, and `reason` says why. `objective` is what is least, reserve included:
+    $ per hour, or GPUs; None without pools.
+    """
+
+    FIRST: ClassVar[tuple[str, ...]] = ("threshold_tokens",)
+    LAST: ClassVar[tuple[str, ...]] = ("num_gpus", "usd_per_hour", "usd_per_request")
+
+    thresholds_tokens: tuple[int, ...]
+    num_pools: int
+    outcome: Outcome
+    reason: str | None
+    pools: tuple[FleetPool, ...]
+    objective: float | None
+    proved: bool
+
+    @property
+    def threshold_tokens(self) -> int | None:
+        """That between two pools; None for one pool, and for more."""
+        return self.thresholds_tokens[0] if self.num_pools == 2 else None
+
+    @property
+    def num_gpus(self) -> int:
+        """In use, whole instances aside."""
+        return sum(pool.num_gpus for pool in self.pools)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of all pools; None without a price."""
+        bills = [pool.usd_per_hour for pool in self.pools if pool.usd_per_hour is not None]
+        return sum(bills) if bills and len(bills) == len(self.pools) else None
+
+    @property
+    def usd_per_request(self) -> float | None:
+        """The bill over the requests that come."""
+        rate = sum(pool.requests_per_s for pool in self.pools)
+        return (
+            None
+            if self.usd_per_hour is None or not 0 < rate < float("inf")
+            else self.usd_per_hour / rate / 3600
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetProof:
+    """One simulation of all pools of the answer behind their router, on all requests, without the reserve.
+
+    Of traffic longer than the SLO window, `levels` are those in `window`, the worst of `windows`.
+    """
+
+    requests: int
+    met: bool
+    levels: tuple[Level, ...]
+    window: Window | None = None
+    windows: tuple[WindowLevels, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetHour:
+    """One hour of a day: its rate, and the replicas of each pool, each number simulated; the reserve is in them."""
+
+    hour: int
+    request_rate_per_s: float
+    replicas: tuple[int, ...]
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDay:
+    """A day of the fleet that follows its load by the hour, against the fleet of the peak around the clock."""
+
+    hours: tuple[FleetHour, ...]
+    scaled_usd_per_day: float | None
+    fixed_usd_per_day: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlan(AnswerRecord):
+    """The cheapest fleet: `layouts` are one pool, every threshold of two in order of tokens, and the best of more.
+
+    `conditional` are what each pool of the best one, by its label, could be at a lower objective with formats that lose
+    quality or drafts that are not measured for this model; without a best one, what one pool could be.
+
+    `best` is the layout of least objective (of equals that of fewest pools), None where nothing meets the SLO;
+    `one_pool` that without a threshold. `saved` is the share of its objective that the best one saves.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/fleet/v1"
+    ROWS: ClassVar[str] = "layouts"
+    LAST: ClassVar[tuple[str, ...]] = ("best", "one_pool", "saved")
+
+    model: str
+    workload: str
+    requests: int
+    requests_per_s: float
+    slos: tuple[str, ...]
+    slo_window: str  # as of a plan: the time in which the SLO must hold; trace: over all requests
+    busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
+    objective: Objective
+    confidence: float
+    split_by: Literal["prompt", "request"]
+    max_pools: int
+    router: str
+    layouts: tuple[Layout, ...]
+    conditional: Mapping[str, tuple[Conditional, ...]]
+    proof: FleetProof | None
+    day: FleetDay | None
+    replica_availability: float | None
+    proved: bool
+    elapsed_s: float
+    prices: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def best(self) -> Layout | None:
+        """The answer, or None."""
+        return best_of(self.layouts)
+
+    @property
+    def one_pool(self) -> Layout | None:
+        """The layout without a threshold, which is always looked for."""
+        return next((layout for layout in self.layouts if layout.num_pools == 1), None)
+
+    @property
+    def saved(self) -> float | None:
+        """Of the one pool's objective; None where one of both has no answer."""
+        best, one = self.best, self.one_pool
+        if best is None or one is None or best.objective is None or not one.objective:
+            return None
+        return 1 - best.objective / one.objective
+
+
+def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
+    """The layout of least objective; of equals that of fewest pools, then of the lowest thresholds."""
+    planned = [layout for layout in layouts if layout.objective is not None]
+    return min(
+        planned,
+        key=lambda each: (each.objective or 0.0, len(each.pools), each.thresholds_tokens),
+        default=None,
+    )

@@ -1,0 +1,310 @@
+"""How a deployment answers to its load: latency against rate, the knee, and the highest rate within the SLO.
+
+The same requests come faster or slower at each rate (common random numbers), so that a curve's shape is the
+deployment's and not the dice's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import ConfigDict
+
+from capacity.answers.costs import Pools, cost_of
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.base.spec import Spec
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.deployment.use_cases import levels_of
+from capacity.hardware.cost_estimate import CostEstimate
+from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.planning.evaluation.cost_bounds import Load, bound
+from capacity.planning.evaluation.evaluate import deployment_label
+from capacity.planning.evaluation.plan_cost import trial_load
+from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
+from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
+from capacity.planning.load.day import Day, day_of, replicas_by_hour
+from capacity.planning.load.highest_rate import HighestRate, Runs, Served
+from capacity.planning.workers.worker_pool import opened
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Workload, parse_slos
+from capacity.workload.described import DEFAULT_NUM_PROMPTS
+from capacity.workload.windows import take_busiest_window
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+
+SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
+Number = int | float
+Progress = Callable[[int, int], None]
+
+
+class RisingLoad(Spec):
+    """What is asked of a deployment as its load rises; rates in requests per second."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    goodput_target: float = 0.99
+    slo_window: str = "15m"
+    confidence: float = 0.9
+    rates: tuple[Number, ...] | None = None
+    requests_per_user_hour: Number | None = None
+    peak_rate: Number | None = None
+    peak_to_mean: Number = 1.6
+    hourly_rates: tuple[Number, ...] | None = None
+    replications: int = 3
+
+    def check(self) -> None:
+        """Raise InvalidInput for a value out of its range."""
+        if not 0.5 <= self.confidence < 1:
+            raise InvalidInput(f"confidence must be from 0.5 to below 1, not {self.confidence}")
+        if self.rates is not None and not (self.rates and all(0 < rate < math.inf for rate in self.rates)):
+            raise InvalidInput("rates must be finite numbers above 0, at least one")
+        if self.peak_rate is not None and not 0 < self.peak_rate < math.inf:
+            raise InvalidInput(f"peak_rate must be finite and above 0, not {self.peak_rate}")
+        if not 1 <= self.peak_to_mean <= 2:
+            raise InvalidInput(
+                f"peak_to_mean must be from 1 (flat) to 2 (silent at night), not {self.peak_to_mean}"
+            )
+        each = self.requests_per_user_hour
+        if each is not None and not each > 0:
+            raise InvalidInput(f"requests_per_user_hour must be above 0, not {each}")
+
+    @property
+    def day_rates_per_s(self) -> tuple[float, ...] | None:
+        """24 rates: as given, or around a peak; None where neither is."""
+        if self.hourly_rates is not None:
+            return self.hourly_rates
+        if self.peak_rate is None:
+            return None
+        return day_of(self.peak_rate / self.peak_to_mean, self.peak_to_mean)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One rate: what is offered, what is served, and the levels, at step times as predicted."""
+
+    request_rate_per_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    mean_e2e_s: float
+    tokens_per_s_per_user: float | None
+    mean_batch_size: float
+    kv_utilization_peak: float
+    levels: tuple[Level, ...]
+    met: bool
+    cost: CostEstimate | None = None  # at this rate, or at as much of it as is served
+
+    @property
+    def power(self) -> float:
+        """Throughput over latency: greatest at the knee (Kleinrock, Power and deterministic rules of thumb, 1979)."""
+        return self.requests_per_s / self.mean_e2e_s if self.mean_e2e_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve(AnswerRecord):
+    """A deployment under rising load.
+
+    `knee_per_s` is the rate of the greatest throughput over latency; None where that is the first or last rate, so that
+    the knee may lie outside of the curve.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/curve/v1"
+    ROWS: ClassVar[str] = "points"
+
+    deployment: str
+    workload: str
+    slos: tuple[str, ...]
+    points: tuple[CurvePoint, ...]
+    knee_per_s: float | None
+    highest: HighestRate | None
+    requests_per_user_hour: float | None
+    users: float | None
+    day: Day | None
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost, RisingLoad)
+@checked
+def curve(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    slo: Sequence[str] | str = (),
+    cluster: Annotated[str | None, CLUSTER] = None,
+    progress: Progress | None = None,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Curve:
+    """Latency against rate, the knee, the highest rate within the SLO, and the users that this is.
+
+    The traffic's own rate does not matter: its requests come faster or slower; of traffic longer than `slo_window`
+    those of its busiest window. `hourly_rates` (24, requests/s), or
+    a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
+    for the interval that sampling leaves. `cluster` (tcp://host:port) simulates on a Dask cluster.
+    Raises DoesNotFit and InvalidInput.
+    """
+    pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
+    load: RisingLoad = build(RisingLoad, load_fields)
+    load.check()
+    beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
+    deployment = deployment_of(
+        model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
+    )
+    pool, traffic = deployment.pool, deployment.traffic
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
+        traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
+    if load.replications < 1:
+        raise InvalidInput(f"replications must be at least 1, not {load.replications}")
+    drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
+    varies = workload is not None or traffic.trace is not None or traffic.arrivals != "steady"
+    workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
+    goal = Goal(slos=parse_slos(levels_of(slo, traffic)), goodput_target=load.goodput_target)
+    price = price_of(resolved.profile.name, deployment.cost)
+    return draw_curve(
+        resolved,
+        workloads,
+        goal,
+        load,
+        replicas=pool.replicas,
+        price=price,
+        cluster=cluster,
+        progress=progress,
+        warnings=window_notes,
+    )
+
+
+def _knee_per_s(points: Sequence[CurvePoint]) -> float | None:
+    best = max(range(len(points)), key=lambda at: points[at].power)
+    return points[best].request_rate_per_s if 0 < best < len(points) - 1 else None
+
+
+def _in_busiest_window(
+    workloads: Sequence[Workload], slo_window: str
+) -> tuple[Sequence[Workload], tuple[str, ...]]:
+    """The busiest window of longer traffic, whose rate is then the curve's, and a note; else all requests."""
+    if (part := workloads[0].part) is not None:
+        return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
+    parts, windows = take_busiest_window(workloads, slo_window)
+    if not windows:
+        return workloads, ()
+    busiest = windows[0]
+    if busiest.requests < DEFAULT_NUM_PROMPTS:
+        return workloads, (
+            f"levels are over all requests: the busiest {slo_window} has {busiest.requests:,}, fewer than the "
+            f"{DEFAULT_NUM_PROMPTS:,} that a curve needs",
+        )
+    return parts, (
+        _rates_note(f"the busiest {slo_window}, {busiest.label}", workloads[0], busiest.requests_per_s),
+    )
+
+
+def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
+    share = whole.offered_per_s / part_per_s
+    return (
+        f"requests and rates are those of {part}; the mean over all of the traffic is {share:.2f} of its rate"
+    )
+
+
+def draw_curve(
+    resolved: ResolvedPool,
+    workloads: Sequence[Workload],
+    goal: Goal,
+    load: RisingLoad,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    warnings: Sequence[str] = (),
+) -> Curve:
+    """The curve of `replicas` engines: at the load's rates, or around the highest rate within the SLO.
+
+    The first of `workloads` draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
+    `progress(simulations, of about so many)`.
+    """
+    if any(workload.is_closed_loop for workload in workloads):
+        raise InvalidInput(
+            "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
+        )
+    day_rates_per_s = load.day_rates_per_s
+    served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas)
+    with nullcontext() if cluster is None else opened(1, cluster, common=(served,)) as crew:
+        runs = Runs(served=served, crew=crew, progress=progress)
+        runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
+        guess = _bound_rate(resolved, workloads[:1], goal) * replicas
+        highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
+        around = highest.predicted if highest is not None and highest.predicted > 0 else guess
+        rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
+        trials = runs.all(rates)
+        remarks = () if crew is None else crew.remarks
+    points = tuple(
+        _point(rate, trial, price, [(resolved, replicas)], workloads[0])
+        for rate, trial in zip(rates, trials, strict=True)
+    )
+    each = load.requests_per_user_hour
+    usable = None if highest is None else highest.at_confidence
+    day = None
+    if day_rates_per_s is not None:
+        gpus = resolved.pool.num_gpus
+        day = replicas_by_hour(day_rates_per_s, usable, replicas=replicas, gpus_per_replica=gpus, price=price)
+    return Curve(
+        deployment=deployment_label(resolved, replicas),
+        workload=workloads[0].name,
+        slos=tuple(str(slo) for slo in goal.slos),
+        points=points,
+        knee_per_s=_knee_per_s(points),
+        highest=highest,
+        requests_per_user_hour=each,
+        users=None if each is None or usable is None else usable * 3600 / each,
+        day=day,
+        warnings=(
+            *warnings,
+            *notes,
+            *cautions_of(price),
+            *resolved.notes,
+            *resolved.split_notes(workloads[0].mean_prompt_tokens),
+            *workloads[0].notices,
+            *remarks,
+        ),
+    )
+
+
+def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
+    """The rate at which one engine would be busy all the time at best."""
+    steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
+    work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
+    return 1 / work_s if work_s > 0 else 1.0
+
+
+def _point(
+    rate: float, trial: Evaluation, price: Price | None, pools: Pools, workload: Workload
+) -> CurvePoint:
+    """What is served is what would be for as long as the load lasts: the run's filling and draining are left out."""
+    load = trial_load(pools, trial, workload, offered_per_s=rate)
+    served = 0.0 if load is None else load.requests_per_s
+    return CurvePoint(
+        request_rate_per_s=rate,
+        requests_per_s=served,
+        output_tokens_per_s=0.0 if load is None else served * load.output_tokens,
+        mean_e2e_s=trial.mean_e2e_s,
+        tokens_per_s_per_user=trial.tokens_per_s_per_user,
+        mean_batch_size=trial.mean_batch_size,
+        kv_utilization_peak=trial.kv_utilization_peak,
+        levels=trial.levels,
+        met=trial.met,
+        cost=None if load is None else cost_of(price, pools, load),
+    )

@@ -1,0 +1,175 @@
+"""The highest rate that a deployment takes within its SLO: bisected, at several levels of error and draws of traffic.
+
+Each bisection asks for one run after the other; all of them go side by side where there is a crew.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from capacity.planning.evaluation.evaluate import simulate_trial
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
+from capacity.planning.evaluation.step_error import factors_at
+from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side, stop_if_recalled
+from capacity.pool.resolve import ResolvedPool
+from capacity.workload import Workload
+
+TOLERANCE = 0.02  # of the highest rate, by bisection
+MOST_DOUBLINGS = 12
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighestRate:
+    """The highest rate within the SLO: with step times as predicted, at the asked confidence, and at the ends of
+    the 90 % band of the step model's error. 0: not even a trickle is.
+
+    `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
+    `replications` of them, each bisected by itself); None with a single draw.
+    """
+
+    predicted: float
+    at_confidence: float
+    confidence: float
+    low: float
+    high: float
+    replications: int
+    sampling_low: float | None
+    sampling_high: float | None
+
+
+class _Rate(NamedTuple):
+    """One run: at a rate, with step times at a level of their error, of one draw of the traffic."""
+
+    rate: float
+    level: float | None = None
+    draw: int = 0
+    give_up: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """The deployment at any rate."""
+
+    resolved: ResolvedPool
+    workloads: Sequence[Workload]
+    goal: Goal
+    replicas: int
+
+    def trial(self, ask: _Rate) -> Evaluation:
+        """Here, or on a worker."""
+        factors = factors_at(self.resolved, ask.level)
+        scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
+        return simulate_trial(
+            self.resolved,
+            self.replicas,
+            scaled,
+            self.goal,
+            factors=factors,
+            give_up=ask.give_up,
+            check=stop_if_recalled,
+        )
+
+
+@dataclass(kw_only=True)
+class Runs:
+    """Runs, counted; to bisect takes about nine."""
+
+    served: Served
+    crew: WorkerPool | None
+    progress: Callable[[int, int], None] | None
+    expected: int = 0
+    done: int = 0
+
+    def _tell(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, max(self.expected, self.done + 1))
+
+    def _of(self, chains: Sequence[Generator[_Rate, Evaluation, Value]]) -> list[Value]:
+        return side_by_side(chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._tell)
+
+    def all(self, rates: Sequence[float]) -> list[Evaluation]:
+        """At each of these, to the end."""
+        chains: list[Generator[_Rate, Evaluation, Evaluation]] = [once(_Rate(rate)) for rate in rates]
+        return self._of(chains)
+
+    def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
+        """The highest rate within the SLO; None, with a note, where any rate is."""
+        draws = len(self.served.workloads)
+        *predicted, at_confidence, low, high = self._of(
+            [
+                *(_bisected(guess, None, draw) for draw in range(draws)),
+                *(_bisected(guess, level, 0) for level in (confidence, 0.95, 0.05)),
+            ]
+        )
+        sampling = _interval(predicted)
+        highest = HighestRate(
+            predicted=predicted[0],
+            at_confidence=at_confidence,
+            confidence=confidence,
+            low=low,
+            high=high,
+            replications=draws,
+            sampling_low=None if sampling is None else sampling[0],
+            sampling_high=None if sampling is None else sampling[1],
+        )
+        if not math.isinf(max(highest.predicted, highest.high)):
+            return highest, ()
+        note = (
+            f"these {len(self.served.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
+            "give more (--num-prompts)"
+        )
+        return None, (note,)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
+    if len(values) < 2 or not all(math.isfinite(value) for value in values):
+        return None
+    from scipy.special import stdtrit
+
+    mean, spread = statistics.mean(values), statistics.stdev(values)
+    reach = float(stdtrit(len(values) - 1, 0.95)) * spread * math.sqrt(1 + 1 / len(values))
+    return max(mean - reach, 0.0), mean + reach
+
+
+def _bisected(guess: float, level: float | None, draw: int) -> Generator[_Rate, Evaluation, float]:
+    asking = highest_rate(guess)
+    rate = next(asking)
+    while True:
+        trial = yield _Rate(rate, level, draw, give_up=True)
+        try:
+            rate = asking.send(trial.met)
+        except StopIteration as found:
+            highest: float = found.value
+            return highest
+
+
+def highest_rate(guess: float) -> Generator[float, bool, float]:
+    """The highest rate that meets the SLO, within `TOLERANCE`: bracketed by doubling and halving, then bisected.
+
+    Asks of one rate after the other whether it does. 0 where even the guess halved `MOST_DOUBLINGS` times does not;
+    infinite where doubling it as often does.
+    """
+    low, high = 0.0, math.inf
+    rate = guess
+    for _ in range(MOST_DOUBLINGS):
+        if (yield rate):
+            low = rate
+            rate *= 2
+        else:
+            high = rate
+            rate /= 2
+        if low > 0 and high < math.inf:
+            break
+    if low == 0.0 or high == math.inf:
+        return high if low else 0.0
+    while high - low > TOLERANCE * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if (yield middle) else (low, middle)
+    return low

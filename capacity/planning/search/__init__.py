@@ -1,0 +1,1 @@
+"""Search the candidates, best first: bounds, families, replicas, and why the others were rejected."""

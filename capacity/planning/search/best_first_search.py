@@ -1,0 +1,218 @@
+"""The best of some contenders, cheapest first: what could come before the best so far is tried, until nothing could.
+
+An engine is known by the price of one replica at first (`UnresolvedCandidate`); it is resolved and bounded when its
+turn comes.
+While there is no answer the plainest engines go first, and then by what they might cost at least.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from capacity.planning.evaluation.evaluation_context import OutOfTime
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.slo_evaluation import Evaluation
+from capacity.planning.search.candidate_family import Order
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.replica_search import ReplicaSearch
+from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+
+Entry = UnresolvedCandidate | ReplicaSearch
+Accept = Callable[[Evaluation], bool]
+
+
+class BestFirstSearch:
+    """Finds the first of `entries`, in their order, that is accepted; `improved` is called with each better one."""
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        bench: EvaluationPool,
+        *,
+        accept: Accept = lambda trial: trial.met,
+        improved: Callable[[EvaluatedCandidate], None] | None = None,
+        full: bool = False,
+        below: Order | None = None,
+        whole: bool = False,
+    ) -> None:
+        """`full`: every trial is of the whole deployment; else one replica may stand for all until the end.
+
+        `below`: only what comes before that is looked for. `whole`: the best must also hold on the whole traffic, where
+        the search is of its busiest window.
+        """
+        self._below = below
+        self.best: EvaluatedCandidate | None = None
+        self.done = False
+        self._bench = bench
+        self._accept = accept
+        self._improved = improved
+        self._full = full
+        self._whole = whole
+        self._contenders: list[ReplicaSearch] = []
+        self._owner: ReplicaSearch | None = None  # of the best
+        self._numbers = itertools.count()
+        self._heap: list[tuple[tuple[int, Order], int, Entry]] = []
+        self._aside: list[tuple[int, Entry]] = []  # with nothing to ask, unless the best is taken back
+        for entry in entries:
+            self._add(entry)
+        self._choose()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All that take part, as far as they are known."""
+        prospects = [entry for _, _, entry in self._heap if isinstance(entry, UnresolvedCandidate)]
+        return [*self._contenders, *prospects]
+
+    def run(self) -> None:
+        """To the end. Raises OutOfTime."""
+        while True:
+            while (entry := self._next()) is not None:
+                self._advance(entry)
+            if self.verified:
+                self.done = True
+                return
+            self._verify()
+
+    def take_in(self, other: BestFirstSearch) -> None:
+        """What became of prospects in a chase of their own is known here: all there is to know of them."""
+        known = {id(contender) for contender in self._contenders}
+        self._contenders += [each for each in other._contenders if id(each) not in known]
+        self._heap = [
+            item for item in self._heap if not (isinstance(item[2], UnresolvedCandidate) and item[2].entered)
+        ]
+        heapq.heapify(self._heap)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the best is none, or was simulated as a whole, on the whole traffic where that is asked for."""
+        if self.best is None:
+            return True
+        trial = self.best.trial
+        return trial.seen != "sample" and (not self._whole or trial.window is not None)
+
+    def verify(self) -> None:
+        """The best as a whole, or the next best that stands up to it. Raises OutOfTime."""
+        while not self.verified:
+            self._verify()
+
+    def take(self, fewer: EvaluatedCandidate) -> None:
+        """The engine of the best with fewer replicas, tried besides, comes before it."""
+        assert self._owner is not None
+        self._owner.met.append(fewer)
+        self._owner.high = fewer.replicas
+        self._set(fewer, self._owner)
+
+    # the queue
+
+    def _add(self, entry: Entry) -> None:
+        if isinstance(entry, ReplicaSearch):
+            self._contenders.append(entry)
+        self._push(entry, next(self._numbers))
+
+    def _push(self, entry: Entry, number: int) -> None:
+        heapq.heappush(self._heap, (self._key(entry), number, entry))
+
+    def _key(self, entry: Entry) -> tuple[int, Order]:
+        order = entry.order
+        return (int(order[2]) if self._limit is None else 0, order)
+
+    @property
+    def _limit(self) -> Order | None:
+        """What an answer has to come before; None while anything will do."""
+        return self._below if self.best is None else self.best.order
+
+    def _next(self) -> tuple[int, Entry] | None:
+        """The one that is to be advanced: that of the best, until its fewest replicas are known; then the first."""
+        if self._owner is not None and self._ask(self._owner) is not None:
+            at = next((at for at, item in enumerate(self._heap) if item[2] is self._owner), None)
+            if at is not None:
+                _, number, entry = self._heap.pop(at)
+                heapq.heapify(self._heap)
+                return number, entry
+        while self._heap:
+            _, number, entry = self._heap[0]
+            if self._limit is not None and entry.order >= self._limit:
+                return None
+            heapq.heappop(self._heap)
+            if isinstance(entry, UnresolvedCandidate) or self._ask(entry) is not None:
+                return number, entry
+            self._aside.append((number, entry))
+        return None
+
+    def _ask(self, contender: ReplicaSearch) -> EvaluationRequest | None:
+        ask = contender.ask(self._limit)
+        return ask._replace(sample=False) if ask is not None and self._full and not ask.first_tokens else ask
+
+    def _advance(self, numbered: tuple[int, Entry]) -> None:
+        number, entry = numbered
+        if isinstance(entry, UnresolvedCandidate):
+            try:
+                self._bench.check()
+            except OutOfTime:
+                self._push(entry, number)
+                raise
+            for contender in entry.enter():
+                self._add(contender)
+            return
+        try:
+            ask = self._ask(entry)
+            assert ask is not None
+            trial = self._bench.trial(ask, self._ahead)
+            tried = entry.learn(ask, trial, self._accept(trial))
+        finally:
+            self._push(entry, number)
+        if tried is not None and (self.best is None or tried.order < self.best.order):
+            self._set(tried, entry)
+
+    def _ahead(self) -> Sequence[EvaluationRequest]:
+        """What is likely to be asked for next, if nothing better turns up."""
+        asks = []
+        for _, _, entry in heapq.nsmallest(2 * self._bench.workers, self._heap):
+            if self._limit is not None and entry.order >= self._limit:
+                continue
+            for contender in entry.look() if isinstance(entry, UnresolvedCandidate) else (entry,):
+                ask = self._ask(contender)
+                if ask is not None:
+                    asks.append(ask)
+        return asks
+
+    # the best
+
+    def _set(self, tried: EvaluatedCandidate | None, owner: ReplicaSearch | None) -> None:
+        rekeyed = (self.best is None) != (tried is None)
+        self.best, self._owner = tried, owner
+        if rekeyed:
+            self._rekey()
+        if tried is not None and self._improved is not None:
+            self._improved(tried)
+
+    def _rekey(self) -> None:
+        """The queue by what is known now."""
+        self._heap = [(self._key(entry), number, entry) for _, number, entry in self._heap]
+        heapq.heapify(self._heap)
+
+    def _choose(self) -> None:
+        """The best of what was met."""
+        met = [(tried, contender) for contender in self._contenders for tried in contender.met]
+        met = [(tried, contender) for tried, contender in met if self._accept(tried.trial)]
+        tried, owner = min(met, key=lambda each: each[0].order, default=(None, None))
+        self._set(tried, owner)
+
+    def _verify(self) -> None:
+        assert self.best is not None
+        assert self._owner is not None
+        trial = self._bench.trial(EvaluationRequest(self.best.candidate, sample=False, whole=self._whole))
+        tried, owner = self.best._replace(trial=trial), self._owner
+        if self._accept(trial):
+            owner.met = [other for other in owner.met if other[:2] != tried[:2]] + [tried]
+            self.best = tried
+            return
+        owner.retract(tried)
+        owner.missed.append(tried)
+        for number, entry in self._aside:
+            self._push(entry, number)
+        self._aside = []
+        self._rekey()  # the owner comes later now, and what was behind it is no longer
+        self._choose()

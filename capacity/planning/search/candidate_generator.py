@@ -1,0 +1,326 @@
+"""From the axes to the options that are worth a simulation: exact exclusion, then bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from capacity.answers.engine_setup import policy_name
+from capacity.base.errors import CapacityError
+from capacity.deployment import Pool
+from capacity.planning.evaluation.cost_bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
+from capacity.planning.evaluation.evaluate import Role
+from capacity.planning.evaluation.evaluation_context import EvaluationContext
+from capacity.planning.evaluation.step_error import ScaledSteps
+from capacity.planning.quality import QualityChange, quality_change
+from capacity.planning.search.candidate_family import (
+    CandidateFamily,
+    Exclusion,
+    Survey,
+    SurveyBuilder,
+    objective_of,
+)
+from capacity.planning.search.market import Market
+from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
+from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
+from capacity.pool.drafting import expected_tokens_by_position
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import EngineSetup
+from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation
+from capacity.step import PS_PER_S, StepShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateGenerator:
+    """Turns the engines of the space into options, or down with a reason; `survey` is of those looked at so far."""
+
+    arena: EvaluationContext
+    search: Search
+    load: Load
+    market: Market
+    survey: SurveyBuilder = field(default_factory=SurveyBuilder, repr=False)
+    _sides: dict[tuple[Pool, Role], Side | Exclusion] = field(default_factory=dict, repr=False)
+    _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
+
+    def prospects(self) -> Iterator[UnresolvedCandidate]:
+        """Every engine and every pair of the space, not looked at yet; GPUs without a price are turned down at once."""
+        model, serving = self.arena.model, self.search.serving
+        for gpu in self.market.quotes:
+            if gpu in self.market.unpriced:
+                candidate = Candidate(pool=Pool(gpu=gpu), replicas=1)
+                self.survey.turn(candidate, Exclusion("no price", self.market.unpriced[gpu]))
+                continue
+            for pool in pools(self.search, gpu, model) if "aggregated" in serving else ():
+                yield self._prospect(Candidate(pool=pool, replicas=1), partial(self.contenders, pool))
+            for prefill, decode in pairs(self.search, gpu, model) if "disaggregated" in serving else ():
+                candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
+                yield self._prospect(candidate, partial(self._double, prefill, decode))
+
+    def everything(self) -> Survey:
+        """All of the space, looked at."""
+        for prospect in list(self.prospects()):
+            prospect.enter()
+        return self.survey.built()
+
+    def _prospect(
+        self, candidate: Candidate, look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
+    ) -> UnresolvedCandidate:
+        self.survey.engines += 1
+        self.survey.points += self._points(candidate)
+        pool = candidate.pool
+        objective = objective_of(
+            self.search, self.market.quotes[pool.gpu], self.market.watts[pool.gpu], candidate.num_gpus
+        )
+        odd = oddness(pool, apart=candidate.prefill is not None)
+        return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._entered)
+
+    def _entered(self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion) -> None:
+        """Its options are in the search, or it is out of it: what cannot run was never a choice."""
+        survey, candidate = self.survey, prospect.candidate
+        if not isinstance(seen, Exclusion):
+            survey.options += [option for contender in seen for option in contender.options]
+            return
+        survey.turn(candidate, seen)
+        if seen.kind not in ("unmeetable", "limit"):
+            survey.points -= self._points(candidate)
+        if seen.kind == "impossible":
+            survey.engines -= 1
+
+    def _points(self, candidate: Candidate) -> int:
+        """Numbers of replicas, and routers, that the limits allow."""
+        if candidate.prefill is not None:
+            return self._ratios(candidate.prefill, candidate.pool, candidate.pool.gpu)
+        most = self._most(candidate.pool)
+        return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
+
+    def contenders(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
+        """The candidates of one engine, one for each router; why there are none."""
+        side = self._side(pool, "both")
+        if isinstance(side, Exclusion):
+            return side
+        most, bound_least = self._most(pool), side.bound.min_replicas
+        blocked = self._blocked(side, Candidate(pool=pool, replicas=1), most, bound_least)
+        if blocked is not None:
+            return blocked
+        contenders, routers = list[ReplicaSearch](), self.routers(most)
+        if bound_least == 1 and ROUND_ROBIN not in routers:  # one alone needs none
+            contenders.append(ReplicaSearch(self._option(side, least=1, most=1)))
+        for router in routers:
+            least = max(bound_least, 1 if router == ROUND_ROBIN else 2)
+            if least <= most:
+                contenders.append(ReplicaSearch(self._option(side, least=least, most=most, router=router)))
+        return contenders
+
+    def _double(self, prefill: Pool, decode: Pool) -> Sequence[ReplicaSearch] | Exclusion:
+        sides = self._side(prefill, "prefill"), self._side(decode, "decode")
+        turned = [side for side in sides if isinstance(side, Exclusion)]
+        if turned:  # what cannot run at all comes first
+            return min(turned, key=lambda side: side.kind == "unmeetable")
+        options = self._pair(sides[0], sides[1], decode.gpu)  # type: ignore[arg-type]
+        if isinstance(options, Exclusion):
+            return options
+        first = None
+        if self.load.open_loop:
+            least = FirstTokenSearch(options[0].prefill_replicas)
+            assert options[0].prefill is not None
+            first = self._first_tokens.setdefault(options[0].prefill, least)
+        return (PairReplicaSearch(options, first),)
+
+    def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[CandidateFamily] | Exclusion:
+        """An option for each number of prefill replicas."""
+        allowed = self._gpus(gpu)
+        least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
+        width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
+        if least_p * width_p + least_d * width_d > allowed:
+            gpus = least_p * width_p + least_d * width_d
+            return Exclusion(
+                "limit",
+                f"needs at least {least_p} replicas that prefill and {least_d} that decode ({gpus} GPUs); "
+                f"{allowed} are allowed by {self._limit(gpu)}",
+            )
+        highest = (allowed - least_d * width_d) // width_p
+        return [
+            self._option(
+                decode,
+                least=least_d,
+                most=(allowed - count * width_p) // width_d,
+                prefill=prefill,
+                prefill_replicas=count,
+            )
+            for count in range(least_p, highest + 1)
+        ]
+
+    def _option(
+        self,
+        side: Side,
+        *,
+        least: int,
+        most: int,
+        router: str = ROUND_ROBIN,
+        prefill: Side | None = None,
+        prefill_replicas: int = 0,
+    ) -> CandidateFamily:
+        gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
+        if prefill is not None:
+            gpu_s += prefill.bound.work_s * prefill.pool.num_gpus
+            own = replace(own, ratio=max(own.ratio, prefill.bound.ratio))
+        return CandidateFamily(
+            pool=side.pool,
+            price=self.market.quotes[side.pool.gpu],
+            watts_per_gpu=side.watts_per_gpu,
+            quality=side.quality,
+            bound=own,
+            gpu_s=gpu_s,
+            least=least,
+            most=most,
+            search=self.search,
+            prefill=None if prefill is None else prefill.pool,
+            prefill_replicas=prefill_replicas,
+            router=router,
+            oddness=oddness(side.pool, apart=prefill is not None, router=router),
+        )
+
+    def routers(self, most: int) -> tuple[str, ...]:
+        """What may stand before the replicas, of which there are so many at most."""
+        if most <= 1:
+            return (ROUND_ROBIN,) if most else ()
+        if self.search.routers:
+            return self.search.routers
+        shared = self.load.computed_input_tokens < self.load.input_tokens
+        return (ROUND_ROBIN, "prefix-aware") if shared else (ROUND_ROBIN,)
+
+    def _gpus(self, gpu: str) -> int:
+        """GPUs that --max-gpus and --budget allow; may be 0."""
+        quote = self.market.quotes[gpu]
+        if self.search.budget is None or quote is None or not quote.usd_per_gpu_hour:
+            return self.search.max_gpus
+        instance = quote.gpus_per_instance
+        affordable = int(self.search.budget / quote.usd_per_gpu_hour // instance) * instance
+        return min(self.search.max_gpus, affordable)
+
+    def _most(self, pool: Pool) -> int:
+        """Replicas that GPUs, money and the traffic allow; may be 0."""
+        return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
+
+    def _ratios(self, prefill: Pool, decode: Pool, gpu: str) -> int:
+        """Pairs of numbers of replicas that the limits allow."""
+        allowed = self._gpus(gpu)
+        counts = range(1, allowed // prefill.num_gpus + 1)
+        return sum((allowed - count * prefill.num_gpus) // decode.num_gpus for count in counts)
+
+    def _blocked(self, side: Side, candidate: Candidate, most: int, least: int) -> Exclusion | None:
+        if most < 1:
+            gpu = candidate.pool.gpu
+            return Exclusion(
+                "limit",
+                f"one replica has {side.pool.num_gpus} GPUs; {self._gpus(gpu)} are allowed by {self._limit(gpu)}",
+            )
+        if least <= most:
+            return None
+        gpus = least * candidate.pool.num_gpus
+        rate = self.load.requests / max(self.load.span_s, 1e-9)
+        return Exclusion(
+            "limit",
+            f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s; "
+            f"{most} are allowed by {self._limit(candidate.pool.gpu)}",
+        )
+
+    def _limit(self, gpu: str) -> str:
+        """The limit that allows the fewest of these GPUs, with its price where that is money."""
+        search, quote = self.search, self.market.quotes[gpu]
+        if quote is None or self._gpus(gpu) == search.max_gpus:
+            return f"--max-gpus {search.max_gpus}"
+        whole = f", rented {quote.gpus_per_instance} at a time" if quote.gpus_per_instance > 1 else ""
+        return f"--budget {search.budget:g} at ${quote.usd_per_gpu_hour:.2f} per GPU-hour{whole}"
+
+    def _side(self, pool: Pool, role: Role) -> Side | Exclusion:
+        side = self._sides.get((pool, role))
+        if side is None:
+            side = self._sides[pool, role] = self._look(pool, role)
+        return side
+
+    def _look(self, pool: Pool, role: Role) -> Side | Exclusion:
+        """An engine in one role: excluded exactly, or bounded."""
+        try:
+            pool, resolved = with_context(self.arena, pool, self.load)
+            quality = quality_change(
+                resolved.scheme,
+                self.arena.model.checkpoint,
+                resolved.kv_cache_dtype,
+                resolved.pool.kv_eviction,
+                params=self.arena.model.total_params,
+            )
+            if not quality.within(self.search.max_quality_loss):
+                return Exclusion("quality", _quality_reason(quality))
+            plan = resolved.memory_in_short
+            if not plan.fits:
+                return Exclusion("does not fit", plan.reason or "does not fit")
+            if policy_name(resolved) not in SCHEDULERS:
+                return Exclusion("impossible", f"the scheduler of {resolved.engine.label} is not simulated")
+            tokens = self.load.longest_request_tokens
+            if resolved.concurrent_requests(tokens) < 1:
+                return Exclusion("does not fit", f"one request of {tokens:,} tokens exceeds the KV cache")
+            setup = self.arena.setup(pool, self.search.confidence)
+        except CapacityError as error:
+            return Exclusion("impossible", str(error))
+        steps = setup.step_times
+        assert isinstance(steps, ScaledSteps)
+        bounds = bound(
+            resolved,
+            steps.step_seconds,
+            self.load,
+            self.arena.goal,
+            role=role,
+            drafting=_drafting(setup),
+            alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
+        )
+        if bounds.reason is not None:
+            return Exclusion("unmeetable", bounds.reason, bounds.ratio)
+        watts = resolved.profile.system_watts_per_gpu
+        return Side(pool=pool, bound=bounds, quality=quality, watts_per_gpu=watts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """An engine in its role, with its bounds."""
+
+    pool: Pool
+    bound: Bound
+    quality: QualityChange
+    watts_per_gpu: float
+
+
+def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
+    """Steps in which one of several ranks has work; None where there is one."""
+    if ranks == 1:
+        return None
+    idle = (StepShape(),) * (ranks - 1)
+    return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
+
+
+def _drafting(setup: EngineSetup) -> Drafting:
+    """Rows and tokens of a round, as the simulator draws them."""
+    speculation = setup.speculation
+    if not isinstance(speculation, DrawnSpeculation):
+        return PLAIN
+    rates = speculation.rates
+    return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
+
+
+def _quality_reason(quality: QualityChange) -> str:
+    if quality.worst_loss_fraction is None:
+        return f"{quality.what}: its loss is unknown"
+    return f"loses up to {quality.worst_loss_fraction:.1%} of task scores ({quality.source})"
+
+
+def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
+    """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
+    resolved = arena.resolved(pool)
+    shorter = rounded_context(load.longest_request_tokens)
+    if pool.max_model_len is not None or resolved.memory_in_short.fits or shorter >= resolved.max_model_len:
+        return pool, resolved
+    trimmed = pool.model_copy(update={"max_model_len": shorter})
+    retried = arena.resolved(trimmed)
+    return (trimmed, retried) if retried.memory_in_short.fits else (pool, resolved)

@@ -1,0 +1,98 @@
+"""What is to be said beside a plan: what was not searched, where figures are from, why there is nothing to search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.model import ModelSpec
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationContext
+from capacity.planning.records import Ranked
+from capacity.planning.search.candidate_family import Survey
+from capacity.planning.space import TUNING, Search, asked_apart, speculators
+from capacity.pool.drafting import find_speculator
+
+ROUTED = "replicas share no prefix cache; a router stands before them (round robin unless named)"
+
+
+def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
+    """What the axes leave out, and the flag that takes it in."""
+    texts = []
+    drafts = any(speculators(search, model))
+    drafts_apart, ranks_apart = asked_apart(search, model)
+    if not drafts:
+        texts.append("drafts (--speculators eagle3,mtp)")
+    if "disaggregated" not in search.serving:
+        texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
+    elif drafts and not drafts_apart:
+        texts.append("drafts in disaggregated deployments (--speculators none,eagle3 by name)")
+    tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
+    if tuned and (drafts or "disaggregated" in search.serving):
+        texts.append(
+            "token budgets and the like, but the first, with drafts, data-parallel ranks or disaggregated"
+        )
+    if model.is_moe and search.data_parallel_sizes == (1,):
+        texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
+    elif model.is_moe and "disaggregated" in search.serving and not ranks_apart:
+        texts.append("data-parallel attention in disaggregated deployments (--data-parallel-sizes by name)")
+    if search.objective == "latency" and not (search.quantizations and search.speculators):
+        texts.append(
+            "formats that lose quality, and drafts not measured for this model, unless asked for by name "
+            "(--quantizations, --kv-cache-dtypes, --speculators)"
+        )
+    if not search.routers:
+        shared = load.computed_input_tokens < load.input_tokens
+        tried = "round robin and prefix-aware" if shared else "round robin"
+        texts.append(f"routers other than {tried} (--routers least-outstanding)")
+    return tuple(texts)
+
+
+def require_options(survey: Survey) -> None:
+    """Where nothing was left to try for want of memory or of a way to run it: that, and never the SLO."""
+    if survey.options:
+        return
+    kinds = {rejection.kind for rejection in survey.rejected}
+    if kinds & {"unmeetable", "limit"}:
+        return
+    for kind in ("does not fit", "quality", "no price", "impossible"):
+        reasons = [rejection.reason for rejection in survey.rejected if rejection.kind == kind]
+        if reasons:
+            text = f"nothing in the space can serve this model ({len(reasons)} engines: {kind}); for one: {reasons[-1]}"
+            if kind == "does not fit":
+                raise DoesNotFit(text, needed_bytes=0.0, usable_bytes=0.0)
+            raise InvalidInput(text)
+    raise InvalidInput("the space is empty: give --gpus")
+
+
+def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
+    """What the ranking takes for granted."""
+    texts = list(arena.workloads[0].notices)
+    if any(answer.step_error_assumed for answer in ranked):
+        texts.append(
+            "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
+        )
+    pools = [answer.candidate.pool for answer in ranked]
+    texts += dict.fromkeys(
+        f"{pool.quantization or 'the checkpoint'}: {remark}"
+        for pool in pools
+        for remark in arena.resolved(pool).step_setting.remarks
+    )
+    if any(answer.candidate.replicas > 1 for answer in ranked):
+        texts.append(ROUTED)
+    for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
+        if name is not None:
+            texts.append(_acceptance(name, ranked, arena.model))
+    return tuple(texts)
+
+
+def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
+    """Where the acceptance of drafts is from: the confidence does not cover it."""
+    speculator = find_speculator(name, model)
+    acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
+    if acceptance is not None:
+        return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"
+    return (
+        f"drafts by {name} are accepted as {speculator.provenance}; the "
+        "confidence does not cover that: measure yours, and give it by --acceptance"
+    )

@@ -1,0 +1,128 @@
+"""What `plan` and `fleet` are asked, checked once: a model, its traffic, its service levels, and where to search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Cost, Traffic
+from capacity.deployment.images import check_text_alone, with_image_tokens
+from capacity.deployment.use_cases import levels_of
+from capacity.model import ModelSpec, load_model
+from capacity.planning.evaluation.evaluation_context import EvaluationContext
+from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.search.market import Market
+from capacity.planning.space import DRAFT_MODEL, Search
+from capacity.pool.drafting import find_speculator
+from capacity.workload import Slo, Workload, parse_slos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A question of a search; `workloads` are the draws of one traffic."""
+
+    model: ModelSpec
+    workloads: tuple[Workload, ...]
+    goal: Goal
+    search: Search
+    cost: Cost
+    profiles: str | Path | None
+
+    @classmethod
+    def of(
+        cls,
+        model: str | Path | ModelSpec,
+        search: Search,
+        traffic: Traffic,
+        cost: Cost,
+        *,
+        slo: Sequence[str] | str,
+        workload: Workload | None,
+        profiles: str | Path | None,
+        download: bool,
+    ) -> PlanRequest:
+        """Without `slo`, the levels of the traffic's use case. Raises InvalidInput."""
+        check_search(search, cost)
+        check_text_alone(search.language_model_only, traffic)
+        spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+        goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
+        longest = _longest_context(search, spec)
+        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications, longest)
+        check_goal(goal.slos, workloads[0])
+        return cls(model=spec, workloads=workloads, goal=goal, search=search, cost=cost, profiles=profiles)
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest request: the search's limit, or else the model's."""
+        return _longest_context(self.search, self.model)
+
+    def arena(
+        self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None
+    ) -> EvaluationContext:
+        """Where deployments are tried on the busiest window of the traffic, and answers on all of it.
+
+        On part of the traffic, or for another goal, where these are given.
+        """
+        return EvaluationContext.of(
+            self.model,
+            self.workloads if workloads is None else workloads,
+            goal or self.goal,
+            slo_window=self.search.slo_window,
+            profiles=self.profiles,
+        )
+
+    def market(self, search: Search | None = None) -> Market:
+        """The GPUs of the search, or of a narrower one, and their prices. Raises UnknownName, InvalidInput."""
+        return Market.of(search or self.search, self.cost, [str(self.profiles)] if self.profiles else [])
+
+
+def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
+    """The service levels; InvalidInput without any."""
+    slos = parse_slos(texts)
+    if not slos:
+        raise InvalidInput(
+            "no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms, or a --use-case, "
+            "which has some"
+        )
+    return slos
+
+
+def check_search(search: Search, cost: Cost) -> None:
+    """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
+    if search.draft is None and DRAFT_MODEL in search.speculators:
+        raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
+    if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
+        raise InvalidInput(
+            "--draft changes nothing without --speculators draft-model: add it, or leave --draft out"
+        )
+    for name in search.speculators or ("eagle3",):
+        if name is not None:
+            way = find_speculator(name)
+            if search.acceptance is not None:
+                way.accepting(search.acceptance)
+    priced = any(source is not None for source in (cost.price_tier, cost.price, cost.price_file))
+    if not search.gpus:
+        raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
+    if search.objective == "cost" and not priced:
+        raise InvalidInput(
+            "the objective is cost and there is no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), "
+            "--price h100=2.50, --price-file, or --objective gpus"
+        )
+    if search.budget is not None and not priced:
+        raise InvalidInput("--budget needs a price: give --price-tier or --price")
+
+
+def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+    """Raise InvalidInput where no level limits how long a request waits."""
+    waits = any(slo.metric in ("ttft", "e2el") for slo in slos)
+    if not waits and not workload.is_closed_loop:
+        raise InvalidInput(
+            "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
+        )
+
+
+def _longest_context(search: Search, model: ModelSpec) -> int:
+    return search.max_model_len or model.max_position_embeddings

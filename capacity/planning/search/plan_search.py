@@ -1,0 +1,486 @@
+"""The planner's stages in order: the cheapest deployment of all, then the best of every GPU and weight format.
+
+Each stage is a `BestFirstSearch`: cheapest first, by what a deployment costs at least, so that whatever ends the
+search, what it
+has found is the best of the cheap end. The clock is looked at between trials and inside of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
+from capacity.planning.records import Conditional, Ended, Plan, SearchCounts
+from capacity.planning.search.best_first_search import BestFirstSearch, Entry
+from capacity.planning.search.candidate_generator import CandidateGenerator
+from capacity.planning.search.conditions import conditions_of
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.few_requests import look_beside
+from capacity.planning.search.least_latency import LeastLatency
+from capacity.planning.search.market import Market
+from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
+from capacity.planning.search.plan_notes import not_searched, require_options, warnings_of
+from capacity.planning.search.ranking import Ranking
+from capacity.planning.search.rejection_reasons import Family, in_doubt, not_recommended, rejections
+from capacity.planning.search.replica_search import ReplicaSearch
+from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.space import Candidate, Objective, Search
+from capacity.planning.workers.environment_fingerprint import Named
+from capacity.workload.windows import HEAVY
+
+CLOSER = 4  # answers that are run again in full, with intervals
+GRACE_S = 1.0  # after the time limit, to look closer at the answer
+FULL_SLOWER = 1.3  # a run of all replicas, over as many runs of one
+LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is for the fewest GPUs near it
+REPORT_S = 0.2  # between two reports of progress
+Progress = Callable[["Snapshot"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """How the search stands: the best answer so far, and how many of the engines of this stage are settled."""
+
+    elapsed_s: float
+    stage: str
+    settled: int
+    engines: int
+    simulated: int
+    best: Candidate | None
+    objective: float | None
+    minimised: Objective
+
+
+@dataclass(kw_only=True)
+class _Search:
+    arena: EvaluationContext
+    search: Search
+    surveyor: CandidateGenerator
+    bench: EvaluationPool
+    progress: Progress | None
+    started_s: float
+    stage: str = ""
+    chase: BestFirstSearch | None = None  # of this stage
+    all: BestFirstSearch | None = None  # over the whole space
+    entries: list[Entry] = field(default_factory=list)  # that latency has excluded from it
+    leaders: dict[Family, EvaluatedCandidate] = field(default_factory=dict)
+    families: int = 0
+    ratio_limit: float | None = None
+    cut: bool = False  # the least latency was not looked for to the end
+    ended: Ended = "done"
+    first_answer_s: float | None = None
+    remarks: tuple[str, ...] = ()
+    conditional: dict[tuple[str, ...], list[Entry]] = field(
+        default_factory=dict
+    )  # not recommended, by conditions
+    savings: dict[tuple[str, ...], EvaluatedCandidate] = field(
+        default_factory=dict
+    )  # what would come before the best
+    _reported_s: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started_s
+
+    @property
+    def until_s(self) -> float:
+        """By `time.monotonic`; infinite where there is no limit."""
+        return self.started_s + (self.search.time_limit_s or float("inf"))
+
+    @property
+    def best(self) -> EvaluatedCandidate | None:
+        return None if self.all is None else self.all.best
+
+    @property
+    def everything(self) -> list[Entry]:
+        """What takes part, whatever became of it."""
+        return [*self.entries, *(() if self.all is None else self.all.entries)]
+
+    def run(self, *, savings_below: float | None = None) -> None:
+        """All stages, until time is up or somebody ends them; or only what saves under a condition."""
+        self.bench.tick, self.bench.until_s = self._tick, self.until_s
+        try:
+            if savings_below is not None:
+                self._recommendable()
+                self._conditional(savings_below)
+            elif self.search.objective == "latency":
+                self._fastest()
+            else:
+                self._cheapest()
+        except OutOfTime:
+            self.ended = "time limit"
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+        self.bench.until_s = max(self.until_s, time.monotonic()) + GRACE_S
+        if self.ended == "time limit":
+            self._verify()
+
+    def _recommendable(self) -> list[UnresolvedCandidate]:
+        """What may be recommended; the rest goes by its conditions."""
+        plain = []
+        for prospect in self.surveyor.prospects():
+            conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
+            if conditions:
+                self.conditional.setdefault(conditions, []).append(prospect)
+            else:
+                plain.append(prospect)
+        return plain
+
+    def _cheapest(self) -> None:
+        entries: list[Entry] = list(self._recommendable())
+        self.all = BestFirstSearch(
+            entries, self.bench, improved=self._improved, whole=bool(self.arena.windows)
+        )
+        self._stage("the cheapest", self.all)
+        self.bench.until_s = self.until_s
+        if self.best is not None:
+            fewer, self.remarks = look_beside(self.best, self.bench)
+            if fewer is not None:
+                self.all.take(fewer)
+        if self.search.alternatives:
+            self._alternatives()
+            self._conditional(math.inf if self.best is None else self.best.objective)
+
+    def _conditional(self, least: float) -> None:
+        """The best under each condition, and under any of them, of an objective below `least`."""
+        singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
+        several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
+        seen = list[Entry]()
+        for what, entries in singles:
+            seen += self._under(what, entries, least)
+        if len(several) > 1:
+            rest = [entry for what, entries in self.conditional.items() if len(what) > 1 for entry in entries]
+            least = min([least, *(tried.objective for tried in self.savings.values())])
+            self._under(several, [*seen, *rest], least)
+
+    def _under(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
+        """Look for an answer of a lower objective than `least` under these conditions; what became of the entries."""
+        if self.search.objective == "latency":
+            contenders = [
+                each
+                for entry in entries
+                for each in (entry.enter() if isinstance(entry, UnresolvedCandidate) else (entry,))
+            ]
+            fastest = LeastLatency(self.bench, below=least)
+            fastest.see(contenders)
+            if fastest.ratio >= least:
+                return list(contenders)
+            chase = self._fewest_near(contenders, min(self._limit(fastest), math.nextafter(least, 0.0)))
+        else:
+            chase = BestFirstSearch(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
+        try:
+            self._stage(f"with {' or '.join(what)}", chase)
+        finally:
+            if chase.best is not None and chase.verified and chase.best.objective < least:
+                self.savings[what] = chase.best
+        return chase.entries
+
+    def _fastest(self) -> None:
+        """The fewest GPUs whose latency is near the least there is."""
+        waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.plain)
+        fastest, contenders = LeastLatency(self.bench), list[ReplicaSearch]()
+        self.stage = "the least latency"
+        self.bench.until_s = self.started_s + (self.search.time_limit_s or float("inf")) * LATENCY_SHARE
+        try:
+            for plain in (True, False):
+                group = list[ReplicaSearch]()
+                while waiting and waiting[0].plain == plain:
+                    self.bench.check()
+                    group += waiting.pop(0).enter()
+                contenders += group
+                fastest.see(group)
+        except OutOfTime:
+            self.cut = True
+        finally:
+            self.bench.until_s = self.until_s
+        self.ratio_limit = limit = self._limit(fastest)
+        self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
+        self.all = self._fewest_near([*contenders, *waiting], limit, improved=self._improved)
+        self._stage("the fewest GPUs", self.all)
+        if self.search.alternatives:
+            self._conditional(math.inf if self.best is None else self.best.objective)
+
+    def _limit(self, fastest: LeastLatency) -> float:
+        """The share of the limits that is near enough to the least."""
+        return fastest.ratio * (1 + self.search.latency_tolerance)
+
+    def _fewest_near(
+        self,
+        entries: Sequence[Entry],
+        limit: float,
+        improved: Callable[[EvaluatedCandidate], None] | None = None,
+    ) -> BestFirstSearch:
+        """A search for the fewest GPUs among entries whose latency may be within `limit`."""
+        near = [
+            entry
+            for entry in entries
+            if isinstance(entry, UnresolvedCandidate) or entry.option.bound.ratio <= limit
+        ]
+        return BestFirstSearch(
+            near,
+            self.bench,
+            accept=lambda trial: trial.met and trial.ratio <= limit,
+            improved=improved,
+            full=True,
+            whole=bool(self.arena.windows),
+        )
+
+    def _alternatives(self) -> None:
+        """The best of every other GPU and weight format, of engines that neither draft nor prefill apart."""
+        assert self.all is not None
+        groups: dict[Family, list[Entry]] = {}
+        for entry in self.everything:
+            candidate = entry.candidate if isinstance(entry, UnresolvedCandidate) else entry.option.at(1)
+            if candidate.prefill is None and candidate.pool.speculator is None:
+                groups.setdefault((candidate.pool.gpu, candidate.pool.quantization), []).append(entry)
+        self.families = len(groups)
+        for family, entries in sorted(groups.items(), key=lambda each: min(entry.order for entry in each[1])):
+            if self.best is not None and self.best.option in [
+                e.option for e in entries if isinstance(e, ReplicaSearch)
+            ]:
+                self.leaders[family] = self.best
+                continue
+            chase = BestFirstSearch(entries, self.bench)
+            try:
+                self._stage("alternatives", chase)
+            finally:
+                self.all.take_in(chase)
+                if chase.best is not None:
+                    self.leaders[family] = chase.best
+
+    def _stage(self, name: str, chase: BestFirstSearch) -> None:
+        self.stage, self.chase = name, chase
+        chase.run()
+
+    def _improved(self, tried: EvaluatedCandidate) -> None:
+        """A better answer: what it takes to verify it is kept back of the time."""
+        if self.first_answer_s is None:
+            self.first_answer_s = self.elapsed_s
+        if tried.trial.seen == "sample":
+            took_s = max(
+                (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
+            )
+            requests = sum(len(workload) for workload in (*self.arena.workloads, *self.arena.whole))
+            full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
+            self.bench.until_s = max(self.until_s - full_s, time.monotonic())
+        else:
+            self.bench.until_s = self.until_s
+        self._report()
+
+    def _verify(self) -> None:
+        """Time is up: the best as a whole all the same, as far as a moment allows."""
+        try:
+            if self.best is not None and self.all is not None:
+                self.all.verify()
+                if self.best is None:  # it did not stand up to it: what is next, while there is a moment
+                    self.all.run()
+        except OutOfTime:
+            return
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+
+    @property
+    def simulated(self) -> int:
+        """Distinct deployments."""
+        return len({(ask.candidate, ask.first_tokens) for ask in self.bench.trials})
+
+    def _tick(self) -> None:
+        if self.progress is not None and time.monotonic() - self._reported_s > REPORT_S:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported_s = time.monotonic()
+        if self.progress is None:
+            return
+        entries = [] if self.chase is None else self.chase.entries
+        best = None if self.chase is None else self.chase.best
+        self.progress(
+            Snapshot(
+                elapsed_s=self.elapsed_s,
+                stage=self.stage,
+                settled=sum(not in_doubt(entry, best) for entry in entries),
+                engines=len(entries),
+                simulated=self.simulated,
+                best=None if self.best is None else self.best.candidate,
+                objective=None if self.best is None else self.best.objective,
+                minimised=self.search.objective,
+            )
+        )
+
+
+def run_search(
+    arena: EvaluationContext,
+    search: Search,
+    load: Load,
+    market: Market,
+    *,
+    workers: int = 1,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    started_s: float | None = None,
+) -> Plan:
+    """The plan for `arena`'s traffic, all of which `load` sums up.
+
+    Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
+    Ctrl-C ends the search as the time limit does.
+    """
+    surveyor = CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market)
+    named = Named(
+        profiles=None if arena.profiles is None else str(arena.profiles),
+        models=() if search.draft is None else (search.draft,),
+    )
+    with EvaluationPool(
+        arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
+    ) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=surveyor,
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic() if started_s is None else started_s,
+        )
+        state.run()
+        return _plan(state, load, market)
+
+
+def find_conditional(
+    arena: EvaluationContext,
+    search: Search,
+    load: Load,
+    market: Market,
+    *,
+    least: float,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Conditional, ...]:
+    """Return the deployments of a lower objective than `least` that a plan of this traffic does not recommend.
+
+    Those that were found where the time limit, or Ctrl-C, ends the search.
+    """
+    with EvaluationPool(arena=arena, confidence=search.confidence, workers=workers) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=CandidateGenerator(
+                arena=arena, search=search, load=arena.busy_load(load), market=market
+            ),
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic(),
+        )
+        state.run(savings_below=least)
+        return _conditional(state, Ranking(arena=arena, search=search, load=load, bench=bench))
+
+
+def _conditional(state: _Search, ranking: Ranking) -> tuple[Conditional, ...]:
+    return tuple(
+        Conditional(
+            conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
+        )
+        for tried in state.savings.values()
+        for answer in ranking.ranked((), (tried,), closer=0)
+    )
+
+
+def _plan(state: _Search, load: Load, market: Market) -> Plan:
+    """What the search found, looked at closely as far as time allows."""
+    arena, search, bench = state.arena, state.search, state.bench
+    survey, entries, best = state.surveyor.survey.built(), state.everything, state.best
+    contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
+    if state.ended == "done":
+        require_options(survey)
+    ranking = Ranking(arena=arena, search=search, load=load, bench=bench)
+    leaders = [
+        *([] if best is None else [best]),
+        *(each for each in state.leaders.values() if each is not best),
+    ]
+    closer = {"done": CLOSER, "time limit": 1, "interrupted": 0}[state.ended]
+    ranked = ranking.ranked(contenders, leaders, closer=closer)
+    points = points_of(bench.trials, survey.options)
+    rejected = (
+        *survey.rejected,
+        *rejections(entries, best, state.leaders, state.ratio_limit),
+        *not_recommended(state.conditional),
+    )
+    unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
+    return Plan(
+        model=arena.model.name,
+        workload=arena.workloads[0].name,
+        requests=load.requests,
+        requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
+        concurrency=arena.workloads[0].concurrency,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        slos=tuple(str(slo) for slo in arena.goal.slos),
+        slo_window=search.slo_window if arena.windows else "trace",
+        busiest_window=arena.windows[0] if arena.windows else None,
+        objective=search.objective,
+        confidence=search.confidence,
+        ranked=ranked,
+        misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
+        conditional=_conditional(state, ranking),
+        rejected=rejected,
+        speed_front=speed_front(points),
+        cost_front=cost_front(points),
+        counts=_counts(state, rejected, unresolved),
+        proved=state.all is not None and state.all.done and not state.cut,
+        ended=state.ended,
+        first_answer_s=state.first_answer_s,
+        elapsed_s=state.elapsed_s,
+        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
+        not_searched=not_searched(search, load, arena.model),
+        warnings=(
+            *_left_out(market),
+            *_unfinished(state),
+            *state.remarks,
+            *_lighter_misses(best),
+            *warnings_of(arena, ranked),
+            *bench.remarks,
+        ),
+    )
+
+
+def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> SearchCounts:
+    survey = state.surveyor.survey
+    kinds = [getattr(rejection, "kind", "") for rejection in rejected]
+    return SearchCounts(
+        engines=survey.engines,
+        points=survey.points,
+        excluded=sum(
+            kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds
+        ),
+        bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
+        simulated=state.simulated,
+        unresolved=unresolved,
+    )
+
+
+def _left_out(market: Market) -> list[str]:
+    return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
+
+
+def _lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
+    """Windows in which the answer misses the SLO although they have too little work to be judged."""
+    windows = () if best is None else best.trial.windows
+    missed = [each for each in windows if not each.judged and each.ratio > 1]
+    if not missed:
+        return []
+    worst = max(missed, key=lambda each: each.ratio)
+    level = max(worst.levels, key=lambda each: each.ratio)
+    return [
+        f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
+        f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
+    ]
+
+
+def _unfinished(state: _Search) -> list[str]:
+    """That alternatives were not all looked for."""
+    if state.ended == "done" or state.families <= len(state.leaders):
+        return []
+    found = f"{len(state.leaders)} of {state.families}"
+    return [f"alternatives: the best of {found} kinds of GPU and weight format was found in this time"]

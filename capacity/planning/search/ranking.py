@@ -1,0 +1,222 @@
+"""The ranking: the best of each family, then other deployments, the first ones looked at closely; or what is missed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from capacity.answers.costs import cost_of
+from capacity.deployment.launching import is_launched
+from capacity.hardware.cost_estimate import CostEstimate
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
+from capacity.planning.evaluation.plan_cost import trial_load
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
+from capacity.planning.evaluation.step_error import LEVELS
+from capacity.planning.records import LaunchLine, Miss, Ranked
+from capacity.planning.search.candidate_family import Order, Survey
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.planned_launch import launch_as_planned
+from capacity.planning.search.replica_search import ReplicaSearch
+from capacity.planning.space import Candidate, Search
+
+TOP = 8  # answers that are ranked
+
+
+class Shown(NamedTuple):
+    """An answer that is ranked; `best` of its GPU and weight format, or beside it."""
+
+    tried: EvaluatedCandidate
+    best: bool
+
+    @property
+    def order(self) -> tuple[Order, float]:
+        """As the search orders answers; among equals by margin."""
+        return (self.tried.order, self.tried.trial.ratio)
+
+
+class Closer(NamedTuple):
+    """A closer look: the trial, with step times as predicted, and the highest confidence at which the SLO holds."""
+
+    trial: Evaluation
+    predicted: Evaluation | None
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Ranks what a search tried; simulates only for a closer look."""
+
+    arena: EvaluationContext
+    search: Search
+    load: Load
+    bench: EvaluationPool
+
+    def ranked(
+        self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
+    ) -> tuple[Ranked, ...]:
+        """The best of each kind (`leaders`), then other deployments on other hardware; `closer` of them in full."""
+        shown = _shown(contenders, leaders)
+        looks = self._look_closer([answer.tried for answer in shown[:closer]])
+        rest = [Closer(answer.tried.trial, None, self.search.confidence) for answer in shown[closer:]]
+        return tuple(self._answer(answer, look) for answer, look in zip(shown, looks + rest, strict=True))
+
+    def _look_closer(self, answers: Sequence[EvaluatedCandidate]) -> list[Closer]:
+        required = self.search.confidence
+        higher = [level for level in LEVELS if level > required]
+        tasks = []
+        for tried in answers:
+            candidate = tried.candidate
+            if _wants_intervals(tried.trial):
+                tasks.append(EvaluationTask(candidate=candidate, confidence=required, intervals=True))
+            looked = EvaluationTask(candidate=candidate, confidence=None, sample=True)
+            if tried.trial.window is not None:  # the answer was judged on the whole traffic
+                looked = replace(looked, sample=False, whole=True)
+            tasks.append(replace(looked, give_up=False))
+            tasks += [replace(looked, confidence=level) for level in higher]
+        trials = iter(self.bench.all(tasks))
+        looks = []
+        for tried in answers:
+            trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
+            predicted = next(trials)
+            tries = [(level, next(trials)) for level in higher]
+            held = [level for level, tried_at in tries if tried_at is not None and tried_at.met]
+            looks.append(Closer(trial, predicted, _highest(held, required)))
+        return looks
+
+    def _answer(self, answer: Shown, look: Closer) -> Ranked:
+        option, replicas, _ = answer.tried
+        trial = look.trial
+        steps = self.arena.resolved(option.pool).step_model
+        watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
+        if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
+            output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
+        return Ranked(
+            candidate=answer.tried.candidate,
+            num_gpus=option.gpus(replicas),
+            billed_gpus=option.billed_gpus(replicas),
+            objective=EvaluatedCandidate(option, replicas, trial).objective,
+            trial=trial,
+            predicted=look.predicted,
+            confidence=look.confidence,
+            cost=self._cost(answer.tried, look.predicted or trial),
+            watts=watts,
+            joules_per_output_token=watts / output_per_s if output_per_s else None,
+            quality=option.quality,
+            launch=launch_lines(self.arena, answer.tried.candidate),
+            basis=steps.basis,
+            step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
+            best_of_its_kind=answer.best,
+        )
+
+    def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
+        """At the load that is served: idle time and whole instances are paid for."""
+        pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
+        workload = self.arena.workloads[0]
+        load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
+        if (
+            load is not None and self.arena.windows
+        ):  # the trial is of the busiest window, the bill of all requests
+            input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
+            load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
+        return None if load is None else cost_of(tried.option.price, pools, load)
+
+    def misses(self, contenders: Iterable[ReplicaSearch], survey: Survey) -> tuple[Miss, ...]:
+        """The parts of the SLO that stay out of reach, on the candidate that comes nearest to all of it."""
+        missed = [tried for contender in contenders for tried in contender.missed]
+        if not missed:
+            return _bound_misses(survey)
+        nearest = min(missed, key=lambda tried: tried.trial.ratio)
+        task = EvaluationTask(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
+        trial = self.bench.all([task])[0] or nearest.trial
+        if trial.met:  # the busiest window holds, another one of the whole traffic does not
+            trial = nearest.trial
+        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
+
+
+def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[LaunchLine, ...]:
+    """What starts each kind of server of a deployment as it was simulated; none where its engine is a baseline."""
+    lines, model = [], arena.model
+    for pool in candidate.pools:
+        if not is_launched(pool.engine):
+            return ()
+        launch = launch_as_planned(model.hf_id or model.name, arena.resolved(pool))
+        lines.append(
+            LaunchLine(
+                role=pool.role,
+                replicas=pool.replicas,
+                command=shlex.join(launch.words),
+                notes=launch.notes,
+                files=dict(launch.files),
+            )
+        )
+    return tuple(lines)
+
+
+def _shown(contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate]) -> list[Shown]:
+    """One answer of each shape of hardware, the leaders among them."""
+    best = {(id(tried.option), tried.replicas) for tried in leaders}
+    chosen: dict[tuple[object, ...], Shown] = {}
+    for tried in (*leaders, *(tried for contender in contenders for tried in contender.met)):
+        answer, shape = Shown(tried, (id(tried.option), tried.replicas) in best), _shape(tried)
+        rival = chosen.get(shape)
+        if rival is None or (not answer.best, answer.order) < (not rival.best, rival.order):
+            chosen[shape] = answer
+    order = sorted(chosen.values(), key=lambda answer: answer.order)
+    ahead = [answer for answer in order if answer.best]
+    rest = [answer for answer in order if not answer.best]
+    return sorted((ahead + rest)[: max(TOP, len(ahead))], key=lambda answer: answer.order)
+
+
+def _shape(tried: EvaluatedCandidate) -> tuple[object, ...]:
+    option, pool = tried.option, tried.option.pool
+    return (
+        pool.gpu,
+        pool.quantization,
+        pool.tensor_parallel_size,
+        pool.pipeline_parallel_size,
+        pool.enable_expert_parallel,
+        pool.speculator,
+        option.prefill and option.prefill.tensor_parallel_size,
+        option.router,
+    )
+
+
+def _wants_intervals(trial: Evaluation) -> bool:
+    return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
+
+
+def _highest(held: Sequence[float], required: float) -> float:
+    """The highest level that held together with all levels below it."""
+    highest = required
+    for level in (level for level in LEVELS if level > required):
+        if level not in held:
+            break
+        highest = level
+    return highest
+
+
+def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
+    """Where nothing was worth a simulation: the nearest of the bounds, or the limits of the space."""
+    if survey.least_ratio is not None:
+        ratio, candidate, reason = survey.least_ratio
+        slo = reason.split(" cannot be met: ")[0]
+        best = reason.split("needs ")[-1] + " on an empty engine"
+        return (Miss(slo=slo, limit=slo.split(":")[-1], best=best, factor=ratio, candidate=candidate.label),)
+    blocked = next((rejection for rejection in survey.rejected if rejection.kind == "limit"), None)
+    if blocked is None:
+        return ()
+    label = Candidate(pool=blocked.pool, replicas=1).label
+    limits, never = "--budget" if "--budget" in blocked.reason else "--max-gpus", float("inf")
+    return (Miss(slo="capacity", limit=limits, best=blocked.reason, factor=never, candidate=label),)
+
+
+def _miss(level: Level, candidate: str) -> Miss:
+    if level.value_s is None:
+        best, limit = f"{level.good_fraction:.1%} of requests", f"{level.required_fraction:.1%}"
+    else:
+        best, limit = f"{level.value_s * 1e3:,.0f} ms", f"{level.limit_s * 1e3:,.0f} ms"
+    return Miss(slo=level.slo, limit=limit, best=best, factor=level.ratio, candidate=candidate)

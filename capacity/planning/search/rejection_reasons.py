@@ -1,0 +1,104 @@
+"""Why what took part in the search is no answer: the first reason of each engine, or pair of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from capacity.deployment import Pool
+from capacity.planning.records import Kind, Rejection
+from capacity.planning.search.best_first_search import Entry
+from capacity.planning.search.candidate_family import CandidateFamily, amount
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate, describe_miss
+from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch
+from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+
+OUTPACED = "the first tokens alone are late with as many replicas that prefill as the limits allow"
+NOT_REACHED = "not simulated: the search ended before its turn"
+
+Family = tuple[str, str | None]  # a GPU and a weight format
+
+
+def rejections(
+    entries: Sequence[Entry],
+    best: EvaluatedCandidate | None,
+    leaders: Mapping[Family, EvaluatedCandidate],
+    limit: float | None,
+) -> Iterator[Rejection]:
+    """Of every engine without an answer; `leaders` are the best of their families, `limit` a latency to keep."""
+    settled = {
+        _engine(tried.option) for entry in entries if isinstance(entry, ReplicaSearch) for tried in entry.met
+    }
+    for entry in entries:
+        if isinstance(entry, UnresolvedCandidate):
+            yield _unseen(entry, best)
+        elif (engine := _engine(entry.option)) not in settled:
+            settled.add(engine)
+            yield _of(entry, best, leaders.get(entry.option.family, best), limit)
+
+
+def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
+    """Of every engine that is left out of the recommendation by its conditions, unless it could not run at all."""
+    for conditions, entries in conditional.items():
+        for entry in entries:
+            if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):
+                reason = f"depends on {' and '.join(conditions)}"
+                yield Rejection.of(entry.candidate, "conditional", reason, replicas=None)
+
+
+def in_doubt(entry: Entry, best: EvaluatedCandidate | None) -> bool:
+    """Whether it may still come before the best."""
+    if isinstance(entry, ReplicaSearch) and entry.settled:
+        return False
+    return best is None or entry.order < best.order
+
+
+def _engine(option: CandidateFamily) -> tuple[Pool, Pool | None]:
+    """Whatever the router and the numbers of replicas."""
+    return option.pool, option.prefill
+
+
+def _unseen(prospect: UnresolvedCandidate, best: EvaluatedCandidate | None) -> Rejection:
+    if best is None or prospect.order < best.order:
+        return Rejection.of(prospect.candidate, "unresolved", NOT_REACHED, replicas=None)
+    least = amount(best.option, prospect.order[0])
+    reason = (
+        f"one replica is {least} at least, no better than the answer's {amount(best.option, best.order[0])}"
+    )
+    return Rejection.of(prospect.candidate, "costlier", reason, replicas=1)
+
+
+def _of(
+    entry: ReplicaSearch,
+    best: EvaluatedCandidate | None,
+    leader: EvaluatedCandidate | None,
+    limit: float | None,
+) -> Rejection:
+    option = entry.option
+    candidate = option.at(option.least)
+    if limit is not None and option.bound.ratio > limit:
+        reason = (
+            f"an empty engine is at {option.bound.ratio:.2f} of the limit; at most {limit:.2f} was asked for"
+        )
+        return Rejection.of(candidate, "unmeetable", reason, replicas=None)
+    if in_doubt(entry, best):
+        return Rejection.of(candidate, "unresolved", NOT_REACHED, replicas=None)
+    if isinstance(entry, PairReplicaSearch) and entry.outpaced:
+        return Rejection.of(candidate, "slo", OUTPACED, replicas=None)
+    if entry.missed:
+        _, replicas, trial = tried = entry.missed[-1]
+        return Rejection.of(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
+    assert leader is not None
+    kind, reason = _costlier(option, leader.order[0])
+    return Rejection.of(candidate, kind, reason, replicas=option.least)
+
+
+def _costlier(option: CandidateFamily, to_beat: float) -> tuple[Kind, str]:
+    """That not even the bound of an option comes before the answer."""
+    what = f"{option.least} replicas" if option.least > 1 else "1 replica"
+    if option.prefill is not None:
+        what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
+    least = amount(option, option.objective(option.least))
+    return (
+        "costlier",
+        f"needs at least {what}: {least}, no better than the answer's {amount(option, to_beat)}",
+    )

@@ -1,0 +1,180 @@
+"""Which GPU serves this load, how fast and at what cost: `estimate` on every GPU, each with the replicas it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.against_datasheet import Timed, slower_though_better
+from capacity.answers.load_point import (
+    EVERY_GPU,
+    LoadField,
+    LoadPoint,
+    Sized,
+    in_order,
+    lengths_of,
+    load_of,
+    load_point,
+    price_or_why_not,
+    raise_common_refusal,
+    sizes_to_try,
+    smallest_pool,
+    smallest_pools,
+)
+from capacity.answers.phases import estimate_fields, request_lengths
+from capacity.answers.records import Quantity, ReplicaCount
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment.use_cases import levels_of
+from capacity.hardware import load_profile, profile_names
+from capacity.model import ModelSpec, load_model
+from capacity.planning.sizing.replicas_needed import replicas_needed
+from capacity.pool.resolve import ResolvedPool, resolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuComparison(AnswerRecord):
+    """`estimate` on every GPU, in `order`. Of a request rate each GPU has the tensor-parallel size and the replicas
+    that serve it within `slos` (stable without any) at the least bill; of another load the least size that takes it,
+    the largest where none does. Those that do not fit stand at the end with the reason of their largest pool."""
+
+    SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"
+
+    model: str
+    load_field: LoadField
+    load: float
+    input_len: int
+    output_len: int
+    order: str
+    slos: tuple[str, ...]
+    rows: tuple[LoadPoint, ...]
+    notes: tuple[str, ...] = ()
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def compare_gpus(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    gpus: Sequence[str] | None = None,
+    slo: Sequence[str] | str = (),
+    order: str | None = None,
+    profiles: str | Path | None = None,
+    **options: Any,
+) -> GpuComparison:
+    """`estimate` on `gpus` (None: every profile), the best in `order` first; `gpu` in `options` does not count.
+
+    `slo`, or the service levels of the use case: what a request rate must be served within. `order`: price, month,
+    ttft, tpot, throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu where no price was asked for.
+    What cannot be on a GPU is a row with its reason. Raises InvalidInput for an order or a load that cannot be, and
+    what no GPU can be asked.
+    """
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    if not isinstance(model, DeploymentFile):
+        pool = {**pool, "gpu": EVERY_GPU}
+    deployment = deployment_of(
+        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
+    )
+    asked, first = deployment.traffic, deployment.pools[0]
+    load_field, load = load_of(asked)
+    input_len, output_len = lengths_of(asked)
+    named = deployment.model
+    spec = named if isinstance(named, ModelSpec) else load_model(named)
+    folder = None if profiles is None else str(profiles)
+    names = profile_names([folder] if folder else []) if gpus is None else gpus
+    pools = [first.model_copy(update={"gpu": gpu}) for gpu in names]
+    slos = levels_of(slo, asked) if load_field == "request_rate" else ()
+    if load_field == "request_rate":
+        sized = [_with_replicas(each, spec, asked, slos, deployment.cost, folder) for each in pools]
+        raise_common_refusal(sized)
+    else:
+        sized = smallest_pools(spec, pools, asked, deployment.cost, profiles=folder)
+    if order is None:
+        order = "price" if deployment.cost.model_fields_set else "throughput-per-gpu"
+    return GpuComparison(
+        model=spec.name,
+        load_field=load_field,
+        load=float(load),
+        input_len=input_len,
+        output_len=output_len,
+        order=order,
+        slos=tuple(slos),
+        rows=in_order((each.point for each in sized), order),
+        notes=slower_though_better(
+            [_timed(each.pool, each.point) for each in sized if each.pool is not None]
+        ),
+    )
+
+
+def _with_replicas(
+    pool: Pool, model: ModelSpec, traffic: Traffic, slos: Sequence[str], cost: Cost, profiles: str | None
+) -> Sized:
+    """A GPU at the tensor-parallel size and the replicas that serve the request rate at the least bill; without
+    replicas that do, `smallest_pool`."""
+    profile = load_profile(pool.gpu, [profiles] if profiles else [])
+    price, price_note = price_or_why_not(profile.name, cost)
+    rate = traffic.request_rate
+    fitting = []
+    for size in sizes_to_try(pool, model, profile):
+        try:
+            resolved = resolve(
+                model, pool.model_copy(update={"tensor_parallel_size": size}), profiles=profiles
+            )
+            lengths = request_lengths(resolved, traffic)
+        except InvalidInput:
+            continue
+        if resolved.memory_in_short.fits and resolved.concurrent_requests(lengths.tokens):
+            fitting.append(resolved)
+    if not fitting or rate is None:
+        return smallest_pool(model, pool, traffic, cost, profiles=profiles)
+    answer = replicas_needed(fitting, traffic, slo=slos, price=price, profiles=profiles)
+    count = None if answer is None else answer.needed or answer.stable
+    if answer is None or count is None:
+        return smallest_pool(model, pool, traffic, cost, profiles=profiles)
+    chosen = next(each for each in fitting if each.pool.tensor_parallel_size == count.tensor_parallel_size)
+    each_s = rate / count.replicas
+    point = load_point(
+        chosen, traffic.model_copy(update={"request_rate": each_s}), price, price_note=price_note
+    )
+    return Sized(pool=chosen, point=_of_replicas(point, count, rate, misses=answer.reason))
+
+
+def _of_replicas(point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None) -> LoadPoint:
+    """The point of one replica as that of all of them."""
+    if count.replicas == 1:
+        return replace(point, misses=misses)
+    n = count.replicas
+    bill = 1.0 if point.usd_per_hour is None else (count.usd_per_hour or 0.0) / (n * point.usd_per_hour)
+    return replace(
+        point,
+        load=rate,
+        replicas=n,
+        num_gpus=count.num_gpus,
+        misses=misses,
+        requests_in_flight=None if point.requests_in_flight is None else n * point.requests_in_flight,
+        requests_per_s=_scaled(point.requests_per_s, n),
+        output_tokens_per_s=_scaled(point.output_tokens_per_s, n),
+        usd_per_million_output_tokens=_scaled(point.usd_per_million_output_tokens, bill),
+        usd_per_thousand_requests=_scaled(point.usd_per_thousand_requests, bill),
+        usd_per_hour=count.usd_per_hour,
+        usd_per_month=count.usd_per_month,
+    )
+
+
+def _scaled(quantity: Quantity | None, factor: float) -> Quantity | None:
+    return None if quantity is None else quantity.scaled(factor)
+
+
+def _timed(pool: ResolvedPool, point: LoadPoint) -> Timed:
+    each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
+    return Timed(
+        model=pool.model.name,
+        profile=pool.profile,
+        pool=pool.pool,
+        seconds={name: quantity.value for name, quantity in each.items() if quantity is not None},
+    )

@@ -1,0 +1,245 @@
+"""How many replicas of a deployment serve a load, and what they cost: the answer that every verb gives.
+
+With service levels it is the planner's: the fewest replicas that meet them in simulation, at step times that are not
+exceeded with probability `confidence`. Without, it is the fewest that are offered at most `STABLE_LOAD` of what they
+complete from a backlog, at the predicted step times, so that `simulate` finds them stable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from capacity.answers.costs import ServedLoad, most_per_s
+from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
+from capacity.answers.records import ReplicaCount, ReplicasNeeded
+from capacity.deployment import Pool, Service, Traffic
+from capacity.deployment.images import with_image_tokens
+from capacity.deployment.use_cases import levels_of
+from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
+from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluation_context import EvaluationContext
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
+from capacity.planning.evaluation.resampling import draws, is_endless, longer_draws
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.search.best_first_search import BestFirstSearch, Entry
+from capacity.planning.search.candidate_family import Exclusion
+from capacity.planning.search.candidate_generator import CandidateGenerator
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.few_requests import look_beside
+from capacity.planning.search.market import Market
+from capacity.planning.search.plan_request import check_goal
+from capacity.planning.space import Search
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.verdict import STABLE_LOAD
+from capacity.workload import Workload, parse_slos
+from capacity.workload.windows import WINDOW_S, windows_of
+
+ANY_GPUS = 1_000_000  # no limit on the size of a deployment
+MOST_TIMES_STABLE, MOST_BEYOND = 4, 16  # replicas tried for an SLO: more barely shorten a latency
+MORE_REPLICAS = 1.5  # of those for the busiest window, at most, where arrivals vary
+
+
+def replicas_needed(
+    pools: ResolvedPool | Sequence[ResolvedPool],
+    traffic: Traffic,
+    *,
+    slo: Sequence[str] | str = (),
+    price: Price | None = None,
+    workload: Workload | None = None,
+    confidence: float = 0.9,
+    goodput_target: float = 0.99,
+    replications: int = 3,
+    slo_window: str = "15m",
+    profiles: str | Path | None = None,
+) -> ReplicasNeeded | None:
+    """The fewest replicas of an engine that serve `traffic`, within `slo` or else the levels of its use case.
+
+    Levels must hold in the busiest `slo_window` of longer traffic, as for `plan`. Of several `pools` (the
+    tensor-parallel sizes of one GPU) those with the least bill. None for a closed loop without service levels. Raises
+    InvalidInput, as `plan`, for levels of which none limits how long a request waits.
+    """
+    engines = [_one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
+    slos = parse_slos(levels_of(slo, traffic))
+    asked = with_image_tokens(traffic, engines[0].model)
+    longest = min(engine.max_model_len for engine in engines)
+    workloads = draws(asked, workload, replications if slos else 1, longest)
+    first = workloads[0]
+    by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
+    if not slos and not by_clock:
+        return None
+    varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
+    stable, busiest_per_s = None, None
+    if by_clock:
+        busiest_per_s = _busiest_per_s(first) if varies else None
+        stable = _stable(_cheapest_when_full(engines, first, price), first, price, busiest_per_s)
+    within, reason, judged_in = None, None, None
+    if slos:
+        check_goal(slos, first)
+        goal = Goal(slos=slos, goodput_target=goodput_target)
+        search = Search(
+            gpus=(engines[0].pool.gpu,),
+            max_gpus=_most_gpus(engines, stable),
+            objective="gpus" if price is None else "cost",
+            confidence=confidence,
+            goodput_target=goodput_target,
+            slo_window=slo_window,
+        )
+        endless = workload is None and is_endless(asked)
+        best: EvaluatedCandidate | None = None
+        while True:
+            arena = EvaluationContext.of(
+                engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles
+            )
+            best, reason = _fewest(engines, arena, Load.of(workloads, endless=endless), search, price)
+            judged_in = (
+                f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})" if arena.windows else None
+            )
+            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
+            if longer is None:
+                break
+            workloads = longer
+        if best is not None:
+            within = _count(
+                next(each for each in engines if _same_engine(each.pool, best.option.pool)),
+                best.replicas,
+                price,
+                first.offered_per_s / best.replicas
+                if by_clock
+                else best.trial.requests_per_s / best.replicas,
+            )
+    return ReplicasNeeded(
+        requests_per_s=first.offered_per_s if by_clock else None,
+        busiest_requests_per_s=busiest_per_s,
+        slos=tuple(map(str, slos)),
+        confidence=confidence,
+        stable=stable,
+        within_slo=within,
+        reason=reason,
+        judged_in=judged_in,
+    )
+
+
+def _busiest_per_s(workload: Workload) -> float:
+    """The rate of the busiest window; of shorter traffic, the mean of what was drawn of it."""
+    windows = windows_of([workload], WINDOW_S)
+    if windows:
+        return windows[0].requests_per_s
+    return workload.offered_per_s if workload.part is None else workload.request_rate_per_s
+
+
+def _stable(
+    resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
+) -> ReplicaCount | None:
+    """The fewest replicas that are offered at most `STABLE_LOAD` of their capacity; where arrivals vary, in their
+    busiest window, and more if shorter peaks need more. None where no capacity can be measured."""
+    capacity = measured_capacity([resolved], workload)
+    if capacity is None:
+        return None
+    rate = workload.offered_per_s if busiest_per_s is None else busiest_per_s
+    least = max(math.ceil(rate / (STABLE_LOAD * capacity.requests_per_s)), 1)
+    replicas = least
+    while (
+        busiest_per_s is not None
+        and replicas < MORE_REPLICAS * least
+        and _overloaded(resolved, replicas, workload)
+    ):
+        replicas += 1
+    return _count(resolved, replicas, price, capacity.requests_per_s)
+
+
+def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bool:
+    """Whether so many replicas are overloaded for much of the run."""
+    pools = [replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))]
+    verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
+    return verdict is not None and verdict.verdict == "overloaded"
+
+
+def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
+    """The largest deployment that is tried: a few times what keeps the load stable, whose replicas are nearly idle."""
+    if stable is None:
+        return ANY_GPUS
+    largest = max(engine.pool.num_gpus for engine in engines)
+    return largest * (MOST_TIMES_STABLE * stable.replicas + MOST_BEYOND)
+
+
+def _fewest(
+    engines: Sequence[ResolvedPool],
+    arena: EvaluationContext,
+    load: Load,
+    search: Search,
+    price: Price | None,
+) -> tuple[EvaluatedCandidate | None, str | None]:
+    """The planner's answer where it may choose among `engines` alone, or why none of them will do."""
+    gpu = engines[0].pool.gpu
+    watts = engines[0].profile.system_watts_per_gpu
+    market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
+    surveyor = CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market)
+    entries: list[Entry] = []
+    refused: list[str] = []
+    for engine in engines:
+        arena.add(engine)
+        found = surveyor.contenders(engine.pool)
+        if isinstance(found, Exclusion):
+            refused.append(found.reason)
+        else:
+            entries += found
+    if not entries:
+        return None, refused[-1]
+    with EvaluationPool(arena=arena, confidence=search.confidence, intervals=False) as bench:
+        chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
+        chase.run()
+        if chase.best is None:
+            return None, f"no number of up to {load.most_replicas:,} replicas meets the service levels"
+        fewer, _ = look_beside(chase.best, bench)
+        if fewer is not None:
+            chase.take(fewer)
+            chase.verify()
+        return chase.best, None
+
+
+def _one_replica(resolved: ResolvedPool) -> ResolvedPool:
+    if resolved.pool.replicas == 1 and resolved.pool.role == "both":
+        return resolved
+    return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
+
+
+def _same_engine(own: Pool, tried: Pool) -> bool:
+    return own.tensor_parallel_size == tried.tensor_parallel_size
+
+
+def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:
+    gpus = resolved.pool.num_gpus * replicas
+    billed = gpus if price is None else billed_gpus(price, gpus)
+    hourly = None if price is None else usd_per_hour(price, billed)
+    return ReplicaCount(
+        replicas=replicas,
+        tensor_parallel_size=resolved.pool.tensor_parallel_size,
+        num_gpus=gpus,
+        billed_gpus=billed,
+        usd_per_hour=hourly,
+        usd_per_month=None if hourly is None else hourly * HOURS_PER_MONTH,
+        requests_per_s_per_replica=rate,
+    )
+
+
+def _cheapest_when_full(
+    engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
+) -> ResolvedPool:
+    """The engine whose replicas cost least if each completes what the closed form of full load says."""
+    if len(engines) == 1:
+        return engines[0]
+    load = ServedLoad(
+        requests_per_s=workload.offered_per_s,
+        input_tokens=float(workload.prompt_tokens.mean()),
+        output_tokens=float(workload.output_tokens.mean()),
+    )
+
+    def bill(engine: ResolvedPool) -> tuple[int, int]:
+        rate = most_per_s([(engine, 1)], load)
+        count = _count(engine, math.ceil(workload.offered_per_s / (STABLE_LOAD * rate)), price, rate)
+        return count.billed_gpus, count.replicas
+
+    return min(engines, key=bill)

@@ -1,0 +1,58 @@
+"""`estimate`: what one deployment does with a load, and how many replicas serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from capacity.answers.estimate import estimate_of
+from capacity.answers.phases import estimate_fields
+from capacity.answers.records import Estimate
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.deployment.use_cases import levels_of
+from capacity.hardware.pricing import price_of
+from capacity.model import ModelSpec
+from capacity.pool.resolve import resolve
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def estimate(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    slo: Sequence[str] | str = (),
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Estimate:
+    """Return TTFT, TPOT, throughput, cost and energy of a `batch_size`, a `concurrency` or a `request_rate`.
+
+    A batch is a closed form, without a queue. The others are simulated as by `simulate`; the figures are those of the
+    steady state, queueing included. For `users`, for a rate with an `slo` and for a rate that the engine does not
+    serve, `replicas_needed` has the number of replicas that serve it, within `slo` or the levels of the use case.
+    Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
+    """
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(
+        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
+    )
+    asked = deployment.traffic
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
+    price = price_of(resolved.profile.name, deployment.cost)
+    at_a_rate = asked.request_rate is not None and asked.concurrency is None
+    if slo and not at_a_rate:
+        raise InvalidInput("--slo of an estimate is for a --request-rate or --users: give one of them")
+    answer = estimate_of(resolved, asked, price)
+    if not at_a_rate or not (
+        levels_of(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")
+    ):
+        return answer
+    from capacity.planning.sizing.replicas_needed import replicas_needed  # loads the planner
+
+    needed = replicas_needed(resolved, asked, slo=slo, price=price, profiles=profiles)
+    return replace(answer, replicas_needed=needed)

@@ -1,0 +1,1 @@
+"""Grids over a verb: points, their store and their export."""

@@ -1,0 +1,303 @@
+"""Run a sweep over any executor, point by point; what fails is recorded and the rest go on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from capacity.base.checked import checked
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import CLUSTER
+from capacity.base.keywords import split
+from capacity.base.processes import check_workers
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec, load_model
+from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
+from capacity.planning.sweeps.sweep_export import check_export, export, flat_row
+from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
+from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
+from capacity.pool.resolve import ResolvedPool, resolve
+
+CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
+AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
+ATTEMPTS = 2  # of a point that is alone with a worker when it dies
+OTHERS_S = 0.25  # between looks at what other processes have done
+KEPT_POOLS = 256  # resolved deployments that a worker remembers
+
+
+Progress = Callable[[int, int], None]
+Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept(AnswerRecord):
+    """How a sweep ended: `skipped` were done before, or meanwhile by another that runs on the same store.
+
+    `rows` are of all its points: options, status, and the answer's numbers by dotted names.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/swept/v1"
+
+    points: int
+    done: int
+    does_not_fit: int
+    failed: int
+    skipped: int
+    first_failure: str | None = None
+    rows: tuple[Mapping[str, object], ...] = ()
+
+
+@checked
+def sweep(
+    spec: str | Path | SweepSpec,
+    store: str | Path,
+    *,
+    workers: int = 1,
+    cluster: Annotated[str | None, CLUSTER] = None,
+    retry_failed: bool = False,
+    export_to: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Swept:
+    """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
+
+    `workers` local processes, or the Dask cluster at `cluster` (tcp://host:port). A script that asks for more
+    than one worker guards its own code by `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
+    point that fails is recorded with its reason.
+    """
+    read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
+    if export_to is not None:
+        check_export(export_to)
+    check_workers(workers)
+    crews = (
+        None if cluster is None and workers == 1 else partial(opened, workers, cluster, named=named_in(read))
+    )
+    with open_store(store) as there:
+        swept = run_sweep(read, there, crews=crews, retry_failed=retry_failed, progress=progress)
+        rows = tuple(there.rows(points(read)))
+        if export_to is not None:
+            export(rows, export_to)
+    return replace(swept, rows=tuple(flat_row(row) for row in rows))
+
+
+def run_sweep(
+    spec: SweepSpec,
+    store: Store,
+    *,
+    crews: Crews | None = None,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Swept:
+    """Answer every point that the store does not hold yet.
+
+    `crews` opens a crew (again, where its workers died); None: this process. A point that fails, or that its worker
+    dies of `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput where there is no such crew, or no more.
+    """
+    everything = points(spec)
+    known = store.known(failed=not retry_failed)
+    left = [point for point in everything if point.key not in known]
+    before = len(everything) - len(left)  # done by others, earlier or meanwhile
+    ended = {"done": 0, "does not fit": 0, "failed": 0}
+    failures: list[str] = []
+
+    def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
+        store.keep(chunk, answers)
+        for answer in answers:
+            status = status_of(answer.reason)
+            ended[status] += 1
+            if status == "failed":
+                failures.append(str(answer.reason))
+        if progress is not None:
+            progress(before + sum(ended.values()), len(everything))
+
+    while left:
+        todo = _Todo(left, CHUNK[spec.question], lambda chunk: store.claim(chunk, failed=not retry_failed))
+        if crews is None:
+            while chunk := todo.take():
+                keep(chunk, answer_points(chunk))
+        else:
+            try:
+                _spread(todo, crews, keep)
+            except InvalidInput as error:
+                if not any(ended.values()):
+                    raise
+                kept = before + sum(ended.values())
+                raise InvalidInput(
+                    f"{error}; {kept} of {len(everything)} points are kept: the same command goes on"
+                ) from None
+        known = store.known(failed=not retry_failed) if todo.others else set()
+        left = [point for point in todo.others if point.key not in known]
+        before = len(everything) - len(left) - sum(ended.values())
+        if left and len(left) == len(todo.others):
+            time.sleep(OTHERS_S)
+    return Swept(
+        points=len(everything),
+        done=ended["done"],
+        does_not_fit=ended["does not fit"],
+        failed=ended["failed"],
+        skipped=len(everything) - sum(ended.values()),
+        first_failure=failures[0] if failures else None,
+    )
+
+
+class _Todo:
+    """Points by the chunk, each claimed as it is taken; `others` are those that somebody else is at."""
+
+    def __init__(
+        self, points: Sequence[Point], size: int, claim: Callable[[Sequence[Point]], list[Point]]
+    ) -> None:
+        self._chunks = deque(points[start : start + size] for start in range(0, len(points), size))
+        self._claim = claim
+        self.others: list[Point] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def take(self) -> tuple[Point, ...]:
+        """The next chunk, without what is others'; empty where no more is left."""
+        while self._chunks:
+            chunk = self._chunks.popleft()
+            ours = self._claim(chunk)
+            self.others += [point for point in chunk if point not in ours]
+            if ours:
+                return tuple(ours)
+        return ()
+
+
+def _spread(chunks: _Todo, crews: Crews, keep: Keep) -> None:
+    """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
+    suspects: deque[Point] = deque()
+    deaths: Counter[str] = Counter()
+    while chunks or suspects:
+        with crews() as crew:
+            _one_by_one(crew.executor, suspects, deaths, keep)
+            if not suspects:
+                suspects.extend(_abreast(crew, chunks, keep))
+
+
+def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
+    """Try each suspect alone; returns with suspects left where the executor broke."""
+    while suspects:
+        alone = (suspects[0],)
+        try:
+            keep(alone, executor.submit(answer_points, alone).result())
+        except (BrokenExecutor, CancelledError):
+            deaths[alone[0].key] += 1
+            if deaths[alone[0].key] < ATTEMPTS:
+                return
+            keep(alone, [_given_up(alone[0], "the worker died each time it was tried")])
+            suspects.popleft()
+            return
+        except CapacityError:
+            raise
+        except Exception as error:  # an executor's own way to say that workers died (Dask's KilledWorker)
+            keep(alone, [_given_up(alone[0], f"{type(error).__name__}: {error}")])
+        suspects.popleft()
+
+
+def _given_up(point: Point, reason: str) -> Answer:
+    return Answer(key=point.key, answer=None, reason=reason)
+
+
+def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
+    """Chunks side by side, a bounded number ahead, kept as they end; the points of those that no worker survived."""
+    flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
+    lost: list[Point] = []
+    broken = False
+    while flying or (chunks and not broken):
+        while not broken and len(flying) < AHEAD * crew.workers and (chunk := chunks.take()):
+            try:
+                flying[crew.executor.submit(answer_points, chunk)] = chunk
+            except BrokenExecutor:
+                broken = True
+                lost += chunk
+        if not flying:
+            break
+        for future in wait(flying, return_when=FIRST_COMPLETED).done:
+            chunk = flying.pop(future)
+            try:
+                answers = future.result()
+            except (BrokenExecutor, CancelledError):
+                broken = True
+                lost += chunk
+            except Exception:  # an executor's own way to say that workers died: tried again, one by one
+                lost += chunk
+            else:
+                keep(chunk, answers)
+    return lost
+
+
+def answer_points(chunk: Sequence[Point]) -> list[Answer]:
+    """What a worker does: every point of a chunk, as long as somebody waits for them."""
+    answers = []
+    for point in chunk:
+        stop_if_recalled()
+        answers.append(answer_point(point))
+    return answers
+
+
+def answer_point(point: Point) -> Answer:
+    """One point as canonical JSON, the same bytes wherever it is computed; or why there is no answer."""
+    try:
+        described = _ask(point)
+    except CapacityError as error:
+        return Answer(key=point.key, answer=None, reason=f"{type(error).__name__}: {error}")
+    except Exception as error:  # a point that trips the library must not end the sweep
+        return Answer(key=point.key, answer=None, reason=f"bug: {type(error).__name__}: {error}")
+    return Answer(key=point.key, answer=json.dumps(described, sort_keys=True), reason=None)
+
+
+def _ask(point: Point) -> Mapping[str, object]:
+    """The answer of one point; what points share, a deployment and its price, is looked up once."""
+    from capacity.answers.estimate import estimate_of
+    from capacity.answers.fit import fit_of
+    from capacity.answers.phases import traffic_of
+
+    options = {name: value for name, value in point.options.items() if name != "model"}
+    name = str(point.options["model"])
+    if point.question == "simulate":
+        from capacity.answers.simulate import simulate  # loads the simulator
+
+        return simulate(_model(name), goodput=point.goodput, **options).to_dict()
+    if point.question == "fit":
+        (pool,) = split(options, Pool)
+        return fit_of(_resolved(name, _frozen(pool))).to_dict()
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    resolved = _resolved(name, _frozen(pool))
+    price = _price(resolved.profile.name, _frozen(cost))
+    return estimate_of(resolved, traffic_of(traffic), price).to_dict()
+
+
+Frozen = tuple[tuple[str, object, type], ...]
+
+
+def _frozen(fields: Mapping[str, object]) -> Frozen:
+    """Fields as a key; with the type of each value, for 1, 1.0 and True are equal and not the same."""
+    return tuple((name, value, type(value)) for name, value in fields.items())
+
+
+def _thawed(fields: Frozen) -> Mapping[str, object]:
+    return {name: value for name, value, _ in fields}
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _resolved(model: str, pool: Frozen) -> ResolvedPool:
+    return resolve(_model(model), build(Pool, _thawed(pool)))
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _price(gpu: str, cost: Frozen) -> Price | None:
+    return price_of(gpu, build(Cost, _thawed(cost)))
+
+
+@lru_cache(maxsize=64)
+def _model(name: str) -> ModelSpec:
+    return load_model(name)

@@ -1,0 +1,339 @@
+"""Two deployments on the same arrivals: what changes for each request, with confidence.
+
+The same requests at the same instants go through both (common random numbers), so that differences are those of the
+deployments. Intervals are of the mean over requests, by resampling blocks of consecutive ones; they speak of the
+traffic's chance, not of the step model's error, which both sides share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from capacity.answers.against_datasheet import Timed, slower_though_better
+from capacity.answers.deployment_run import run_service
+from capacity.answers.engine_setup import make_workload, requests_of
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import CLUSTER
+from capacity.base.record import AnswerRecord, Written
+from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
+from capacity.hardware.pricing import Price, price_of
+from capacity.planning.evaluation.evaluate import deployment_label
+from capacity.planning.variations.outcome import (
+    Floats,
+    Latencies,
+    Outcome,
+    block_indices,
+    change,
+    latencies_of,
+    measure,
+    outcome,
+)
+from capacity.planning.workers.worker_pool import WorkerPool, once, opened, side_by_side, stop_if_recalled
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.metrics import LatencySummary
+from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
+from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
+
+BLOCKS = 20
+DRAWS = 400
+PERCENTILES = (50, 95, 99)
+NO_SERVICE = Service()
+Progress = Callable[[int, int], None]
+DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two deployments."""
+
+    resolved: ResolvedPool
+    replicas: int = 1
+    price: Price | None = None
+    service: Service = NO_SERVICE
+
+    @classmethod
+    def of(cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
+        """The deployment's one pool, looked up."""
+        pool = deployment.pools[0]
+        resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+        return cls(
+            resolved=resolved,
+            replicas=pool.replicas,
+            price=price_of(resolved.profile.name, deployment.cost),
+            service=deployment.service,
+        )
+
+    def serve(self, workload: Workload) -> Latencies:
+        """What its clients see. Raises DoesNotFit and InvalidInput."""
+        if self.service == NO_SERVICE:
+            return measure(self.resolved, workload, replicas=self.replicas)
+        self.resolved.memory.require_fit()
+        return latencies_of(run_service([self.resolved], self.service, workload).records, workload)
+
+    @property
+    def label(self) -> str:
+        """Model, GPUs and engine in a line."""
+        return deployment_label(self.resolved, self.replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Written):
+    """Second minus first, of one metric (s): the mean over requests with its 95 % interval, and percentiles.
+
+    `faster_fraction` is the share of requests that the second serves sooner. `significant`: the interval does not
+    hold 0.
+    """
+
+    LAST: ClassVar[tuple[str, ...]] = ("significant",)
+
+    metric: str
+    requests: int
+    mean_s: float
+    low_s: float
+    high_s: float
+    faster_fraction: float
+    first_percentiles_s: dict[str, float]
+    second_percentiles_s: dict[str, float]
+
+    @property
+    def significant(self) -> bool:
+        return self.low_s > 0 or self.high_s < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff(AnswerRecord):
+    """Two deployments side by side; `settings` lists what differs: name, first, second."""
+
+    SCHEMA: ClassVar[str] = "capacity/diff/v1"
+    ROWS: ClassVar[str] = "differences"
+
+    first: str
+    second: str
+    workload: str
+    requests: int
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    settings: tuple[tuple[str, str, str], ...]
+    differences: tuple[Difference, ...]
+    first_outcome: Outcome
+    second_outcome: Outcome
+    cost_change: float | None
+    warnings: tuple[str, ...]
+    replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
+
+
+@checked
+def diff(
+    first: DeploymentLike,
+    second: DeploymentLike,
+    *,
+    slo_window: str = "15m",
+    workload: Workload | None = None,
+    replications: int = 1,
+    seed: int | None = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
+    progress: Progress | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+) -> Diff:
+    """Two deployments on the same arrivals, request by request, with confidence.
+
+    A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
+    first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
+    for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster` (tcp://host:port)
+    where there is one. Traffic longer than `slo_window` is compared on its busiest window, that of each draw.
+    `progress(pairs, of so many)`. Raises DoesNotFit and InvalidInput.
+    """
+    if cluster is not None and replications == 1:
+        raise InvalidInput("--cluster changes nothing without --replications: add it, or leave --cluster out")
+    left, right = _deployment(first), _deployment(second)
+    if workload is None and right.traffic not in (left.traffic, Traffic()):
+        raise InvalidInput(
+            "the two deployments have different traffic: a comparison needs the same; leave out one"
+        )
+    if workload is None and left.traffic == Traffic():
+        raise InvalidInput(
+            "no traffic: it is the first deployment's, which has none; add [traffic] with input_len, output_len and "
+            "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
+        )
+    traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
+    before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
+    longest = min(side.resolved.max_model_len for side in (before, after))
+    (requests,), windows = take_busiest_window([requests_of(traffic, workload, longest)], slo_window)
+    busiest = windows[0] if windows else None
+    if replications == 1:
+        return compare_pair(before, after, requests, busiest)
+    if workload is not None or traffic.trace is not None:
+        raise InvalidInput(
+            "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
+        )
+    seeds = replication_seeds(traffic.seed, replications)
+    pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
+    with nullcontext() if cluster is None else opened(1, cluster, common=(pair,)) as crew:
+        compared = compare_pair(before, after, requests, busiest)
+        replicated = _replicated(pair, seeds, crew, progress)
+        remarks = () if crew is None else crew.remarks
+    return replace(compared, replicated=replicated, warnings=(*compared.warnings, *remarks))
+
+
+Summaries = tuple[LatencySummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Both sides, and the traffic that is drawn for them."""
+
+    sides: tuple[Side, Side]
+    traffic: Traffic
+    max_model_len: int
+    slo_window: str
+
+    def served(self, seed: int) -> Summaries:
+        """By each side, of the same draw; here, or on a worker."""
+        drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
+        (requests,), _ = take_busiest_window([drawn], self.slo_window)
+        runs = (
+            run_service(
+                [side.resolved],
+                side.service,
+                requests,
+                scheduling=self.traffic.scheduling,
+                seed=seed,
+                progress=lambda *_: stop_if_recalled(),
+            )
+            for side in self.sides
+        )
+        return tuple(run.summary for run in runs)
+
+
+def _replicated(
+    pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
+) -> tuple[PairedMetric, ...]:
+    """Both sides on the same draws of the traffic, metric by metric."""
+    done = 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, len(seeds))
+
+    chains: list[Generator[int, Summaries, Summaries]] = [once(seed) for seed in seeds]
+    served = side_by_side(chains, pair.served, crew=crew, function=_Pair.served, told=tell)
+    first, second = zip(*served, strict=True)
+    return pair_runs(first, second)
+
+
+def _deployment(described: DeploymentLike) -> DeploymentFile:
+    if isinstance(described, DeploymentFile):
+        deployment = described
+    elif isinstance(described, Mapping):
+        deployment = build(DeploymentFile, {"schema": "capacity/deployment/v1", **described})
+    else:
+        deployment = read_deployment(described)
+    if len(deployment.pools) > 1:
+        raise InvalidInput(
+            f"a deployment of {len(deployment.pools)} pools cannot be compared yet: one pool each"
+        )
+    return deployment
+
+
+def compare_pair(first: Side, second: Side, workload: Workload, window: Window | None = None) -> Diff:
+    """Serve `workload`, the requests of `window` of longer traffic, with both.
+
+    Raises DoesNotFit; InvalidInput where nothing is served by both.
+    """
+    served = [side.serve(workload) for side in (first, second)]
+    outcomes = [
+        outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
+        for side, latencies in zip((first, second), served, strict=True)
+    ]
+    each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
+    differences = [difference for difference in each if difference is not None]
+    if not differences:
+        raise InvalidInput("no request is served by both deployments: there is nothing to compare")
+    return Diff(
+        first=first.label,
+        second=second.label,
+        workload=workload.name,
+        requests=len(workload),
+        busiest_window=window,
+        settings=_settings(first, second),
+        differences=tuple(differences),
+        first_outcome=outcomes[0],
+        second_outcome=outcomes[1],
+        cost_change=change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
+        warnings=tuple(
+            dict.fromkeys(
+                (
+                    *first.resolved.notes,
+                    *second.resolved.notes,
+                    *first.resolved.split_notes(workload.mean_prompt_tokens),
+                    *second.resolved.split_notes(workload.mean_prompt_tokens),
+                    *slower_though_better([_timed(first, outcomes[0]), _timed(second, outcomes[1])]),
+                    *workload.notices,
+                )
+            )
+        ),
+    )
+
+
+def _timed(side: Side, outcome: Outcome) -> Timed:
+    p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
+    return Timed(
+        model=side.resolved.model.name,
+        profile=side.resolved.profile,
+        pool=side.resolved.pool,
+        replicas=side.replicas,
+        seconds={name: seconds for name, seconds in p95_s.items() if seconds},
+    )
+
+
+def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:
+    before: Floats = getattr(first, f"{metric}_s")
+    after: Floats = getattr(second, f"{metric}_s")
+    both = np.isfinite(before) & np.isfinite(after)
+    if not both.any():
+        return None
+    before, after = before[both], after[both]
+    gaps = after - before
+    means = [float(gaps[rows].mean()) for rows in block_indices(len(gaps), BLOCKS, DRAWS, seed=0)]
+    return Difference(
+        metric=metric,
+        requests=len(gaps),
+        mean_s=float(gaps.mean()),
+        low_s=float(np.percentile(means, 2.5)),
+        high_s=float(np.percentile(means, 97.5)),
+        faster_fraction=float((gaps < 0).mean()),
+        first_percentiles_s=_percentiles(before),
+        second_percentiles_s=_percentiles(after),
+    )
+
+
+def _percentiles(values: Floats) -> dict[str, float]:
+    return {f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES}
+
+
+def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
+    described = []
+    for side in (first, second):
+        fields = {
+            "model": side.resolved.model.name,
+            "replicas": side.replicas,
+            **side.resolved.pool.model_dump(exclude={"model"}),
+            **side.service.model_dump(),
+        }
+        described.append(fields)
+    names = [name for name in described[0] if described[0][name] != described[1][name]]
+    return tuple((name, *(_named(fields[name]) for fields in described)) for name in names)  # type: ignore[misc]
+
+
+def _named(value: object) -> str:
+    return "the default" if value is None else str(value)

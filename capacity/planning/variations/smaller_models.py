@@ -1,0 +1,219 @@
+"""Smaller models in place of a given one: the next of its family, and what pruning would leave of it.
+
+Pruned models are changed shapes: what they cost is simulated as for any model. What they lose is what others published
+of some model (`smaller_models.toml`), not a prediction for another.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import CapacityError, MalformedFile
+from capacity.base.spec import Spec
+from capacity.model import Attention, ModelSpec, load_model, model_names
+from capacity.model.feed_forward import DenseFeedForward
+from capacity.model.quantization import uniform_scheme
+from capacity.model.quantization.weight_format import WeightFormat
+from capacity.planning.variations.changes import Change
+from capacity.pool.resolve import ResolvedPool
+
+TABLE = Path(__file__).with_name("smaller_models.toml")
+SIZE = re.compile(r"-\d+(\.\d+)?b(-a\d+(\.\d+)?b)?")  # in a model's name
+MULTIPLE = 128  # of widths: what tensor cores and shards are made for
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class Scores(Spec):
+    """A benchmark's scores by preset."""
+
+    source: str
+    date: str
+    scores: dict[str, Annotated[float, Field(gt=0, le=100)]]
+
+
+class Pruning(Spec):
+    """One way to prune: shares of layers and widths that stay, or the bits of a weight; and what it lost elsewhere."""
+
+    title: str
+    quality: str
+    worst_loss_fraction: Fraction
+    source: str
+    date: str
+    note: str = ""
+    layers_fraction: Fraction = 1.0
+    hidden_fraction: Fraction = 1.0
+    intermediate_fraction: Fraction = 1.0
+    bits_per_weight: Annotated[float, Field(gt=0, le=16)] | None = None
+    min_compute_capability: float = 0.0
+
+
+class SmallerModels(Spec):
+    """The whole file."""
+
+    mmlu: Scores
+    prunings: dict[str, Pruning]
+
+
+@lru_cache(maxsize=1)
+def smaller_models() -> SmallerModels:
+    """What is published. Raises MalformedFile."""
+    try:
+        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+        return SmallerModels.model_validate({"mmlu": tables.pop("mmlu"), "prunings": tables})
+    except (OSError, KeyError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
+    """The next smaller model of the family, and the pruned ones."""
+    yield _of_the_family(resolved)
+    for pruning in smaller_models().prunings.values():
+        try:
+            pruned = prune(resolved, pruning)
+        except ValueError as error:
+            yield Change(text=pruning.title, refused=str(error))
+            continue
+        saved = 1 - _weight_bits(pruned) / _weight_bits(resolved.model)
+        notes = (f"{saved:.0%} fewer bytes of weights; another checkpoint, to be made", pruning.note)
+        yield Change(
+            text=pruning.title,
+            model=pruned,
+            note="; ".join(filter(None, notes)),
+            quality=f"{pruning.quality} ({pruning.source}, {pruning.date})",
+            worst_loss_fraction=pruning.worst_loss_fraction,
+        )
+
+
+def next_smaller(model: ModelSpec) -> ModelSpec | None:
+    """The largest preset of the same family that is smaller; None where there is none."""
+    family = _family(model.name)
+    if not family:
+        return None
+    found = [
+        each
+        for name in model_names()
+        if name != model.name and _family(name) == family and (each := load_model(name))
+    ]
+    smaller = [each for each in found if each.total_params < 0.9 * model.total_params]
+    return max(smaller, key=lambda each: each.total_params, default=None)
+
+
+def _family(name: str) -> str:
+    return SIZE.sub("", name, count=1) if SIZE.search(name) else ""
+
+
+def _of_the_family(resolved: ResolvedPool) -> Change:
+    model, text = resolved.model, "a smaller model of the same family"
+    try:
+        smaller = next_smaller(model)
+    except CapacityError as error:
+        return Change(text=text, refused=str(error))
+    if smaller is None:
+        return Change(text=text, refused=f"no preset is a smaller one of {model.name}'s family")
+    published = smaller_models().mmlu
+    scores = [published.scores.get(each.name) for each in (model, smaller)]
+    quality, loss = "unknown: another model", None
+    if scores[0] and scores[1]:
+        loss = 1 - scores[1] / scores[0]
+        quality = f"MMLU {scores[0]} to {scores[1]} ({published.source}, {published.date})"
+    return Change(
+        text=f"{text}: {smaller.name}",
+        model=smaller,
+        pool={"max_model_len": min(resolved.max_model_len, smaller.max_position_embeddings)},
+        note=f"{smaller.total_params / model.total_params:.0%} of the parameters; another checkpoint",
+        quality=quality,
+        worst_loss_fraction=loss,
+    )
+
+
+def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
+    """The model as this way leaves it. Raises ValueError, in one line, where it cannot be said what that is."""
+    model = resolved.model
+    plain = all(
+        isinstance(group.mixer, Attention)
+        and isinstance(group.feed_forward, DenseFeedForward)
+        and group.phase == "all"
+        for group in model.layer_groups
+    )
+    if not plain:
+        raise ValueError(
+            f"published figures are of dense decoders with attention in every layer; {model.name} is another"
+        )
+    if model.checkpoint.exceptions:
+        raise ValueError(f"single layers of {model.name} are stored in formats of their own")
+    if pruning.bits_per_weight is not None:
+        return _sparse(resolved, pruning, pruning.bits_per_weight)
+    return _narrower(_shallower(model, pruning.layers_fraction), pruning)
+
+
+def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
+    model, profile = resolved.model, resolved.profile
+    if resolved.scheme.quantized:
+        raise ValueError(f"weights are in {resolved.scheme.name}: published figures are of 16-bit weights")
+    if profile.platform != "cuda" or profile.capability < pruning.min_compute_capability:
+        raise ValueError(f"{profile.name} has no sparse tensor cores: NVIDIA's have them from Ampere on")
+    dense = model.checkpoint.dense_ffn
+    stored = WeightFormat(
+        name="sparse-2of4",
+        value_bits=bits,
+        compute_dtype=dense.compute_dtype,
+        kernel=dense.kernel,
+        family=dense.family,
+        source=pruning.source,
+    )
+    return replace(model, checkpoint=uniform_scheme("2:4 sparse", stored, base=dense))
+
+
+def _shallower(model: ModelSpec, fraction: float) -> ModelSpec:
+    """The first layers, so many of all, and the last one."""
+    count = max(round(model.num_layers * fraction), 2)
+    kept = [*range(count - 1), model.num_layers - 1]
+    place = {layer: number for number, layer in enumerate(kept)}
+    groups = (
+        replace(group, layers=tuple(place[layer] for layer in group.layers if layer in place))
+        for group in model.layer_groups
+    )
+    return replace(model, layer_groups=tuple(group for group in groups if group.layers))
+
+
+def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
+    if pruning.hidden_fraction == pruning.intermediate_fraction == 1:
+        return model
+
+    def narrowed(width: int, fraction: float) -> int:
+        return max(round(width * fraction / MULTIPLE), 1) * MULTIPLE
+
+    groups = tuple(
+        replace(
+            group,
+            feed_forward=replace(
+                group.feed_forward,
+                intermediate_size=narrowed(
+                    group.feed_forward.intermediate_size, pruning.intermediate_fraction
+                ),
+            ),
+        )
+        if isinstance(group.feed_forward, DenseFeedForward)
+        else group
+        for group in model.layer_groups
+    )
+    return replace(
+        model, hidden_size=narrowed(model.hidden_size, pruning.hidden_fraction), layer_groups=groups
+    )
+
+
+def _weight_bits(model: ModelSpec) -> float:
+    """Of all layers' matrices and what stands outside of them, as stored."""
+    dense, base = model.checkpoint.dense_ffn, model.checkpoint.base
+    return sum(
+        part.params * (dense if part.kind in ("attention", "dense_ffn") else base).bits_per_weight
+        for part in model.parameter_parts()
+    )

@@ -1,0 +1,122 @@
+"""The techniques of serving one upon the other, from none to all, each simulated on the same requests.
+
+Every row is the deployment with one technique more: its own factor, the factor of all up to it, and the factor that it
+has alone, on a deployment with nothing but what it rests upon. Where the factors of each alone do not multiply to that
+of all together, what bound the steps before and after says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.engine_setup import requests_of
+from capacity.base.checked import checked
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.hardware.pricing import cautions_of, price_of
+from capacity.model import ModelSpec
+from capacity.planning.evaluation.evaluate import deployment_label
+from capacity.planning.variations.stack_figures import Factors, Figures, factors_between, product_of
+from capacity.planning.variations.technique_stack import StackStep, TechniqueStack
+from capacity.planning.variations.technique_steps import in_order, naive_fields, rungs_of
+from capacity.pool.resolve import resolve
+from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack(AnswerRecord):
+    """The stack on one deployment and its requests.
+
+    `naive_flags` and `naive` are where it begins, `steps` the techniques in their order. `product_of_single`: of the
+    factors that each has alone, which `together` would be if they multiplied.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/stack/v1"
+    ROWS: ClassVar[str] = "steps"
+
+    deployment: str
+    workload: str
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    naive_flags: str
+    naive: Figures
+    steps: tuple[StackStep, ...]
+    together: Factors
+    product_of_single: Factors
+    observations: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def stack(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    order: Sequence[str] | None = None,
+    slo_window: str = "15m",
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Stack:
+    """From no technique to all of them, one after another, each simulated on the same requests.
+
+    `order`: names of `rungs.ORDER`, in the order to take them; those left out are not taken. None: all, as there.
+    `progress(done, total)` is called as techniques are done. Raises DoesNotFit, UnknownName or InvalidInput.
+    """
+    names = in_order(order)
+    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="stack")
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
+    if resolved.model.task == "embed":
+        raise InvalidInput(
+            f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
+            "what there is for a prompt"
+        )
+    whole = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    (requests,), windows = take_busiest_window([whole], slo_window)
+    if windows:
+        requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
+    price = price_of(resolved.profile.name, deployment.cost)
+    rungs = rungs_of(resolved, requests)
+    ladder = TechniqueStack(
+        model=resolved.model if isinstance(deployment.model, ModelSpec) else deployment.model,
+        workload=requests,
+        traffic=deployment.traffic,
+        price=price,
+        profiles=profiles,
+        rungs=rungs,
+        naive=naive_fields(resolved, rungs, requests),
+    )
+    beginning = ladder.beginning(names)
+    steps: list[StackStep] = []
+    for step in ladder.climbed(names, beginning):
+        steps.append(step)
+        if progress is not None:
+            progress(len(steps), len(names))
+    naive = ladder.at(beginning).figures
+    taken = [step for step in steps if step.cumulative is not None]
+    nothing = factors_between(naive, naive)
+    return Stack(
+        deployment=deployment_label(resolved, resolved.pool.replicas),
+        workload=requests.name,
+        busiest_window=windows[0] if windows else None,
+        naive_flags=ladder.at(beginning).flags,
+        naive=naive,
+        steps=tuple(steps),
+        together=next((step.cumulative for step in reversed(taken) if step.cumulative), nothing),
+        product_of_single=product_of(step.alone for step in taken if step.alone is not None),
+        observations=(
+            *requests.notices,
+            *resolved.notes,
+            *ladder.observations(beginning, steps),
+            *cautions_of(price),
+        ),
+    )

@@ -1,0 +1,300 @@
+"""Deployments with more and more techniques, each simulated once on the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from capacity.answers.attribution import BoundTime, bound_times
+from capacity.answers.deployment_run import run_service
+from capacity.answers.intervals import LoadBands, beside_client, load_bands
+from capacity.answers.records import Quantity
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.deployment import Pool, Service, Traffic, build
+from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
+from capacity.model import ModelSpec
+from capacity.planning.variations.changes import Change
+from capacity.planning.variations.stack_figures import Factors, Figures, factors_between
+from capacity.planning.variations.technique_steps import SAVE_MEMORY, TechniqueStep
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import SimulationResult
+from capacity.simulator.load_means import whole_means
+from capacity.step import decode_shape
+from capacity.workload import Workload
+
+APART = 0.05  # a factor that differs by more than this share from the one alone is explained
+Taken = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackStep:
+    """One technique upon all before it; `refused` says why it was not taken, without any figures.
+
+    `flags` make the deployment out of the naive one's, all before included. `own`, `cumulative`: its factor, and that
+    of all so far. `alone`: on the naive deployment with `rests_upon` and nothing else. `why`: how these differ.
+    """
+
+    technique: str
+    title: str
+    flags: str
+    refused: str | None = None
+    figures: Figures | None = None
+    own: Factors | None = None
+    cumulative: Factors | None = None
+    alone: Factors | None = None
+    rests_upon: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A deployment of the ladder: its pool, flags and figures."""
+
+    resolved: ResolvedPool
+    flags: str
+    figures: Figures
+
+
+class TechniqueStack:
+    """Deployments by the techniques that they have taken, each simulated once."""
+
+    def __init__(
+        self,
+        *,
+        model: str | Path | ModelSpec,
+        workload: Workload,
+        traffic: Traffic,
+        price: Price | None,
+        profiles: str | Path | None,
+        rungs: Mapping[str, TechniqueStep],
+        naive: Mapping[str, object],
+    ) -> None:
+        self.model, self.profiles = model, profiles
+        self.workload, self.traffic, self.price = workload, traffic, price
+        self.rungs, self.naive = rungs, naive
+        self._known: dict[frozenset[str], Standing] = {}
+        self._drafting: dict[frozenset[str], Mapping[str, object]] = {}
+
+    # ways up
+
+    def beginning(self, names: Sequence[str]) -> Taken:
+        """The fewest techniques with which the naive deployment fits. Raises DoesNotFit where none do."""
+        saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
+        for count in range(len(saving) + 1):
+            for taken in combinations(saving, count):
+                if self._resolved(taken).memory_in_short.fits:
+                    return taken
+        self._resolved(saving).memory.require_fit()
+        raise InvalidInput("the naive deployment does not fit")
+
+    def climbed(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
+        """Each technique in turn, upon those before it."""
+        taken = beginning
+        for name in names:
+            step = self._step(name, taken, beginning)
+            if step.refused is None:
+                taken = (*taken, name)
+            yield step
+
+    def _step(self, name: str, taken: Taken, beginning: Taken) -> StackStep:
+        rung = self.rungs[name]
+        refused = self._refused(rung, taken, beginning)
+        if refused is None:
+            try:
+                return self._made(rung, taken, beginning)
+            except CapacityError as error:
+                refused = str(error)
+        return StackStep(technique=name, title=rung.title, flags="", refused=refused)
+
+    def _refused(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> str | None:
+        if rung.refused is not None:
+            return rung.refused
+        if rung.name in beginning:
+            return "the naive deployment has it: without it, it does not fit"
+        lacking = [need for need in rung.needs if need not in taken]
+        return f"it rests upon {', '.join(lacking)}, not taken before it" if lacking else None
+
+    def _made(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
+        before, after = self.at(taken), self.at((*taken, rung.name))
+        needs = tuple(need for need in rung.needs if need not in beginning)
+        ground = self.at((*beginning, *needs))
+        own = factors_between(before.figures, after.figures)
+        alone: Factors | None = None
+        try:
+            alone = factors_between(ground.figures, self.at((*beginning, *needs, rung.name)).figures)
+            why = _why(own, alone, before.figures, after.figures, ground.figures)
+        except CapacityError as error:
+            why = f"not alone: {error}"
+        return StackStep(
+            technique=rung.name,
+            title=rung.title,
+            flags=after.flags,
+            figures=after.figures,
+            own=own,
+            cumulative=factors_between(self.at(beginning).figures, after.figures),
+            alone=alone,
+            rests_upon=needs,
+            why=why,
+        )
+
+    # deployments
+
+    def at(self, taken: Taken) -> Standing:
+        """The deployment with these techniques, simulated. Raises what asking for it raises."""
+        key = frozenset(taken)
+        if key not in self._known:
+            self._choose_drafts(taken)
+            resolved, scheduling = self._resolved(taken), self._scheduling(taken)
+            resolved.memory.require_fit()
+            figures = self._figures(resolved, scheduling)
+            self._known[key] = Standing(
+                resolved=resolved, flags=_flags(resolved.pool, scheduling), figures=figures
+            )
+        return self._known[key]
+
+    def _choose_drafts(self, taken: Taken) -> None:
+        """Drafts for the batch that the deployment has without them."""
+        for name in taken:
+            choose = self.rungs[name].drafting
+            if choose is not None:
+                below = self.at(tuple(other for other in taken if other != name))
+                context = self.workload.prompt_tokens + self.workload.output_tokens / 2
+                batch = round(below.figures.mean_batch_size)
+                self._drafting[frozenset(taken)] = choose(below.resolved, batch, round(float(context.mean())))
+
+    def _resolved(self, taken: Taken) -> ResolvedPool:
+        fields = dict(self.naive)
+        for name in taken:
+            fields |= self.rungs[name].on
+        fields |= self._drafting.get(frozenset(taken), {})
+        return resolve(self.model, build(Pool, fields), profiles=self.profiles)
+
+    def _scheduling(self, taken: Taken) -> str:
+        return "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
+
+    def _figures(self, resolved: ResolvedPool, scheduling: str) -> Figures:
+        def run_of(requests: Workload) -> SimulationResult:
+            return run_service(
+                [resolved], Service(), requests, scheduling=scheduling, seed=self.traffic.seed, keep_work=True
+            )
+
+        workload, run = self.workload, run_of(self.workload)
+        full = run if workload.is_closed_loop else run_of(workload.all_at_once())
+        means = whole_means(run.summary, run.records)
+        if means is None:
+            raise InvalidInput(
+                f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
+            )
+        load = None if workload.is_closed_loop else workload.offered_per_s / full.summary.request_throughput
+        overloaded = load is not None and load >= 1
+        bands = self._bands(resolved, run, None if overloaded else load)
+        rate = self._bands(resolved, full, None).rate(full.summary.output_throughput)
+        bound = max(bound_times(run.step_work), key=_share, default=None)
+        adjustment = resolved.profile.adjustment
+        return Figures(
+            output_tokens_per_s=rate,
+            ttft_s=beside_client(bands.around("ttft", means.ttft_s), self.traffic, adjustment=adjustment),
+            tpot_s=None if means.tpot_s is None else bands.around("tpot", means.tpot_s),
+            usd_per_million_output_tokens=self._price(resolved, rate),
+            overloaded=overloaded,
+            mean_batch_size=run.mean_batch_size,
+            bound=None if bound is None else bound.bound,
+            bound_fraction=0.0 if bound is None else bound.time_fraction,
+            basis=resolved.step_model.basis,
+        )
+
+    def _bands(self, resolved: ResolvedPool, run: SimulationResult, load_fraction: float | None) -> _Bands:
+        means = whole_means(run.summary, run.records)
+        assert means is not None
+        done = run.records.completed
+        lengths = (
+            float(run.records.prompt_tokens[done].mean()),
+            float(run.records.output_tokens[done].mean()),
+        )
+        made = load_bands(
+            resolved,
+            means,
+            lengths,
+            client_latency_s=self.workload.client_latency_s or 0.0,
+            load_fraction=load_fraction,
+        )
+        return _Bands(made.resolved, made.seen)
+
+    def _price(self, resolved: ResolvedPool, rate: Quantity) -> Quantity | None:
+        if self.price is None:
+            return None
+        gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
+        return rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
+
+    def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
+        """What the table does not say: where a KV cache begins to pay, and what stands on a formula."""
+        remarks = self.at(beginning).resolved.step_setting.remarks
+        notes = self.at(beginning).resolved.step_model.notes
+        yield from dict.fromkeys((*remarks, *notes))
+        if any(step.technique == "kv-cache" and step.refused is None for step in steps):
+            yield from self._crossover(beginning)
+        served = [self.at(beginning).figures, *(step.figures for step in steps if step.figures is not None)]
+        if any(figures.overloaded for figures in served):
+            yield "(overloaded) steps serve less than arrives: their TTFT grows with --num-prompts"
+
+    def _crossover(self, beginning: Taken) -> Iterator[str]:
+        """From which context on a step without a cache takes twice as long as one with it."""
+        without = self.at(beginning).resolved
+        cached = self._resolved((*beginning, "kv-cache"))
+
+        def twice(context: int) -> bool:
+            shape = decode_shape(1, context, window_tokens=without.model.window_tokens)
+            return without.step_model.step_seconds(shape) > 2 * cached.step_model.step_seconds(shape)
+
+        low, high = 1, without.max_model_len
+        if not twice(high):
+            yield f"without a KV cache a step takes less than twice as long up to {high:,} tokens"
+            return
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if twice(middle) else (middle + 1, high)
+        yield (
+            f"without a KV cache a token takes twice as long from {low:,} tokens of context on: an answer of n tokens "
+            "computes n(n+1)/2 in place of n, and its prompt n times"
+        )
+
+
+class _Bands(LoadBands):
+    """Intervals of a load, its rate too."""
+
+    def rate(self, value: float) -> Quantity:
+        """A rate with the interval of the time that each request takes, which it is the inverse of."""
+        low, high = self.ends("e2e")
+        value /= self.beyond("e2e")
+        return Quantity(value=value, low=value / high, high=value / low)
+
+
+def _share(each: BoundTime) -> float:
+    return each.time_fraction
+
+
+def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
+    """What bound the steps that a technique met alone and here, where it is worth another factor."""
+    if abs(own.throughput / alone.throughput - 1) <= APART:
+        return ""
+    there, here, then = (_bound_text(each) for each in (ground, before, after))
+    return f"alone it met {there}; here {here}, and after it {then}"
+
+
+def _bound_text(figures: Figures) -> str:
+    if figures.bound is None:
+        return "nothing to do"
+    return f"{figures.bound_fraction:.0%} {figures.bound} at a batch of {figures.mean_batch_size:,.1f}"
+
+
+def _flags(pool: Pool, scheduling: str) -> str:
+    """As the command line writes it: what is not at its default."""
+    fields = {
+        name: value
+        for name, value in pool.model_dump().items()
+        if value != Pool.model_fields[name].default and name not in ("role", "replicas")
+    }
+    static = {} if scheduling == "continuous" else {"scheduling": scheduling}
+    return Change(text="", pool=fields | static).flags

@@ -1,0 +1,214 @@
+"""What an answer hangs on: cost and p95 when each input is wrong by ±20 %, everything else as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capacity.answers.engine_setup import requests_of
+from capacity.base.checked import checked
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec
+from capacity.planning.evaluation.evaluate import deployment_label
+from capacity.planning.evaluation.step_error import Factors
+from capacity.planning.variations.outcome import Outcome, change, outcome
+from capacity.planning.variations.prefix_hit_rate import ideal_hits, with_hits
+from capacity.pool.drafting import speculator_of
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
+
+SWING = 0.20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """One input at -`SWING` and +`SWING`: the outcomes, and the relative changes that they are."""
+
+    input: str
+    low: Outcome
+    high: Outcome
+    e2e_p95_change: tuple[float | None, float | None]
+    ttft_p95_change: tuple[float | None, float | None]
+    cost_change: tuple[float | None, float | None]
+    full_cost_change: tuple[float | None, float | None]
+
+    @property
+    def span(self) -> float:
+        """How far the p95 of E2E and the costs move, together: what tornado bars are sorted by."""
+        moves = (*self.e2e_p95_change, *self.cost_change, *self.full_cost_change)
+        return sum(abs(move) for move in moves if move is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tornado(AnswerRecord):
+    """The inputs by how much hangs on them; changes are relative to `base`; `cost_change` is of
+    $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
+
+    SCHEMA: ClassVar[str] = "capacity/tornado/v1"
+    ROWS: ClassVar[str] = "swings"
+
+    deployment: str
+    workload: str
+    busiest_window: Window | None  # of longer traffic, the one that is compared; None: all requests
+    swing: float
+    base: Outcome
+    swings: tuple[Swing, ...]
+    not_varied: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost)
+@checked
+def tornado(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    slo_window: str = "15m",
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Tornado:
+    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
+
+    Traffic longer than `slo_window` is compared on its busiest window.
+    `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
+    """
+    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
+    pool = deployment.pool
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
+    (busiest,), windows = take_busiest_window([requests], slo_window)
+    price = price_of(resolved.profile.name, deployment.cost)
+    found = tornado_of(resolved, busiest, replicas=pool.replicas, price=price, progress=progress)
+    return replace(found, busiest_window=windows[0]) if windows else found
+
+
+def tornado_of(
+    resolved: ResolvedPool,
+    workload: Workload,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    progress: Progress | None = None,
+) -> Tornado:
+    """Vary lengths, rate, hits, acceptance, price and step times; `progress(done, total)`. Raises DoesNotFit."""
+
+    def tried(
+        requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
+    ) -> Outcome:
+        factors = Factors(prefill=factor, decode=factor)
+        return outcome(pool, requests, replicas=replicas, price=price, factors=factors)
+
+    base = tried()
+    inputs: dict[str, Callable[[float], Outcome]] = {
+        "prompt lengths": lambda f: tried(with_prompts(workload, f)),
+        "output lengths": lambda f: tried(with_outputs(workload, f)),
+        "step times (calibration error)": lambda f: tried(factor=f),
+    }
+    left_out = []
+    if workload.content is None:
+        left_out.append("prefix-cache hit rate (no two prompts share anything)")
+    elif not resolved.prefix_caching:
+        left_out.append("prefix-cache hit rate (the prefix cache is off)")
+    elif not ideal_hits(workload).any():
+        left_out.append("prefix-cache hit rate (no prompt begins as an earlier one did)")
+    else:
+        inputs["prefix-cache hit rate"] = lambda f: tried(with_hits(workload, f))
+    if resolved.pool.speculator is None:
+        left_out.append("acceptance of drafts (no speculation here)")
+    else:
+        inputs["acceptance of drafts"] = lambda f: tried(pool=with_acceptance(resolved, f))
+    if workload.is_closed_loop or not workload.span_s > 0:
+        left_out.append("request rate (requests do not arrive at one)")
+    else:
+        inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
+    if price is None:
+        left_out.append("price of a GPU-hour (none was given)")
+    else:
+        inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
+    swings = []
+    for number, (name, vary) in enumerate(inputs.items()):
+        swings.append(_swing(name, base, vary(1 - SWING), vary(1 + SWING)))
+        if progress is not None:
+            progress(number + 1, len(inputs))
+    return Tornado(
+        deployment=deployment_label(resolved, replicas),
+        workload=workload.name,
+        busiest_window=None,
+        swing=SWING,
+        base=base,
+        swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
+        not_varied=tuple(left_out),
+        warnings=(
+            *resolved.notes,
+            *resolved.split_notes(workload.mean_prompt_tokens),
+            *workload.notices,
+        ),
+    )
+
+
+def replace_cost(base: Outcome, factor: float) -> Outcome:
+    """The same latencies at another price."""
+    return replace(
+        base,
+        usd_per_hour=base.usd_per_hour and base.usd_per_hour * factor,
+        usd_per_request_served=base.usd_per_request_served and base.usd_per_request_served * factor,
+        usd_per_request_full=base.usd_per_request_full and base.usd_per_request_full * factor,
+    )
+
+
+def with_outputs(workload: Workload, factor: float) -> Workload:
+    """Answers `factor` times as long."""
+    outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
+    return replace(workload, output_tokens=outputs)
+
+
+def with_prompts(workload: Workload, factor: float) -> Workload:
+    """Prompts `factor` times as long, but for their images; what they share stays shared, and is as much longer."""
+    content = workload.content
+    if content is None:
+        pictured = workload.encoded_tokens
+        text = np.rint((workload.prompt_tokens - pictured) * factor)
+        prompts = np.maximum(pictured + text, 1).astype(np.int64)
+        return replace(workload, prompt_tokens=prompts)
+    tokens = np.maximum(np.rint(content.segment_tokens * factor), 1).astype(np.int64)
+    longer = replace(content, segment_tokens=tokens)
+    return replace(workload, content=longer, prompt_tokens=longer.prompt_tokens)
+
+
+def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
+    """Each draft accepted `factor` times as often, at most always."""
+    pool = resolved.pool
+    speculator = speculator_of(pool, resolved.model)
+    drafts = speculator.depth(pool.num_speculative_tokens)
+    rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
+    acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
+    return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))
+
+
+def _swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
+    def changes(field: str) -> tuple[float | None, float | None]:
+        before = getattr(base, field)
+        return change(before, getattr(low, field)), change(before, getattr(high, field))
+
+    return Swing(
+        input=name,
+        low=low,
+        high=high,
+        e2e_p95_change=changes("e2e_p95_s"),
+        ttft_p95_change=changes("ttft_p95_s"),
+        cost_change=changes("usd_per_request_served"),
+        full_cost_change=changes("usd_per_request_full"),
+    )

@@ -1,0 +1,253 @@
+"""A Dask cluster as a crew: found, compared with this machine, watched, and left with nothing to do.
+
+The one place that knows Dask. A worker that dies is Dask's to replace: it does the task again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.errors import InvalidInput
+from capacity.planning.workers.environment_fingerprint import Named, difference, likeness
+from capacity.planning.workers.worker_pool import WorkerPool, recallable
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
+MOST_PORTS = 65535
+CONNECT_S = 5.0
+LOOK_S = 2.0  # between two looks at who is there
+ALONE_S = 30.0  # without a worker, or a word: nobody comes back
+GONE_S = 6.0  # without a scheduler
+CLOSE_S = 2.0
+TALKATIVE = (
+    "distributed",
+    "distributed.client",
+    "distributed.core",
+    "distributed.comm",
+    "tornado",
+    "asyncio",
+)
+
+
+@contextmanager
+def dask_crew(address: str, *, common: tuple[object, ...], named: Named) -> Iterator[WorkerPool]:
+    """The workers of the Dask cluster at `address`.
+
+    Raises InvalidInput without `distributed`, without a scheduler or workers there, and where a worker is not like
+    this machine.
+    """
+    _require_listener(address)
+    try:
+        from distributed import KilledWorker
+    except ImportError:
+        raise InvalidInput("--cluster needs Dask: pip install 'llm-capacity[dask]'") from None
+    with _quiet(), _connected(address) as client:
+        own = likeness(named)
+        count = _require_alike(client, address, own, named)
+        with _Workers(client, own, named, common) as executor:
+            yield WorkerPool(executor=executor, workers=count, address=address, deadly=(KilledWorker,))
+
+
+def _require_listener(address: str) -> None:
+    """Dask tries again and again, and leaves a client behind that did not come about."""
+    read = ADDRESS.fullmatch(address)
+    if read is None or int(read["port"]) > MOST_PORTS:
+        raise InvalidInput(f"--cluster is {address!r:.80}, no address as tcp://host:port")
+    try:
+        socket.create_connection((read["host"].strip("[]"), int(read["port"])), timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:  # a name that is none is a ValueError
+        raise _unanswered(address, error) from None
+
+
+def _unanswered(address: str, error: Exception) -> InvalidInput:
+    why = getattr(error, "strerror", None) or f"{error}" or f"not within {CONNECT_S:g} s"
+    if isinstance(error, MemoryError):  # its first bytes, taken for a length
+        why = "what is there speaks another language"
+    return InvalidInput(f"no Dask scheduler answers at {address:.80}: {why}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong is said by us, in a line."""
+    loggers = [logging.getLogger(name) for name in TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+async def _kind_of(address: str) -> str:
+    """What answers there; a client waits for ever for what does not speak Dask. Raises TimeoutError and others."""
+    from distributed import Security, rpc
+
+    async with asyncio.timeout(CONNECT_S):
+        async with rpc(address, connection_args=Security().get_connection_args("client")) as there:
+            answer = await there.identity()
+            return str(answer["type"])
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        with ThreadPoolExecutor(1) as alone:  # a notebook's thread has a loop of its own
+            kind = alone.submit(asyncio.run, _kind_of(address)).result()
+        if kind != "Scheduler":
+            raise ConnectionError(f"there is a {kind}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other versions of its packages: we compare what counts
+            client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")
+    except Exception as error:  # whatever else answers there, Dask takes its words for lengths and the like
+        raise _unanswered(address, error) from None
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+def _require_alike(client: Client, address: str, own: Mapping[str, str], named: Named) -> int:
+    """How many workers there are, all of them like this machine."""
+    found = client.run(likeness, named, on_error="return")
+    alike = 0
+    for worker, theirs in sorted(found.items()):
+        if isinstance(theirs, OSError):  # it has just gone
+            continue
+        if not isinstance(theirs, dict):
+            raise InvalidInput(f"worker {worker} cannot load llm-capacity {own['llm-capacity']}: {theirs!r}")
+        _refuse(worker, difference(own, theirs))
+        alike += 1
+    if not alike:
+        raise InvalidInput(
+            f"the Dask cluster at {address} has no workers: start some, as `dask worker {address}`"
+        )
+    return alike
+
+
+def _refuse(worker: str, differing: str | None) -> None:
+    if differing is not None:
+        raise InvalidInput(
+            f"worker {worker} of the cluster is not like this machine: {differing}; install the same"
+        )
+
+
+class _Workers(Executor):
+    """Tasks as Dask has them. Where the scheduler, or every worker, stays away, they break and no more are taken."""
+
+    def __init__(
+        self, client: Client, own: Mapping[str, str], named: Named, common: tuple[object, ...]
+    ) -> None:
+        self._client = client
+        self._tasks = client.get_executor(pure=False)
+        self._expected = (dict(own), named)
+        self._common = [self._sent(each) for each in common]
+        self._handed_out: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._is_gone = False
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _sent(self, value: object) -> Any:
+        """As a task of its own: where the worker that holds it dies, Dask makes it again."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is large
+            return self._client.submit(_same, value, pure=False)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self._is_gone:
+                raise BrokenExecutor
+            self._handed_out.add(answer)
+        try:
+            task = self._tasks.submit(_perform, self._expected, function, *self._common, *arguments)
+        except Exception as error:  # Dask has many words for a client that is closed
+            raise BrokenExecutor(str(error)) from None
+        task.add_done_callback(lambda ended: self._answered(ended, answer))
+        return answer
+
+    def _answered(self, task: Future[Any], answer: Future[Any]) -> None:
+        with self._lock:
+            if answer not in self._handed_out:
+                return
+            self._handed_out.remove(answer)
+        if task.cancelled():  # the connection was lost, and with it what was under way
+            answer.set_exception(BrokenExecutor())
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """The client's end tells the cluster that nobody waits: what has not begun is not, what has is recalled."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        seen_s = time.monotonic()
+        while not self._ended.wait(LOOK_S):
+            patience_s = ALONE_S
+            try:
+                if self._client.sync(self._client.scheduler.ncores, workers=None, callback_timeout=CONNECT_S):
+                    seen_s = time.monotonic()
+            except TimeoutError:
+                pass
+            except Exception:  # closed, or not to be reached
+                patience_s = GONE_S
+            if time.monotonic() - seen_s > patience_s:
+                self._break()
+                return
+
+    def _break(self) -> None:
+        with self._lock:
+            self._is_gone = True
+            broken = list(self._handed_out)
+            self._handed_out.clear()
+        for answer in broken:
+            answer.set_exception(BrokenExecutor())
+        _close(self._client)
+
+
+def _close(client: Client) -> None:
+    with suppress(Exception):  # of a scheduler that is gone
+        client.close(timeout=CLOSE_S)
+
+
+# in a worker
+
+_one_at_a_time = threading.Lock()  # whatever the worker's threads
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _perform(expected: tuple[dict[str, str], Named], function: Callable[..., Any], *arguments: Any) -> Any:
+    from distributed import get_worker
+
+    own, named = expected
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def is_recalled() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    with _one_at_a_time, recallable(is_recalled):
+        _refuse(worker.address, difference(own, likeness(named)))
+        return function(*arguments)

@@ -1,0 +1,139 @@
+"""The bill: identities to the cent, the literature's examples, break-even, spot and batch jobs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity import estimate
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Billing
+from capacity.hardware.cost_estimate import gpu_hours
+from capacity.hardware.pricing import Price
+from capacity.planning.bills.billing import Rates, batch_job, make_bill, spot_cost
+
+CENT = 0.005
+
+
+def price_of(usd: float, instance: int = 1) -> Price:
+    return Price(
+        gpu="h100-sxm-80gb", provider="p", product="n", tier="on-demand", usd_per_gpu_hour=usd,
+        gpus_per_instance=instance, date="2026-11-01", source="test",
+    )  # fmt: skip
+
+
+LOADS = st.builds(
+    Rates,
+    requests_per_s=st.floats(0.001, 1e4),
+    input_tokens=st.floats(1, 1e5),
+    output_tokens=st.floats(1, 1e4),
+    prefill_share=st.floats(0, 1),
+)
+
+
+@given(
+    usd=st.floats(0.01, 100),
+    gpus=st.integers(1, 8),
+    replicas=st.integers(1, 20),
+    full=LOADS,
+    instance=st.sampled_from((1, 2, 8)),
+)
+def test_parts_sum_to_the_whole(usd: float, gpus: int, replicas: int, full: Rates, instance: int) -> None:
+    billing = Billing(replicas=replicas, requests_per_user_hour=10)
+    bill = make_bill(
+        price_of(usd, instance),
+        billing,
+        deployment="d",
+        gpus_per_replica=gpus,
+        watts_per_gpu=1000,
+        full=full,
+        served=full,
+    )
+    assert bill.usd_per_month == pytest.approx(bill.usd_per_hour * 730, abs=CENT)
+    assert bill.usd_per_hour == pytest.approx(usd * bill.billed_gpus)
+    assert bill.billed_gpus % instance == 0
+    assert 0 <= bill.billed_gpus - bill.num_gpus < instance
+    load = bill.full
+    hour_s = 3600
+    requests = full.requests_per_s * hour_s
+    tokens_in, tokens_out = requests * full.input_tokens, requests * full.output_tokens
+    assert load.usd_per_request * requests == pytest.approx(bill.usd_per_hour)
+    of_tokens = (
+        tokens_in * load.usd_per_million_input_tokens + tokens_out * load.usd_per_million_output_tokens
+    )
+    assert of_tokens / 1e6 == pytest.approx(bill.usd_per_hour)
+    assert (tokens_in + tokens_out) * load.usd_per_million_tokens / 1e6 == pytest.approx(bill.usd_per_hour)
+    assert load.users is not None
+    assert load.usd_per_user_month is not None
+    assert load.users * load.usd_per_user_month == pytest.approx(bill.usd_per_month)
+    assert load.kwh_per_million_tokens * (tokens_in + tokens_out) / 1e6 == pytest.approx(bill.watts / 1e3)
+    assert load.joules_per_output_token * load.output_tokens_per_s == pytest.approx(bill.watts)
+
+
+def test_the_daily_cost_of_the_literature_and_what_batching_makes_of_it() -> None:
+    """7B, 500 tokens a request, 10,000 requests a day, one $3 GPU at 100 tok/s: 13.89 GPU-hours, $41.67, $0.0083/1k."""
+    tokens = 500 * 10_000
+    hours = gpu_hours(tokens, 100)
+    assert hours == pytest.approx(13.89, abs=0.005)
+    assert hours * 3 == pytest.approx(41.67, abs=CENT)
+    assert hours * 3 / tokens * 1000 == pytest.approx(0.0083, abs=0.00005)
+    batched = estimate("llama-2-7b", gpu="h100", input_len=250, output_len=250, concurrency=64, price="3")
+    rate = batched.output_tokens_per_s.value
+    assert rate > 20 * 100  # the 100 tok/s are one user's
+    assert gpu_hours(tokens / 2, rate) * 3 < 41.67 / 20
+
+
+def test_break_even_is_where_the_bills_are_equal() -> None:
+    billing = Billing(
+        api_input_price=0.5, api_output_price=1.5, api_cached_fraction=0.5, api_cached_multiple=0.1
+    )
+    full = Rates(requests_per_s=10, input_tokens=1000, output_tokens=200, prefill_share=0.3)
+    served = Rates(requests_per_s=2, input_tokens=1000, output_tokens=200, prefill_share=0.3)
+    bill = make_bill(
+        price_of(2.0),
+        billing,
+        deployment="d",
+        gpus_per_replica=1,
+        watts_per_gpu=1000,
+        full=full,
+        served=served,
+    )
+    found = bill.break_even
+    assert found is not None
+    assert found.api_usd_per_request == pytest.approx((1000 * 0.55 * 0.5 + 200 * 1.5) / 1e6)
+    assert found.requests_per_month * found.api_usd_per_request == pytest.approx(bill.usd_per_month, abs=CENT)
+    assert found.api_usd_per_month == pytest.approx(found.api_usd_per_request * 2 * 730 * 3600)
+    assert found.possible == (found.requests_per_s <= 10)
+    with pytest.raises(InvalidInput, match="two prices"):
+        make_bill(
+            price_of(2.0), Billing(api_input_price=1.0), deployment="d", gpus_per_replica=1, watts_per_gpu=1,
+            full=full, served=None,
+        )  # fmt: skip
+
+
+def test_spot_pays_for_its_restarts() -> None:
+    billing = Billing(replicas=10, interruptions_per_hour=0.5, restart_s=1800)
+    found = spot_cost(price_of(1.0), billing, 2)
+    assert found is not None
+    assert found.useful_fraction == pytest.approx(0.8)
+    assert found.usd_per_useful_hour == pytest.approx(25.0)
+    assert found.replicas_for_same_capacity == 13
+    assert found.usd_per_hour_for_same_capacity == pytest.approx(26.0)
+    calm = spot_cost(price_of(1.0), Billing(replicas=10, interruptions_per_hour=0), 2)
+    assert calm is not None
+    assert (calm.useful_fraction, calm.replicas_for_same_capacity) == (1.0, 10)
+
+
+@given(documents=st.integers(1, 10**7), deadline=st.floats(0.1, 1000), rate=st.floats(0.01, 100))
+def test_a_batch_job_is_done_by_its_deadline_with_the_fewest(
+    documents: int, deadline: float, rate: float
+) -> None:
+    full = Rates(requests_per_s=rate, input_tokens=1000, output_tokens=100, prefill_share=0.5)
+    job = batch_job(price_of(2.0), Billing(documents=documents, deadline_hours=deadline), 4, full)
+    assert job is not None
+    assert job.hours <= deadline * (1 + 1e-6)
+    if job.replicas > 1:
+        assert documents / (rate * 3600 * (job.replicas - 1)) > deadline * (1 - 1e-6)
+    assert job.usd == pytest.approx(job.gpu_hours * 2.0)
+    assert job.usd_per_document * documents == pytest.approx(job.usd)

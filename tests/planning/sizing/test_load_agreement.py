@@ -1,0 +1,251 @@
+"""Verbs that are asked about one load agree: N users, a day, overload, and two deployments, one of them too small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capacity
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool, Traffic, build
+from capacity.planning.sizing.replicas_needed import replicas_needed
+from capacity.pool.resolve import resolve
+from capacity.report.replicas import replicas_text
+from capacity.simulator.verdict import STABLE_LOAD
+
+MODEL = "llama-3.1-8b"
+PRICED: dict[str, Any] = {"price_tier": "on-demand"}
+CHAT: dict[str, Any] = {"use_case": "chat", "users": 2000}
+RATE = 2000 / 30  # requests/s of these users, who think for 30 s
+LENGTHS: dict[str, Any] = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
+SLO = ("ttft:p95:500ms", "tpot:p95:80ms")
+AS_IT_IS: dict[str, Any] = {  # the space of a plan that has one engine for each GPU
+    "tensor_parallel_sizes": 1,
+    "quantizations": "default",
+    "kv_cache_dtypes": "auto",
+    "speculators": "none",
+    "serving": "aggregated",
+    "max_num_batched_tokens": "default",
+}
+
+
+def needed_by_cost(gpu: str, **asked: Any) -> Any:
+    bill = capacity.cost(MODEL, gpu=gpu, **PRICED, **asked)
+    assert bill.needed is not None
+    return bill.needed.needed
+
+
+def carries(gpu: str, replicas: int, rate: float, **asked: Any) -> bool:
+    """Whether so many replicas carry a rate within the service levels, by the curve."""
+    asked = {"replications": 1, "rates": (rate,)} | asked
+    highest = capacity.curve(MODEL, gpu=gpu, replicas=replicas, **asked).highest
+    assert highest is not None
+    return highest.at_confidence >= rate
+
+
+@pytest.fixture(scope="module")
+def users_of_chat() -> Any:
+    return needed_by_cost("h100", **CHAT)
+
+
+def test_users_need_the_same_replicas_and_bill_in_cost_plan_and_estimate(users_of_chat: Any) -> None:
+    replicas, bill = users_of_chat.replicas, users_of_chat.usd_per_month
+    assert replicas > 1
+    plan = capacity.plan(MODEL, gpus="h100", **AS_IT_IS, **CHAT, **PRICED).ranked[0]
+    assert plan.cost is not None
+    assert (plan.candidate.replicas, plan.cost.usd_per_month) == (replicas, bill)
+    row = capacity.compare_gpus(MODEL, gpus=("h100",), tensor_parallel_size=1, **CHAT, **PRICED).rows[0]
+    assert (row.replicas, row.usd_per_month, row.verdict) == (replicas, bill, "stable")
+    own = replicas_needed(resolve(MODEL, Pool(gpu="h100")), build(Traffic, CHAT))
+    assert own is not None
+    assert own.needed is not None
+    assert own.needed.replicas == replicas
+    estimated = capacity.estimate(MODEL, gpu="h100", **CHAT, **PRICED).replicas_needed
+    assert estimated is not None
+    assert estimated.needed is not None
+    assert (estimated.needed.replicas, estimated.needed.usd_per_month) == (replicas, bill)
+
+
+def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of_chat: Any) -> None:
+    """Within the service levels at the planner's confidence; one replica less is not."""
+    replicas = users_of_chat.replicas
+    run = capacity.simulate(MODEL, gpu="h100", replicas=replicas, num_prompts=5000, **CHAT)
+    assert run.verdict is not None
+    assert run.verdict.verdict == "stable"
+    assert all(level.met for level in run.slos)
+    assert capacity.cost(MODEL, gpu="h100", replicas=replicas, **CHAT, **PRICED).serves
+    for count, enough in ((replicas, True), (replicas - 1, False)):
+        assert carries("h100", count, RATE, use_case="chat", num_prompts=5000) == enough
+
+
+def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> None:
+    one: dict[str, Any] = {"gpu": "h100"}
+    estimate = capacity.estimate(MODEL, **one, **CHAT, **PRICED)
+    run = capacity.simulate(MODEL, **one, **CHAT)
+    bill = capacity.cost(MODEL, **one, **CHAT, **PRICED)
+    assert run.verdict is not None
+    assert {estimate.verdict, run.verdict.verdict, bill.verdict} == {"overloaded"}
+    assert not bill.serves
+    assert bill.served is not None
+    point = capacity.curve(
+        MODEL, **one, use_case="chat", rates=(RATE,), slo="ttft:p99:450ms", replications=1
+    ).points[0]
+    assert not point.met
+    for served in (estimate.requests_per_s.value, bill.served.requests_per_s, point.requests_per_s):
+        assert served < RATE / 2
+    assert not capacity.plan(MODEL, gpus="h100", max_gpus=1, **AS_IT_IS, **CHAT, **PRICED).ranked
+
+
+def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_load() -> None:
+    """One L40S carries less than 15 requests/s: it is compared with as many as carry them."""
+    load: dict[str, Any] = {**LENGTHS, "request_rate": 15.0}
+    a, b = (capacity.cost(MODEL, gpu=gpu, slo=SLO, **load, **PRICED) for gpu in ("h100", "l40s"))
+    assert (a.verdict, b.verdict) == ("stable", "overloaded")
+    for gpu, bill in (("h100", a), ("l40s", b)):
+        assert capacity.estimate(MODEL, gpu=gpu, **load).verdict == bill.verdict
+        run = capacity.simulate(MODEL, gpu=gpu, **load).verdict
+        assert run is not None
+        assert run.verdict == bill.verdict
+    assert a.needed is not None
+    assert b.needed is not None
+    assert a.needed.needed is not None
+    assert b.needed.needed is not None
+    bills = {"h100-sxm-80gb": a.needed.needed, "l40s-48gb": b.needed.needed}
+    compared = capacity.compare_gpus(
+        MODEL, gpus=("h100", "l40s"), tensor_parallel_size=1, slo=SLO, order="price", **load, **PRICED
+    )
+    plan = capacity.plan(MODEL, gpus="h100,l40s", slo=SLO, **AS_IT_IS, **load, **PRICED)
+    ranked = {each.candidate.pool.gpu: each for each in plan.ranked if each.best_of_its_kind}
+    for row in compared.rows:
+        needed = bills[row.gpu]
+        assert (row.replicas, row.usd_per_month) == (needed.replicas, needed.usd_per_month)
+        assert ranked[row.gpu].candidate.replicas == needed.replicas
+        assert carries(row.gpu, needed.replicas, 15.0, slo=SLO, **LENGTHS)
+    cheapest = min(bills, key=lambda gpu: bills[gpu].usd_per_month)
+    assert compared.rows[0].gpu == plan.ranked[0].candidate.pool.gpu == cheapest
+
+
+@pytest.fixture(scope="module")
+def half_busy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a trace: half an hour at 1 request/s, then half an hour at 5/s."""
+    rng = np.random.default_rng(3)
+    arrival_s = np.concatenate((np.arange(0, 1800, 1.0), np.arange(1800, 3600, 0.2)))
+    lines = [
+        f"{second:.3f},{prompt},{output}"
+        for second, prompt, output in zip(
+            arrival_s,
+            rng.integers(400, 1600, len(arrival_s)),
+            rng.integers(60, 200, len(arrival_s)),
+            strict=True,
+        )
+    ]
+    path = tmp_path_factory.mktemp("traces") / "half-busy.csv"
+    path.write_text("\n".join(("arrival_s,prompt_tokens,output_tokens", *lines, "")))
+    return str(path)
+
+
+DIURNAL: dict[str, Any] = {
+    "input_len": 500, "output_len": 60, "arrivals": "diurnal", "request_rate": 0.5, "day_length_s": 7200.0,
+    "day_peak_to_mean": 2.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["trace", "diurnal"])
+def test_every_verb_answers_for_the_same_window_of_a_long_traffic(half_busy: str, kind: str) -> None:
+    """Service levels are judged, and deployments compared, in the busy part of it."""
+    traffic = {"trace": half_busy} if kind == "trace" else DIURNAL
+    space: dict[str, Any] = {
+        "gpus": "h100",
+        "slo": SLO,
+        "replications": 1,
+        **{name: value for name, value in AS_IT_IS.items() if name != "serving"},
+    }
+    plan = capacity.plan(MODEL, **space, **traffic, **PRICED, serving="aggregated", alternatives=False)
+    window = plan.busiest_window
+    assert window is not None
+    middle_s = {"trace": (1800, 3600), "diurnal": (1800, 5400)}[kind]
+    assert middle_s[0] <= window.start_s < window.end_s <= middle_s[1] + 1
+
+    fleet = capacity.fleet(MODEL, **space, **traffic, **PRICED, max_pools=1)
+    assert (fleet.slo_window, fleet.busiest_window) == (plan.slo_window, window)
+    assert plan.best is not None
+    assert fleet.best is not None
+    assert fleet.best.num_gpus == plan.best.num_gpus
+    needed = replicas_needed(
+        resolve(MODEL, Pool(gpu="h100")), build(Traffic, traffic), slo=SLO, replications=1
+    )
+    assert needed is not None
+    assert needed.needed is not None
+    assert needed.needed.replicas == plan.best.candidate.replicas
+    assert needed.judged_in == f"the busiest 15 min ({window.text})"
+
+    one: dict[str, Any] = {"gpu": "h100", "replicas": plan.best.candidate.replicas, **traffic}
+    tornado = capacity.tornado(MODEL, **one)
+    pool = {"gpu": "h100", "replicas": one["replicas"]}
+    deployed = [
+        {"model": MODEL, "pools": [each], "traffic": traffic} for each in (pool, pool | {"gpu": "h200"})
+    ]
+    diff = capacity.diff(*deployed)
+    run = capacity.simulate(MODEL, **one, slo=SLO)
+    advice = capacity.advise(MODEL, **one)
+    assert {each.busiest_window for each in (tornado, diff, advice)} == {window}
+    assert advice.base == tornado.base == diff.first_outcome
+    assert diff.requests == window.requests
+    assert run.verdict is not None
+    assert window.label in run.verdict.reason
+    bill = capacity.cost(MODEL, **one, slo=SLO, **PRICED)
+    assert (bill.levels, bill.slo_window) == (run.slos, run.slo_window)
+    assert bill.needed is not None
+    assert bill.needed.judged_in is not None
+
+
+DAY: dict[str, Any] = {"arrivals": "diurnal", "day_peak_to_mean": 2.0, "request_rate": 40.0, **LENGTHS}
+PEAK = 80.0  # requests/s of this day's busiest minutes
+
+
+@pytest.fixture(scope="module")
+def bill_of_a_day() -> Any:
+    return capacity.cost(MODEL, gpu="h100", slo=SLO, **DAY, **PRICED)
+
+
+def test_a_day_is_its_busiest_part_in_simulate_cost_plan_and_curve(bill_of_a_day: Any) -> None:
+    """None of them takes the night, or the mean, for the day."""
+    run = capacity.simulate(MODEL, gpu="h100", **DAY)
+    assert run.verdict is not None
+    assert run.verdict.offered_requests_per_s == pytest.approx(PEAK, rel=0.03)
+    assert (bill_of_a_day.verdict, bill_of_a_day.verdict_reason) == (run.verdict.verdict, run.verdict.reason)
+    assert bill_of_a_day.verdict == "overloaded"
+    plan = capacity.plan(MODEL, gpus="h100", slo=SLO, **AS_IT_IS, **DAY, **PRICED)
+    assert plan.requests_per_s == pytest.approx(PEAK, rel=0.03)
+    curve = capacity.curve(MODEL, gpu="h100", rates=(PEAK,), **DAY)
+    for name in (run.workload, plan.workload, curve.workload):
+        assert "(80 requests/s; mean 40/s)" in name
+    assert any("the mean over all of the traffic is 0.50 of its rate" in note for note in curve.warnings)
+
+
+def test_a_day_needs_the_same_replicas_in_cost_and_plan_and_the_curve_carries_its_peak(
+    bill_of_a_day: Any,
+) -> None:
+    needed = bill_of_a_day.needed
+    assert needed.requests_per_s == 40.0
+    assert needed.busiest_requests_per_s == pytest.approx(PEAK, rel=0.03)
+    assert "for 40 requests/s (80" in replicas_text(needed)
+    plan = capacity.plan(MODEL, gpus="h100", slo=SLO, **AS_IT_IS, **DAY, **PRICED).ranked[0]
+    assert plan.candidate.replicas == needed.within_slo.replicas
+    assert plan.cost is not None
+    assert plan.cost.usd_per_month == needed.within_slo.usd_per_month
+    assert carries("h100", needed.within_slo.replicas, PEAK, slo=SLO, **DAY)
+    for replicas, overloaded in ((needed.stable.replicas, False), (needed.stable.replicas - 1, True)):
+        verdict = capacity.simulate(MODEL, gpu="h100", replicas=replicas, **DAY).verdict
+        assert verdict is not None
+        assert (verdict.load_fraction > STABLE_LOAD) == overloaded
+
+
+def test_estimate_refuses_arrivals_that_vary_and_curve_refuses_users() -> None:
+    """Closed forms know no day, and a curve has rates of its own: neither answers as if it had read them."""
+    with pytest.raises(InvalidInput, match="arrivals"):
+        capacity.estimate(MODEL, gpu="h100", **DAY)
+    with pytest.raises(InvalidInput, match=r"users changes nothing .* `curve` takes --rates"):
+        capacity.curve(MODEL, gpu="h100", use_case="chat", users=2000)
