@@ -79,10 +79,11 @@ def _memory_table(answer: Fit) -> Part:
 
 def _startup_row(startup: StartUp) -> Fact:
     total, weights = startup.total_s, startup.parts_s["weights"].value
+    rate = f"{startup.weights_gb_per_s:.1f} GB/s per GPU"
     return (
         "start-up",
         STANDARD.time_text(total.value, total),
-        f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s, {startup.weights_gb_per_s:.1f} GB/s per GPU",
+        f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}",
     )
 
 

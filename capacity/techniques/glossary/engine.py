@@ -248,8 +248,8 @@ def start_up(s: Situation) -> str:
     parts = ", ".join(f"{name} {seconds.value:,.0f} s" for name, seconds in found.parts_s.items())
     return (
         f"{total.value:,.0f} s (90 % interval {total.low:,.0f} to {total.high:,.0f}), nothing cached: {parts}; weights "
-        f"at {found.weights_gb_per_s:.1f} GB/s per GPU, where public logs have 0.2 to 5; compilation from a cache takes "
-        f"5 to 9 s; give yours as --replica-startup-s; {built}"
+        f"at {found.weights_gb_per_s:.1f} GB/s per GPU, where public logs have 0.2 to 5; compilation from a cache takes"
+        f" 5 to 9 s; give yours as --replica-startup-s; {built}"
     )
 
 
@@ -265,6 +265,6 @@ def kernel_fusion(s: Situation) -> str:
     elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")
     return (
         f"engines fuse by default; norms, activations and quantization take {milliseconds(elementwise)} of a decode "
-        f"step of {milliseconds(total)}: more fusion saves at most that. Published fusions of RMSNorm with quantization "
-        "gain 1 to 5 %, less than the model is off, so no flag models them; --enforce-eager does model no CUDA graphs"
+        f"step of {milliseconds(total)}: more fusion saves at most that. Published fusions of RMSNorm with "
+        "quantization gain 1 to 5 %, less than the model is off, so no flag models them; --enforce-eager is modelled"
     )
