@@ -2,10 +2,13 @@
 
     python benchmarks/fit_chip_share.py [--check]
 
-The rows are `tests/data/served_amd.csv`: means of closed loops, each with source, date and settings. The share
+The rows are `tests/data/served_amd.csv`: means of closed loops, each with source, date and settings. SGLang's
+benchmark draws lengths between 1 and its setting, so rows of it have half the setting and a ratio next to 1. The share
 makes TPOT right at the median of the sources; no constant is fitted to TTFT. It goes into `[step_time.chip_share]` of
-the chip's profiles, with `error_factor`: what the next source may be off, up or down, in nine cases of ten, by the
-spread of these (Student's t). `--check` says what would change.
+the chip's profiles, with `error_factor` and `ttft_error_factor`: what the next source may be off, up or down, in nine
+cases of ten, by the spread of these (Student's t); that of TTFT about no error, because nothing centres it. Chips of
+the same maker with no fit of their own (`UNFITTED`) take the larger of these factors and their assumed ones.
+`--check` says what would change.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ import capacity
 
 ROWS = Path(__file__).parent.parent / "tests" / "data" / "served_amd.csv"
 CHIPS = {"cdna3": ("mi300x-192gb", "mi325x-256gb")}
+UNFITTED = ("mi350x-288gb", "mi355x-288gb")
 ROUNDS = 6  # each takes away what is left of the error
-PROMPTS_PER_CONCURRENCY = 4
 
 
 def log_errors(row: Any, profiles: Path | None) -> tuple[float, float]:
@@ -47,7 +50,7 @@ def log_errors(row: Any, profiles: Path | None) -> tuple[float, float]:
         output_len=row.output_len,
         random_range_ratio=row.random_range_ratio,
         concurrency=row.concurrency,
-        num_prompts=PROMPTS_PER_CONCURRENCY * row.concurrency,
+        num_prompts=row.num_prompts,
         **options,
     ).to_dict()
     return (
@@ -72,11 +75,24 @@ def fit(rows: pd.DataFrame, cards: tuple[str, ...]) -> dict[str, Any]:
             sources = table["TPOT"].tolist()
             if step < ROUNDS - 1:
                 share = min(1.0, share * math.exp(median(sources)))
-    spread = stdev(sources) * math.sqrt(1 + 1 / len(sources))
-    return section(share, rows, error_factor=math.exp(student.ppf(0.95, len(sources) - 1) * spread))
+    factors = error_factors(sources, table["TTFT"].tolist())
+    return section(share, rows, error_factor=factors[0], ttft_error_factor=factors[1])
 
 
-def section(share: float, rows: pd.DataFrame, *, error_factor: float) -> dict[str, Any]:
+def error_factors(tpot: list[float], ttft: list[float]) -> tuple[float, float]:
+    """Return by what factors a further source may be off, from the median log errors of these."""
+    count = len(tpot)
+    spread = stdev(tpot) * math.sqrt(1 + 1 / count)
+    off = math.sqrt(sum(error**2 for error in ttft) / count)
+    return (
+        math.exp(student.ppf(0.95, count - 1) * spread),
+        math.exp(student.ppf(0.95, count) * off),
+    )
+
+
+def section(
+    share: float, rows: pd.DataFrame, *, error_factor: float, ttft_error_factor: float = 1.0
+) -> dict[str, Any]:
     """What belongs under `[step_time]`."""
     provenance = {
         "basis": "fitted",
@@ -86,8 +102,15 @@ def section(share: float, rows: pd.DataFrame, *, error_factor: float) -> dict[st
     }
     return {
         "error_factor": round(error_factor, 2),
+        "ttft_error_factor": round(ttft_error_factor, 2),
         "chip_share": {"share": rounded(share), "fit": provenance},
     }
+
+
+def assumed_factors(card: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The error factors of a chip without a fit of its own: the fitted chips', where its own are smaller."""
+    own = tomllib.loads((BUNDLED / f"{card}.toml").read_text(encoding="utf-8"))["step_time"]
+    return {name: max(found[name], own.get(name, 1.0)) for name in ("error_factor", "ttft_error_factor")}
 
 
 def text_with(card: str, found: dict[str, Any]) -> str:
@@ -107,8 +130,11 @@ def main() -> int:
     changed = []
     for cards in CHIPS.values():
         found = fit(table[table["gpu"].isin([card.partition("-")[0] for card in cards])], cards)
-        for card in cards:
-            text, path = text_with(card, found), BUNDLED / f"{card}.toml"
+        for card in cards + UNFITTED:
+            text, path = (
+                text_with(card, found if card in cards else assumed_factors(card, found)),
+                BUNDLED / f"{card}.toml",
+            )
             if path.read_text(encoding="utf-8") != text:
                 changed.append(card)
                 if not arguments.check:

@@ -227,7 +227,12 @@ def substitute(documents: Fits) -> None:
 
 # Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
 INTERVAL = (0.05, 0.95)
-KEPT = ("transferred_from", "error_factor", "chip_share")  # written by hand, or by fit_chip_share.py
+KEPT = (
+    "transferred_from",
+    "error_factor",
+    "ttft_error_factor",
+    "chip_share",
+)  # written by hand, or by fit_chip_share.py
 
 
 def residuals(evidence: Sequence[Evidence], *, transferred: bool) -> dict[str, Any]:

@@ -4,7 +4,8 @@
     python benchmarks/gate.py --record   # write that file: once for each release
 
 Sets: `served` (closed loops in closed form), `served simulated` (a sample of them), `public` (the evaluation set),
-`blind` (tests/data/blind_rows.csv), `start-up` (KV capacity). The first three need the folder of reference data
+`blind` and `judged` (tests/data/blind_rows.csv and judged_rows.csv; no fit reads the second), `start-up` (KV
+capacity). The first three need the folder of reference data
 (CAPACITY_SHARED, or ../shared beside the checkout) and are skipped without it.
 
 A group is a set, one of GPU, engine, model class and source, and a metric. Its noise is the standard error of its
@@ -42,7 +43,7 @@ SIMULATED_EVERY, SIMULATED_TOKENS = (
     60_000,
 )  # every n-th served row of at most so many output tokens in flight
 OFFLINE_EVERY = 6  # of the public rows under offline load, the slowest to simulate
-SETS = ("served", "served simulated", "public", "blind", "start-up")
+SETS = ("served", "served simulated", "public", "blind", "judged", "start-up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,7 @@ def collect_figures(folder: Path | None) -> Iterator[ScoredFigure]:
     yield from _judged_figures(
         "blind", [r for r in served_blind.read_rows() if not served_blind.is_too_old(r)]
     )
+    yield from _judged_figures("judged", served_blind.read_rows(served_blind.JUDGED))
     for line in kv_startup.score():
         yield ScoredFigure(
             set="start-up",

@@ -1,12 +1,14 @@
 """Predict published serving runs that nothing here was made with, and say how far off, by source and by kind.
 
-    python benchmarks/served_blind.py [--only TEXT] [--save PATH.csv] [--rows] [--too-old]
+    python benchmarks/served_blind.py [--judged] [--only TEXT] [--save PATH.csv] [--rows] [--too-old]
 
 The table is `tests/data/blind_rows.csv`: documentation, public benchmarks and threads, each row with its address, what
 it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would ask it, the
 engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the interval of
 a server as found.
 Who names a release that is older than any listed is refused: with `--too-old` the oldest one stands for it.
+
+`--judged` reads `tests/data/judged_rows.csv` instead: rows in the same columns that no fit reads, now or later.
 
 One part of the intervals is fitted with these rows among others (`beyond_said.py`): `fit_spreads.py` judges each source
 by those of the others.
@@ -41,6 +43,7 @@ from capacity.workload import Workload, random_requests
 from capacity.workload.content import PromptContent
 
 TABLE = Path(__file__).parent.parent / "tests" / "data" / "blind_rows.csv"
+JUDGED = TABLE.with_name("judged_rows.csv")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "request time", "throughput": "throughput"}
 METRICS = tuple(NAMES)
 BENCH_SERVING_SEED = 1
@@ -279,8 +282,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--too-old", action="store_true", help="also what is refused by name: by the oldest release"
     )
+    parser.add_argument(
+        "--judged", action="store_true", help=f"the rows of {JUDGED.name}, which no fit reads"
+    )
     asked = parser.parse_args(arguments)
-    rows = [row for row in read_rows() if asked.only in " ".join(row.values())]
+    rows = [
+        row for row in read_rows(JUDGED if asked.judged else TABLE) if asked.only in " ".join(row.values())
+    ]
     refused = [] if asked.too_old else [row for row in rows if is_too_old(row)]
     if refused:
         print(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from capacity.answers.costs import Prices
 from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit, goodput_ms
 from capacity.answers.routes import check_routes, escalation, takes_of
+from capacity.answers.startup import startup_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
 from capacity.hardware import Link
@@ -55,7 +56,11 @@ def run_service(
         for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
         * _engines(pool)
     ]
-    failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
+    failures, scaling, decode_scaling = (
+        _failures(service, seed),
+        _scaling(service, pools[0]),
+        _decode_scaling(service, pools[-1]),
+    )
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
@@ -157,23 +162,27 @@ def _failures(service: Service, seed: int) -> Failures | None:
     )
 
 
-def _scaling(service: Service) -> Autoscaling | None:
-    return _autoscaling(service, "", service.autoscale_max_replicas, service.autoscale_target_requests)
+def _scaling(service: Service, pool: ResolvedPool) -> Autoscaling | None:
+    return _autoscaling(pool, service, "", service.autoscale_max_replicas, service.autoscale_target_requests)
 
 
-def _decode_scaling(service: Service) -> Autoscaling | None:
+def _decode_scaling(service: Service, pool: ResolvedPool) -> Autoscaling | None:
     target = service.decode_autoscale_target_requests or service.autoscale_target_requests
-    return _autoscaling(service, "decode-", service.decode_autoscale_max_replicas, target)
+    return _autoscaling(pool, service, "decode-", service.decode_autoscale_max_replicas, target)
 
 
 def _autoscaling(
-    service: Service, pool: str, max_replicas: int | None, target_requests: float | None
+    pool: ResolvedPool, service: Service, kind: str, max_replicas: int | None, target_requests: float | None
 ) -> Autoscaling | None:
     if max_replicas is None:
         return None
     if target_requests is None or service.replica_startup_s is None:
+        startup = startup_of(pool)
+        usual = (
+            "" if startup is None else f" (public logs make it {startup.total_s.value:,.0f} s for this pool)"
+        )
         raise InvalidInput(
-            f"--{pool}autoscale-max-replicas needs --{pool}autoscale-target-requests and --replica-startup-s"
+            f"--{kind}autoscale-max-replicas needs --{kind}autoscale-target-requests and --replica-startup-s{usual}"
         )
     return Autoscaling(
         max_replicas=max_replicas,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummary
+from capacity.answers.startup import startup_of
 from capacity.base.checked import checked
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
@@ -80,6 +81,7 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
         max_context_tokens=plan.max_context_tokens,
         max_concurrency=plan.max_concurrency,
         smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
+        startup=startup_of(resolved) if plan.fits else None,
         warnings=(*resolved.notes, *one_replica_notes(resolved), *plan.warnings, *warnings),
     )
 

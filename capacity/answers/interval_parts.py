@@ -34,7 +34,8 @@ WHAT: dict[Effect, str] = {
 }
 
 UNMEASURED = {  # by why no measurement is of these steps; {}: the GPU
-    "chip": "steps of {}, none of whose kernels was measured",
+    "chip": "steps of {}, none of whose kernels was measured: assumed",
+    "served chip": "steps of {}, by kernels of another chip: as published servers of it differ",
     "offload": "weights that are read over PCIe, and layers that the CPU computes: rates are assumed",
 }
 
@@ -57,7 +58,8 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` and `unmeasured` as of `StepModel`.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor`, `unmeasured` and
+    `ttft_unmeasured` as of `StepModel`.
     `transferred`: by another GPU's constants. `unsaid`: launch settings that the server may have another value of; none
     of a server that is launched as predicted. `adjustment`: that of the profile. `length_spread`: deviation of the
     logarithm of tokens a drafted round.
@@ -73,6 +75,7 @@ class Asked:
     ttft_share: float = 0.0
     error_factor: float = 1.0
     unmeasured: Mapping[str, float] = field(default_factory=dict)
+    ttft_unmeasured: Mapping[str, float] = field(default_factory=dict)
     transferred: bool = False
     unsaid: Sequence[str] = ()
     adjustment: Adjustment | None = None
@@ -100,7 +103,8 @@ def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spr
                 judged=False,
             )
         )
-    for name, factor in asked.unmeasured.items():
+    unmeasured = asked.ttft_unmeasured if metric == "ttft" else asked.unmeasured
+    for name, factor in unmeasured.items():
         deviation = math.log(factor) / NINETY * weight
         what = UNMEASURED[name].format(asked.gpu)
         parts.append(Part(name=name, what=what, deviation=deviation, narrowed_by=CALIBRATE, judged=False))

@@ -203,6 +203,7 @@ class LoadBands:
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
             error_factor=resolved.step_model.error_factor,
             unmeasured=resolved.step_model.unmeasured,
+            ttft_unmeasured=resolved.step_model.ttft_unmeasured,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
             unsaid=unsaid_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,

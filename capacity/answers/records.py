@@ -106,6 +106,7 @@ class Fit(AnswerRecord):
     max_context_tokens: int
     max_concurrency: float
     smallest_tensor_parallel_size: int | None
+    startup: StartUp | None
     warnings: tuple[str, ...]
 
 
@@ -142,6 +143,18 @@ class Quantity:
             low=None if self.high is None else numerator / self.high,
             high=numerator / self.low if self.low else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """Seconds from the start of a replica to its first request, nothing cached, in all and by part.
+
+    `weights_gb_per_s`: the rate per GPU at which its weights are read from disk or network in `parts_s`.
+    """
+
+    total_s: Quantity
+    parts_s: Mapping[str, Quantity]
+    weights_gb_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

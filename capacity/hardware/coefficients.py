@@ -179,14 +179,15 @@ class StepCoefficients(Spec):
 
     `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
     given here is taken from that profile's fit, and counts as assumed. `error_factor`: of a chip whose kernels nobody
-    measured here, by how much its steps may be off, up or down, in nine cases of ten. `chip_share`: what served
-    requests on this chip say of the other's constants.
+    measured here, by how much its steps may be off, up or down, in nine cases of ten; `ttft_error_factor`: the same of
+    first tokens, where it differs. `chip_share`: what served requests on this chip say of the other's constants.
     """
 
     gpu: str | None = None
     source: str | None = None
     transferred_from: str | None = None
     error_factor: Annotated[float, Field(ge=1, le=10)] = 1.0
+    ttft_error_factor: Annotated[float, Field(ge=1, le=10)] | None = None
     chip_share: ChipShare | None = None
     families: dict[str, KernelFamily] = Field(default_factory=dict)
     elementwise: ElementwiseCoefficients | None = None

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.answers.records import Attribution, Estimate, Fit, IntervalPart, LaunchSettings, OperatorTime
+from capacity.answers.records import (
+    Attribution,
+    Estimate,
+    Fit,
+    IntervalPart,
+    LaunchSettings,
+    OperatorTime,
+    StartUp,
+)
 from capacity.report.display import (
     STANDARD,
     as_sure,
@@ -64,7 +72,19 @@ def _memory_table(answer: Fit) -> Part:
         rows.append(("", "", f"below 1: only a context of up to {answer.max_context_tokens:,} tokens fits"))
     if answer.smallest_tensor_parallel_size:
         rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
+    if answer.startup is not None:
+        rows.append(_startup_row(answer.startup))
     return facts("Memory of one GPU", rows)
+
+
+def _startup_row(startup: StartUp) -> Fact:
+    total, weights = startup.total_s, startup.parts_s["weights"].value
+    rate = f"{startup.weights_gb_per_s:.1f} GB/s per GPU"
+    return (
+        "start-up",
+        STANDARD.time_text(total.value, total),
+        f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}",
+    )
 
 
 def _kv_rows(answer: Fit) -> list[Fact]:

@@ -60,7 +60,8 @@ class StepModel:
         operators = build_operators(build)
         self._operators = operators
         self.error_factor = build.error_factor
-        self.unmeasured = setting.unmeasured
+        self.unmeasured = setting.unmeasured()
+        self.ttft_unmeasured = setting.unmeasured("prefill")
         self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
@@ -90,7 +91,8 @@ class StepModel:
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
         """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
-        return self._lookup.residuals(regime).widened(max(self.error_factor, *self.unmeasured.values(), 1.0))
+        unmeasured = self.ttft_unmeasured if phase == "prefill" else self.unmeasured
+        return self._lookup.residuals(regime).widened(max(self.error_factor, *unmeasured.values(), 1.0))
 
     def _computed(self, shape: StepShape) -> StepShape:
         """The step as it is computed: without a KV cache, its sequences from their beginning."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
@@ -106,14 +107,14 @@ class StepSetting:
         """Whether the LM head is there too: to llama.cpp it is one layer more, the first that the GPU leaves."""
         return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
 
-    @property
-    def unmeasured(self) -> dict[str, float]:
-        """What no measurement is of in these steps, each with the factor by which they may be off for it."""
-        found = {"chip": _chip_error(self.profile)}
+    def unmeasured(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
+        """What no measurement is of in the steps of a phase, each with the factor by which they may be off for it."""
+        served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
+        found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
         if self.host_weight_share:
             found["offload"] = READ_OVER_PCIE_ERROR
         if self.head_on_cpu:
-            found["offload"] = max(READ_OVER_PCIE_ERROR, _chip_error(self.host_cpu))
+            found["offload"] = max(READ_OVER_PCIE_ERROR, _chip_error(self.host_cpu, phase))
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
@@ -250,8 +251,11 @@ class StepSetting:
         )
 
 
-def _chip_error(profile: HardwareProfile | None) -> float:
-    return 1.0 if profile is None or profile.step_time is None else profile.step_time.error_factor
+def _chip_error(profile: HardwareProfile | None, phase: Literal["prefill", "decode"]) -> float:
+    if profile is None or profile.step_time is None:
+        return 1.0
+    own = profile.step_time
+    return (own.ttft_error_factor if phase == "prefill" else None) or own.error_factor
 
 
 def graph_sizes(largest: int) -> tuple[int, ...]:

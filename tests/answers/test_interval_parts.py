@@ -161,3 +161,10 @@ def test_end_to_end_weighs_both_phases() -> None:
     parts = named(interval_parts("e2e", ALL_MEMORY, replace(DENSE, ttft_share=0.25), known))
     expected = math.hypot(0.25 * known.dense_ttft.run * seen.ttft, 0.75 * known.dense_tpot.run * seen.tpot)
     assert parts["run"] == pytest.approx(expected)
+
+
+def test_interval_parts_ttft_of_an_unmeasured_chip_has_its_own_factor() -> None:
+    chip = replace(DENSE, unmeasured={"chip": 1.5}, ttft_unmeasured={"chip": 2.0})
+    ttft = named(interval_parts("ttft", ALL_MEMORY, chip, spreads()))["chip"]
+    tpot = named(interval_parts("tpot", ALL_MEMORY, chip, spreads()))["chip"]
+    assert ttft / tpot == pytest.approx(math.log(2.0) / math.log(1.5))
