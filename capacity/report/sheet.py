@@ -63,7 +63,7 @@ class Sheet:
         parts = [
             f"<header><h1>{_text(self.question)}</h1><p>{_text(self.subject)}</p></header>",
             f"<section><h2>Answer</h2>{self.answer}</section>",
-            *(f"<figure>{chart.svg(made)}</figure>" for chart in self.charts),
+            *(chart.figure_html(made) for chart in self.charts),
             *(_section(title, content) for title, content in self.more),
             _section("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
             _section("Sources", list_html(self.sources) if self.sources else ""),
