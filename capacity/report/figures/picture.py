@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from io import BytesIO
+from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -43,6 +44,7 @@ ALIGNED = {
 }  # of words at that side of a point
 STYLE = {
     "font.size": 12,
+    "font.sans-serif": ["DejaVu Sans"],
     "text.color": INK,
     "text.parse_math": False,  # a dollar is a dollar
     "axes.edgecolor": GRID,
@@ -92,9 +94,10 @@ def draw_picture(
 
 
 def _svg_element(document: bytes) -> bytes:
-    """The element alone, as it stands in a page, without spaces between its parts."""
-    text = document.decode()[document.decode().index("<svg") :]
-    return re.sub(r"<!--.*?-->|(?<=>)\s+(?=<)", "", text).replace("<svg ", '<svg role="img" ', 1).encode()
+    """The element alone, as it stands in a page, without comments, names of groups and spaces between its parts."""
+    text = document.decode()
+    short = re.sub(r'<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', "", text[text.index("<svg") :])
+    return short.replace("<svg ", '<svg role="img" ', 1).encode()
 
 
 class _Picture:
@@ -231,7 +234,7 @@ class _Picture:
             wide,
             base,
             color=marker.color,
-            hatch=2 * (marker.pattern.shape or ""),
+            hatch=2 * (marker.pattern.shape or "").replace(".", "\\"),  # dots would take most of a file
             edgecolor=(1, 1, 1, 0.75),  # of the hatching
             linewidth=0,
             label=trace.name if trace.showlegend is not False and len(at) else None,
@@ -306,6 +309,8 @@ class _Picture:
         left, low = 0.0, foot
         for _ in range(2):  # with less room an axis may have other words
             self._set_positions((left, low, WIDTH - right - left, height - top - low))
+            for panel in self.panels.values():
+                _turn_words(panel)
             outer = [panel.get_tightbbox() for panel in self.panels.values()]
             left += MARGIN - min(box.x0 for box in outer)
             low += foot - min(box.y0 for box in outer)
@@ -379,6 +384,13 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
         axis.set_tick_params(labelleft=False, labelbottom=False)
     if source.autorange == "reversed":
         axis.set_inverted(True)
+
+
+def _turn_words(panel: Any) -> None:
+    """Turn the words below a panel where they have no room beside each other."""
+    words = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
+    if any(box.x1 > other.x0 for box, other in pairwise(sorted(words, key=lambda box: box.x0))):
+        panel.tick_params(axis="x", labelrotation=90)
 
 
 def _widen(label: Any) -> None:
