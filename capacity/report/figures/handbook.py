@@ -67,8 +67,12 @@ def line_chart(
     layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)
-        ticks = [2**power if power >= 0 else 2.0**power for power in powers[:: math.ceil(len(powers) / 12)]]
-        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[tokens(tick) for tick in ticks])
+        ticks = [2.0**power for power in powers[:: math.ceil(len(powers) / 12)]]
+        figure.update_xaxes(
+            type="log",
+            tickvals=ticks,
+            ticktext=[tokens(int(tick)) if tick >= 1 else f"{tick:g}" for tick in ticks],
+        )
     figure.update_yaxes(log_axis([y for _, y in points]) if log_y else {"rangemode": "tozero"})
     return draw_picture(figure, "svg", title=title).decode()
 

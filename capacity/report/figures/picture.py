@@ -96,6 +96,7 @@ def draw_picture(
 def _svg_element(document: bytes) -> bytes:
     """The element alone, as it stands in a page, without comments, names of groups and spaces between its parts."""
     text = document.decode()
+    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2)  # a point is a pixel
     short = re.sub(r'<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', "", text[text.index("<svg") :])
     return short.replace("<svg ", '<svg role="img" ', 1).encode()
 
