@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from capacity.base.html import page_html, records_html
-from capacity.report.figures.picture import NEEDED, can_draw, draw_picture
+from capacity.report.figures.picture import can_draw, draw_picture
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -44,10 +44,10 @@ class Chart:
         return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
-        """The picture as a part of a page; without matplotlib its numbers, and how to install it."""
+        """The picture as a part of a page; its numbers without matplotlib."""
         if can_draw():
             return f"<figure>{self.svg(made)}</figure>"
-        return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}<p>{escape(NEEDED)}</p>"
+        return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
 
     def stamp(self, made: date | None = None) -> tuple[str, ...]:
         """What a copy says of itself: of what it is, and by what and when it was made."""

@@ -64,6 +64,9 @@ STYLE = {
     "svg.hashsalt": "capacity",  # the same figure gives the same file
 }
 NEEDED = "pictures need matplotlib: pip install 'llm-capacity[charts]'"
+SPARE = re.compile(  # what stands before an SVG element, metadata, comments, names of groups, spaces
+    r'\A.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', re.S
+)
 DRAWING = Lock()  # matplotlib's settings belong to the process
 Names = Sequence[str] | None  # the categories of an axis
 
@@ -94,11 +97,9 @@ def draw_picture(
 
 
 def _svg_element(document: bytes) -> bytes:
-    """The element alone, as it stands in a page, without comments, names of groups and spaces between its parts."""
-    text = document.decode()
-    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2)  # a point is a pixel
-    short = re.sub(r'<!--.*?-->| id="\w+[._]\w+"|(?<=>)\s+(?=<)', "", text[text.index("<svg") :])
-    return short.replace("<svg ", '<svg role="img" ', 1).encode()
+    """The element as it stands in a page, without what no reader sees."""
+    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', SPARE.sub("", document.decode()), count=2)
+    return text.replace("<svg ", '<svg role="img" ', 1).encode()
 
 
 class _Picture:
