@@ -392,7 +392,8 @@ def _turn_words(panel: Any) -> None:
     """Turn the words below a panel where they have no room beside each other."""
     words = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
     if any(box.x1 > other.x0 for box, other in pairwise(sorted(words, key=lambda box: box.x0))):
-        panel.tick_params(axis="x", labelrotation=90)
+        lines = [label.get_text().replace("\n", " ") for label in panel.get_xticklabels()]
+        panel.set_xticks(panel.get_xticks(), lines, rotation=90)
 
 
 def _widen(label: Any) -> None:

@@ -103,6 +103,16 @@ def test_categories_stand_in_the_order_that_is_given() -> None:
     assert "z" not in words(drawn(figure))
 
 
+def test_words_below_a_panel_are_turned_where_they_have_no_room() -> None:
+    figure = go.Figure()
+    for count, turned in ((2, 0), (12, 12)):
+        names = [f"a long name,<br>number {number}" for number in range(count)]
+        figure.data = []
+        figure.add_bar(x=names, y=[1] * count)
+        texts = list(drawn(layout(figure, x="", y="")).iter(f"{SVG}text"))
+        assert sum("rotate(-90" in text.attrib.get("transform", "") for text in texts) == turned
+
+
 def test_whiskers_end_where_the_interval_ends() -> None:
     figure = points(
         [1.0], [10.0], error_y={"symmetric": False, "array": [10.0], "arrayminus": [5.0], "color": GREEN}
