@@ -73,7 +73,7 @@ def charts(
     options: dict[str, object],
     output: Annotated[str, typer.Option("--output", "-o", help="Folder for the SVG files.")] = "charts",
 ) -> None:
-    """The handbook's charts for your model and GPU, as SVG files."""
+    """The handbook's charts for your model and GPU, as SVG files. Needs the charts extra."""
     from capacity.deployment import Pool
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts

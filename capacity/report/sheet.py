@@ -14,6 +14,7 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
 from capacity.report.figures.chart import Chart, made_by
 from capacity.report.figures.of_answer import charts_of
+from capacity.report.figures.picture import NEEDED, can_draw
 from capacity.report.subject import gpu_names, subject_of
 from capacity.report.tables_html import parts_html, split_notes
 
@@ -44,7 +45,8 @@ class Sheet:
         parts = [
             f"<header><h1>{_text(self.question)}</h1><p>{_text(self.subject)}</p></header>",
             f"<section><h2>Answer</h2>{self.answer}</section>",
-            *(f"<figure>{chart.svg(made)}</figure>" for chart in self.charts),
+            *(chart.figure_html(made) for chart in self.charts),
+            f"<p>{_text(NEEDED)}</p>" if self.charts and not can_draw() else "",
             *(_section(title, content) for title, content in self.more),
             _section("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
             _section("Sources", list_html(self.sources) if self.sources else ""),

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from capacity.base.html import page_html, records_html
-from capacity.report.figures.svg_figure import svg
+from capacity.report.figures.picture import can_draw, draw_picture
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -34,7 +34,20 @@ class Chart:
 
     def svg(self, made: date | None = None) -> str:
         """The figure as a static picture, dark on white, with its title, subject and the day that it was `made`."""
-        return svg(self.figure, title=self.title, subtitle=self.stamp(made), alt=self.alt)
+        return self._drawn("svg", made).decode()
+
+    def png(self, made: date | None = None) -> bytes:
+        """The same picture as a PNG."""
+        return self._drawn("png", made)
+
+    def _drawn(self, format: str, made: date | None) -> bytes:
+        return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)
+
+    def figure_html(self, made: date | None = None) -> str:
+        """The picture as a part of a page; its numbers without matplotlib."""
+        if can_draw():
+            return f"<figure>{self.svg(made)}</figure>"
+        return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
 
     def stamp(self, made: date | None = None) -> tuple[str, ...]:
         """What a copy says of itself: of what it is, and by what and when it was made."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.svg_chart import Line, line_chart
+from capacity.report.figures.chart import colour, layout, log_axis, symbol
+from capacity.report.figures.picture import draw_picture
 from capacity.report.layout import GIB
+from capacity.report.techniques.cells import tokens
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
@@ -24,6 +28,53 @@ from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversat
 
 BATCHES = tuple(2**power for power in range(11))
 CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a chart: its name and its points, x ascending."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+def line_chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = True,
+    log_y: bool = False,
+) -> str:
+    """Draw lines over common axes as SVG; a logarithmic x axis has ticks at powers of 2, and y starts at 0 otherwise.
+
+    Raises InvalidInput for no points, for values that are not finite, or not above 0 on a logarithmic axis.
+    """
+    import plotly.graph_objects as go
+
+    points = [point for line in lines for point in line.points]
+    if not points:
+        raise InvalidInput(f"the chart {title!r} has no points")
+    for x, y in points:
+        if not (math.isfinite(x) and math.isfinite(y)) or (log_x and x <= 0) or (log_y and y <= 0):
+            raise InvalidInput(f"the chart {title!r} cannot draw the point ({x}, {y})")
+    figure = go.Figure()
+    for index, line in enumerate(lines):
+        across, up = zip(*line.points, strict=True)
+        look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
+        figure.add_scatter(x=across, y=up, name=line.name, mode="lines+markers" if log_x else "lines", **look)
+    layout(figure, x=x_label, y=y_label)
+    if log_x:
+        powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)
+        ticks = [2.0**power for power in powers[:: math.ceil(len(powers) / 12)]]
+        figure.update_xaxes(
+            type="log",
+            tickvals=ticks,
+            ticktext=[tokens(int(tick)) if tick >= 1 else f"{tick:g}" for tick in ticks],
+        )
+    figure.update_yaxes(log_axis([y for _, y in points]) if log_y else {"rangemode": "tozero"})
+    return draw_picture(figure, "svg", title=title).decode()
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
