@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from capacity.base.errors import MalformedFile
+from capacity.base.fields import parse_json_object
 
 Row = TypeVar("Row")
 
@@ -18,11 +18,11 @@ Row = TypeVar("Row")
 def read_data(path: Path) -> dict[str, Any]:
     """The file as plain values, lists as tuples. Raises MalformedFile."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return {
-            key: _with_tuples(value)
-            for key, value in (json.loads(text) if path.suffix == ".json" else tomllib.loads(text)).items()
-        }
+        raw = path.read_bytes()
+        table = parse_json_object(raw, path) if path.suffix == ".json" else tomllib.loads(raw.decode())
+        return {key: _with_tuples(value) for key, value in table.items()}
+    except MalformedFile:
+        raise
     except (OSError, ValueError) as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
 

@@ -54,10 +54,18 @@ def test_a_spec_names_the_key_too(tmp_path: Path, change: dict[str, str | None],
         read_rows(path, AttentionKernel, named=False)
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.json", "{"), ("a.toml", "a = "), ("a.toml", None)])
-def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", "{", "not JSON"),
+        ("a.json", '{"a": 1, "a": 2}', "stands twice"),
+        ("a.toml", "a = ", "cannot be read"),
+        ("a.toml", None, "cannot be read"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:
     path = written(tmp_path, name, text) if text is not None else tmp_path / name
-    with pytest.raises(MalformedFile, match="cannot be read"):
+    with pytest.raises(MalformedFile, match=said):
         read_data(path)
 
 

@@ -7,7 +7,6 @@ Counts are those of the modules of transformers 5.23, read 2026-11. State is kep
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
@@ -250,11 +249,11 @@ def _pattern(text: Fields) -> list[str]:
     return kinds
 
 
-def _nemotron_layers(text: Fields) -> int:
+def nemotron_layers(text: Fields) -> int:
     return len(_pattern(text))
 
 
-def _nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
+def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     match _pattern(text)[layer]:
         case "mamba":
             return mamba2(text)
@@ -264,7 +263,7 @@ def _nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
             return NoMixer()
 
 
-def _nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
+def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Without a gate; experts may work in a latent space."""
     kind = _pattern(text)[layer]
     if kind == "mlp":
@@ -309,6 +308,14 @@ def _is_attention(text: Fields, layer: int) -> bool:
     return False
 
 
+def mamba1_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
+    return mamba1(text)
+
+
+def mamba2_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
+    return mamba2(text)
+
+
 def mamba2_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba2(text)
 
@@ -317,7 +324,7 @@ def mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba1(text, normed=True)
 
 
-def _lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+def lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else _lightning(text)
 
 
@@ -342,7 +349,7 @@ def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return latent(text, family, layer) if full else _kimi_delta(text)
 
 
-def _falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
+def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
     recurrence = mamba2(Fields({"mamba_rms_norm": False, **text.values}, text.origin, prefix=text.prefix))
     return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
@@ -358,7 +365,7 @@ def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.all_routed(text, layer)
 
 
-def _granite_feed_forward(text: Fields, layer: int) -> FeedForward:
+def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
     """A shared expert, and routed ones where there are any."""
     shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
     if not text.count("num_local_experts", default=0, minimum=0):
@@ -366,7 +373,7 @@ def _granite_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed(text, layer, width=text.count("intermediate_size"), shared=shared)
 
 
-def _lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
+def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
     """Two thirds of the stated width, times a factor, rounded up."""
     width = text.count("intermediate_size", "block_ff_dim")
     if text.flag("block_auto_adjust_ff_dim", default=True):
@@ -376,69 +383,14 @@ def _lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
     return DenseFeedForward(intermediate_size=width)
 
 
-def _lfm2_moe_feed_forward(text: Fields, layer: int) -> FeedForward:
+def lfm2_moe_feed_forward(text: Fields, layer: int) -> FeedForward:
     if layer < text.count("num_dense_layers", default=0, minimum=0):
         return feed_forwards.dense(text, layer)
     return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), balanced_router=True)
 
 
-def _no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
+def no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
     return NoFeedForward()
 
 
 _STATE_ONLY = {"max_position_embeddings": 1_048_576}  # a state has no length of its own; assumed, 2026-11
-_NEMOTRON_H = Family(
-    mixer=_nemotron_mixer,
-    feed_forward=_nemotron_feed_forward,
-    norms_per_layer=1,
-    num_layers=_nemotron_layers,
-    mtp_keys=("num_nextn_predict_layers",),
-)
-_MAMBA = Family(
-    mixer=lambda text, _family, _layer: mamba1(text),
-    feed_forward=_no_feed_forward,
-    norms_per_layer=1,
-    tied=True,
-    defaults=_STATE_ONLY,
-)
-_LFM2 = Family(mixer=convolution_hybrid, feed_forward=_lfm2_feed_forward, qk_norm="per_head", tied=True)
-
-FAMILIES: dict[str, Family] = {
-    "mamba": _MAMBA,
-    "falcon_mamba": replace(_MAMBA, tied=False),
-    "mamba2": replace(_MAMBA, mixer=lambda text, _family, _layer: mamba2(text), tied=False),
-    "nemotron_h": _NEMOTRON_H,
-    "zamba2": replace(
-        _MAMBA,
-        mixer=lambda text, _family, _layer: mamba2(text),
-        notes=("attention blocks that its layers share, a tenth of its parameters, are left out (assumed)",),
-    ),
-    "bamba": Family(
-        mixer=mamba2_hybrid,
-        feed_forward=feed_forwards.dense_biased,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "granitemoehybrid": Family(
-        mixer=mamba2_hybrid,
-        feed_forward=_granite_feed_forward,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "falcon_h1": Family(
-        mixer=_falcon_h1,
-        feed_forward=feed_forwards.dense_biased,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "jamba": Family(mixer=mamba1_hybrid, feed_forward=jamba_feed_forward),
-    "minimax": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
-    "minimax_text_01": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
-    "kimi_linear": Family(
-        mixer=kimi_hybrid,
-        feed_forward=feed_forwards.by_list,
-        mtp_keys=("num_nextn_predict_layers",),
-    ),
-    "lfm2": _LFM2,
-    "lfm2_moe": replace(_LFM2, feed_forward=_lfm2_moe_feed_forward),
-}
