@@ -24,7 +24,7 @@ from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec, Task
-from capacity.model.vision import multimodal_fields, speech_parts, vision_encoder, vision_tower
+from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
 
 _MAX_LENGTHS = (
     "max_position_embeddings",
@@ -90,7 +90,7 @@ def from_hf_config(
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
     towers, norms = multimodal_fields(outer), family.norms_per_layer
-    vision_params, unseen = vision_tower(towers)
+    vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
     uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
@@ -115,7 +115,7 @@ def from_hf_config(
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
-        vision=vision_encoder(towers),
+        vision=vision,
         audio_params=audio_params,
         audio=audio,
         prompt_audio_s=family.prompt_audio_s,
