@@ -14,7 +14,7 @@ from capacity.model.hf_config import feed_forwards, windows
 from capacity.model.hf_config.family import Family
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
 from capacity.model.layers import Mixer
-from capacity.model.parts import Product
+from capacity.model.parts import Divided, Product
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 
 PATTERN = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
@@ -24,6 +24,10 @@ def _state_bytes(text: Fields) -> int:
     """Of one value of the state."""
     named = text.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="float32")
     return 2 if named in ("bfloat16", "float16") else 4
+
+
+def _product(name: str, rows: int, columns: int, divided: Divided = "rows", *, bias: bool = False) -> Product:
+    return Product(name=name, kind="linear_attention", rows=rows, columns=columns, divided=divided, bias=bias)
 
 
 def mamba2(text: Fields) -> Recurrence:
@@ -46,22 +50,8 @@ def mamba2(text: Fields) -> Recurrence:
     has_bias = text.flag("use_conv_bias", default=text.flag("mamba_conv_bias", default=True))
     norm = inner if text.flag("mamba_rms_norm", default=True) else 0
     products = (
-        Product(
-            name="mixer.in_proj",
-            kind="linear_attention",
-            rows=inner + convolved + heads,
-            columns=hidden,
-            divided="rows",
-            bias=bias,
-        ),
-        Product(
-            name="mixer.out_proj",
-            kind="linear_attention",
-            rows=hidden,
-            columns=inner,
-            divided="columns",
-            bias=text.flag("projectors_bias", default=bias),
-        ),
+        _product("mixer.in_proj", inner + convolved + heads, hidden, bias=bias),
+        _product("mixer.out_proj", hidden, inner, "columns", bias=text.flag("projectors_bias", default=bias)),
     )
     return Recurrence(
         kind="mamba2",
@@ -91,24 +81,14 @@ def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
     bias = text.flag("mamba_proj_bias", default=text.flag("use_bias"))
     has_bias = text.flag("mamba_conv_bias", default=text.flag("use_conv_bias", default=True))
 
-    def product(name: str, rows: int, columns: int, divided: str, *, bias: bool = bias) -> Product:
-        return Product(
-            name=f"mixer.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided=divided,  # type: ignore[arg-type]
-            bias=bias,
-        )
-
     return Recurrence(
         kind="mamba",
         num_heads=inner,
         products=(
-            product("in_proj", 2 * inner, hidden, "rows"),
-            product("x_proj", rank + 2 * state, inner, "columns", bias=False),
-            product("dt_proj", inner, rank, "rows", bias=True),
-            product("out_proj", hidden, inner, "columns"),
+            _product("mixer.in_proj", 2 * inner, hidden, bias=bias),
+            _product("mixer.x_proj", rank + 2 * state, inner, "columns"),
+            _product("mixer.dt_proj", inner, rank, bias=True),
+            _product("mixer.out_proj", hidden, inner, "columns", bias=bias),
         ),
         vector_values=inner * (kernel + has_bias + state + 1) + (rank + 2 * state if normed else 0),
         state_values=inner * state,
@@ -125,22 +105,8 @@ def _short_convolution(text: Fields) -> Recurrence:
         kind="conv",
         num_heads=hidden,
         products=(
-            Product(
-                name="conv.in_proj",
-                kind="linear_attention",
-                rows=3 * hidden,
-                columns=hidden,
-                divided="rows",
-                bias=bias,
-            ),
-            Product(
-                name="conv.out_proj",
-                kind="linear_attention",
-                rows=hidden,
-                columns=hidden,
-                divided="columns",
-                bias=bias,
-            ),
+            _product("conv.in_proj", 3 * hidden, hidden, bias=bias),
+            _product("conv.out_proj", hidden, hidden, "columns", bias=bias),
         ),
         vector_values=hidden * (kernel + bias),
         state_values=0,
@@ -155,22 +121,13 @@ def _lightning(text: Fields) -> Recurrence:
     head = text.optional_count("head_dim") or hidden // heads
     width = heads * head
 
-    def product(name: str, rows: int, columns: int, *, out: bool = False) -> Product:
-        return Product(
-            name=f"self_attn.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided="columns" if out else "rows",
-        )
-
     return Recurrence(
         kind="lightning",
         num_heads=heads,
         products=(
-            product("qkv_proj", 3 * width, hidden),
-            product("output_gate", width, hidden),
-            product("out_proj", hidden, width, out=True),
+            _product("self_attn.qkv_proj", 3 * width, hidden),
+            _product("self_attn.output_gate", width, hidden),
+            _product("self_attn.out_proj", hidden, width, "columns"),
         ),
         vector_values=width,
         state_values=heads * head * head,
@@ -195,30 +152,24 @@ def _kimi_delta(text: Fields) -> Recurrence:
     heads, head = config.count("num_heads"), config.count("head_dim")
     kernel, width = config.count("short_conv_kernel_size", default=4), heads * head
 
-    def product(name: str, rows: int, columns: int, divided: str = "rows") -> Product:
-        return Product(
-            name=f"self_attn.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided=divided,  # type: ignore[arg-type]
-        )
-
     gate = (
-        (product("g_proj", width, hidden),)
+        (_product("self_attn.g_proj", width, hidden),)
         if config.flag("use_full_rank_gate")
-        else (product("g_a_proj", head, hidden, "none"), product("g_b_proj", width, head))
+        else (
+            _product("self_attn.g_a_proj", head, hidden, "none"),
+            _product("self_attn.g_b_proj", width, head),
+        )
     )
     return Recurrence(
         kind="kda",
         num_heads=heads,
         products=(
-            *(product(f"{name}_proj", width, hidden) for name in "qkv"),
-            product("f_a_proj", head, hidden, "none"),
-            product("f_b_proj", width, head),
-            product("b_proj", heads, hidden),
+            *(_product(f"self_attn.{name}_proj", width, hidden) for name in "qkv"),
+            _product("self_attn.f_a_proj", head, hidden, "none"),
+            _product("self_attn.f_b_proj", width, head),
+            _product("self_attn.b_proj", heads, hidden),
             *gate,
-            product("o_proj", hidden, width, "columns"),
+            _product("self_attn.o_proj", hidden, width, "columns"),
         ),
         vector_values=3 * width * kernel + width + heads + head,
         state_values=width * head,
