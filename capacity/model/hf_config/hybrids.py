@@ -334,12 +334,6 @@ def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
     return DenseFeedForward(intermediate_size=width)
 
 
-def lfm2_moe_feed_forward(text: Fields, layer: int) -> FeedForward:
-    if layer < text.count("num_dense_layers", default=0, minimum=0):
-        return feed_forwards.dense(text, layer)
-    return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), balanced_router=True)
-
-
 def no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
     return NoFeedForward()
 

@@ -446,9 +446,3 @@ def v4_beside(text: Fields, _layer: int) -> Beside:
 def v4_outside(text: Fields) -> tuple[ParameterPart, ...]:
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     return (vector("hc_head", "norm", copies * copies * hidden + copies + 1, ()),)
-
-
-def v4_feed_forward(text: Fields, layer: int) -> FeedForward:
-    width = text.count("moe_intermediate_size")
-    shared = width * (text.optional_count(*feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
-    return feed_forwards.routed(text, layer, width=width, shared=shared, balanced_router=True)
