@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,9 +13,11 @@ from capacity.base.errors import MalformedFile
 from capacity.base.fields import parse_json_object
 
 Row = TypeVar("Row")
+Table: TypeAlias = Mapping[str, Any]
+"""Plain values of a file by their keys, before a record is made of them."""
 
 
-def read_data(path: Path) -> dict[str, Any]:
+def read_data(path: Path) -> Table:
     """The file as plain values, lists as tuples. Raises MalformedFile."""
     try:
         raw = path.read_bytes()
@@ -36,7 +38,7 @@ def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> di
     }
 
 
-def make_row(path: Path, name: str, make: Callable[..., Row], values: dict[str, Any]) -> Row:
+def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> Row:
     """The record of one row; a key that it lacks or does not know is named. Raises MalformedFile."""
     try:
         return make(**values)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, overload
+from typing import Annotated, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field
 
-from capacity.base.data_files import make_row, read_data
+from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, Adjustment
@@ -234,11 +234,12 @@ UNIVERSAL = Path(__file__).with_name("universal.toml")
 @cache
 def universal() -> StepCoefficients:
     """One set for all GPUs, of the only family `universal`. Raises MalformedFile."""
-    tables = read_data(UNIVERSAL)
-    return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, tables.pop("fit")))
+    tables = dict(read_data(UNIVERSAL))
+    fit = tables.pop("fit")
+    return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, fit))
 
 
-def _with_fit(table: dict[str, Any], fit: dict[str, Any]) -> dict[str, Any]:
+def _with_fit(table: Table, fit: Table) -> Table:
     """The tables, their constants with `fit` unless they have one of their own."""
     if all(isinstance(value, dict) for value in table.values()):
         return {key: _with_fit(value, fit) for key, value in table.items()}

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from capacity.base.data_files import make_row, read_data
+from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.fields import Fields
 from capacity.model import more_towers
 from capacity.model.vision_towers import VisionEncoder
@@ -53,7 +52,7 @@ class Tower:
 
 
 @cache
-def _rows() -> dict[str, dict[str, Any]]:
+def _rows() -> Table:
     return read_data(TABLE)
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from capacity.base.data_files import make_row, read_data
+from capacity.base.data_files import Table, make_row, read_data
 from capacity.model.hf_config.family import Family
 
 TABLE = Path(__file__).with_name("families.json")
@@ -21,7 +21,7 @@ RULES = ("mixer", "feed_forward", "window", "beside", "outside", "num_layers", "
 
 
 @cache
-def _rows() -> dict[str, dict[str, Any]]:
+def _rows() -> Table:
     return read_data(TABLE)
 
 
@@ -38,7 +38,7 @@ def find_family(model_type: str) -> Family | None:
     return make_row(TABLE, model_type, _make_family, {"model_type": model_type})
 
 
-def _fields(model_type: str) -> dict[str, Any]:
+def _fields(model_type: str) -> Table:
     """The row's fields with those of the rows that it is like."""
     row = _rows().get(model_type)
     if row is None:
@@ -53,9 +53,9 @@ def _make_family(model_type: str) -> Family:
     return Family(**{**fields, **rules})
 
 
-def find_rule(named: str | dict[str, Any]) -> Any:
+def find_rule(named: str | Table) -> Any:
     """The function of a rule's name, made with its keywords if it has any. Raises ValueError."""
-    if isinstance(named, dict):
+    if not isinstance(named, str):
         keywords = dict(named)
         return find_rule(keywords.pop("rule"))(**keywords)
     module, _, function = named.partition(".")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from capacity.base.data_files import make_row, read_rows
+from capacity.base.data_files import Table, make_row, read_rows
 from capacity.base.errors import UnknownName
 from capacity.model.quantization.weight_format import QuantizationName, WeightFormat
 
@@ -19,7 +19,7 @@ def weight_formats() -> dict[str, WeightFormat]:
     return read_rows(TABLE, _make_format)
 
 
-def _make_format(name: str, names: tuple[dict[str, Any], ...] = (), **fields: Any) -> WeightFormat:
+def _make_format(name: str, names: tuple[Table, ...] = (), **fields: Any) -> WeightFormat:
     found = tuple(make_row(TABLE, name, QuantizationName, each) for each in names)
     return WeightFormat(name=name, names=found, **fields)
 
