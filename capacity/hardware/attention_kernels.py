@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 
 TABLE = Path(__file__).with_name("attention_kernels.toml")
@@ -39,11 +39,7 @@ class AttentionKernel(Spec):
 @lru_cache(maxsize=1)
 def attention_kernels() -> dict[str, AttentionKernel]:
     """Every one by its name. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: AttentionKernel.model_validate(fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, AttentionKernel, named=False)
 
 
 def find_attention_kernel(name: str, architecture: str) -> AttentionKernel | None:

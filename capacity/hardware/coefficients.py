@@ -9,10 +9,14 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field
 
+from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, Adjustment
@@ -225,146 +229,28 @@ TRANSFER_WIDENING = 1.5
 
 # --- what holds where nothing was measured ---
 
-_BY_HAND = Fit(
-    basis="assumed",
-    source="one set for all GPUs, set by hand from fits to the kernel tables of aiconfigurator-core 0.12.0 "
-    "(Apache-2.0); TPOT error 7 / 19 % (median / p90) on 866 served dense rows",
-    date="2026-11-21",
-)
+UNIVERSAL = Path(__file__).with_name("universal.toml")
 
 
-def _gemm(
-    compute: float, fixed_s: float, *, bandwidth: float = 0.8, quantize: float | None = None
-) -> GemmCoefficients:
-    return GemmCoefficients(
-        compute_fraction=compute,
-        bandwidth_fraction=bandwidth,
-        sharpness=3.0,
-        fixed_s=fixed_s,
-        quantize_fraction=quantize,
-        fit=_BY_HAND,
-    )
+@cache
+def universal() -> StepCoefficients:
+    """One set for all GPUs, of the only family `universal`. Raises MalformedFile."""
+    tables = dict(read_data(UNIVERSAL))
+    fit = tables.pop("fit")
+    return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, fit))
 
 
-def _attention(
-    compute: float, bandwidth: float, *, fixed_s: float, sharpness: float, occupancy_s: float = 0.0
-) -> AttentionCoefficients:
-    return AttentionCoefficients(
-        compute_fraction=compute,
-        bandwidth_fraction=bandwidth,
-        sharpness=sharpness,
-        fixed_s=fixed_s,
-        occupancy_s=occupancy_s,
-        fit=_BY_HAND,
-    )
+def _with_fit(table: Table, fit: Table) -> Table:
+    """The tables, their constants with `fit` unless they have one of their own."""
+    if all(isinstance(value, dict) for value in table.values()):
+        return {key: _with_fit(value, fit) for key, value in table.items()}
+    return {"fit": fit, **table}
 
 
-def _moe(compute: float, bandwidth: float) -> MoeCoefficients:
-    return MoeCoefficients(
-        compute_fraction=compute,
-        bandwidth_fraction=bandwidth,
-        sharpness=2.0,
-        fixed_s=35e-6,
-        routed_fraction=0.4,
-        fit=_BY_HAND,
-    )
+def universal_family() -> KernelFamily:
+    """The kernels of `universal`."""
+    return universal().families["universal"]
 
-
-UNTUNED_TRITON = MoeCoefficients(
-    compute_fraction=0.4,
-    bandwidth_fraction=0.718,
-    sharpness=3.0,
-    fixed_s=1.04e-5,
-    per_k_s=5.28e-9,
-    routed_fraction=0.174,
-    fit=Fit(
-        basis="fitted",
-        source="fused experts of Triton at 16 bit on B200 and GB200, tiles by its default of 16 x 32 x 64: 12 rows of "
-        "aiconfigurator-core 0.12.0 (SGLang 0.5.14, balanced) and 39.6, 51.9 and 73.2 us for 1, 2 and 4 tokens of "
-        "Qwen3-Omni-30B's (vllm pull request 31448)",
-        date="2026-11-23",
-        rows=15,
-    ),
-)
-"""Small tiles walk through K one after another, whatever the rest of the GPU does: 0.34 us for 64 of its rows.
-
-The rate of compute is not theirs: they have 0.14 of the peak at 3,000 tokens and more, but prompts of 8,000 of models
-that are served so (Qwen3-235B, GLM-4.6: tests/data/blind_rows.csv) say 0.25 and more, so that set by hand is kept."""
-
-UNTUNED_TRITON_FP8 = MoeCoefficients(
-    compute_fraction=0.245,
-    bandwidth_fraction=0.622,
-    sharpness=3.0,
-    fixed_s=1.04e-5,
-    per_k_s=5.61e-9,
-    routed_fraction=0.163,
-    fit=Fit(
-        basis="fitted",
-        source="fused experts of Triton in FP8 blocks on B200 and GB200: 10 rows of aiconfigurator-core 0.12.0 (SGLang "
-        "0.5.14, balanced), the fixed time that at 16 bit",
-        date="2026-11-23",
-        rows=10,
-    ),
-)
-
-UNIVERSAL_FAMILY = KernelFamily(
-    gemm={
-        "bf16": _gemm(0.75, 4e-6),
-        "fp32": _gemm(0.75, 4e-6),
-        "fp8": _gemm(0.58, 7e-6, quantize=0.5),
-        "fp8_block": _gemm(0.55, 7e-6, quantize=0.5),
-        "int8": _gemm(0.58, 7e-6, quantize=0.5),
-        "nvfp4": _gemm(0.42, 7e-6, quantize=0.5),
-        "w8a16": _gemm(0.6, 6e-6, bandwidth=0.7),
-        "w4a16": _gemm(0.5, 6e-6, bandwidth=0.6),
-        "mxfp4": _gemm(0.5, 6e-6, bandwidth=0.6),
-    },
-    prefill_attention={"16bit": _attention(0.55, 0.4, fixed_s=15e-6, sharpness=1.0)},
-    decode_attention={
-        "16bit": _attention(0.5, 0.85, fixed_s=15e-6, sharpness=1.0, occupancy_s=1.5e-6),
-        "8bit": _attention(0.5, 0.7, fixed_s=15e-6, sharpness=1.0, occupancy_s=1.5e-6),
-    },
-    mla_prefill={"16bit": _attention(0.5, 0.4, fixed_s=15e-6, sharpness=1.0)},
-    mla_decode={"16bit": _attention(0.5, 0.6, fixed_s=15e-6, sharpness=2.0, occupancy_s=1.5e-6)},
-    moe={
-        "bf16": _moe(0.4, 0.85),
-        "fp8": _moe(0.35, 0.8),
-        "fp8_block": _moe(0.35, 0.8),
-        "nvfp4": _moe(0.3, 0.7),
-        "mxfp4": _moe(0.3, 0.7),
-        "w4a16": _moe(0.3, 0.7),
-        "int8": _moe(0.35, 0.8),
-        "w8a16": _moe(0.35, 0.8),
-        "fp32": _moe(0.4, 0.85),
-        "bf16_triton": UNTUNED_TRITON,
-        "fp8_triton": UNTUNED_TRITON_FP8,
-    },
-    all_reduce=AllReduceCoefficients(
-        one_shot_fixed_s=5e-6,
-        one_shot_fraction=0.6,
-        two_shot_fixed_s=9e-6,
-        two_shot_fraction=0.65,
-        fit=_BY_HAND,
-    ),
-)
-UNIVERSAL_ELEMENTWISE = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=_BY_HAND)
-UNIVERSAL_NCCL = {
-    kind: CollectiveCoefficients(
-        fixed_s=fixed_s, per_rank_s=1.5e-6, bandwidth_fraction=fraction, fit=_BY_HAND
-    )
-    for kind, fixed_s, fraction in (
-        ("all_reduce", 6e-6, 0.75),
-        ("all_gather", 6e-6, 0.75),
-        ("all_to_all", 8e-6, 0.7),
-        ("send_recv", 8e-6, 0.8),
-    )
-}
-UNIVERSAL_RESIDUALS = {
-    # prefill: first-token times scatter more than steps; both from the 866 rows named above, widened.
-    "prefill": Residuals(low=-0.35, high=0.5, fit=_BY_HAND),
-    "decode": Residuals(low=-0.25, high=0.3, fit=_BY_HAND),
-    "decode_moe": Residuals(low=-0.5, high=0.6, fit=_BY_HAND),
-}
 
 # Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
 # on Hopper are of kernels that other engines do not have.
@@ -431,6 +317,10 @@ class Lookup:
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
+    def _every_source(self) -> Iterator[StepCoefficients]:
+        yield from self._sources
+        yield universal()
+
     def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
         """Families in order of preference: is it this GPU's own fit of this engine's kernels, is it another card's."""
         for position, source in enumerate(self._sources):
@@ -440,7 +330,7 @@ class Lookup:
             for name in FAMILY_ORDER:
                 if name != self._family and name in source.families:
                     yield source.families[name], False, position > 0
-        yield UNIVERSAL_FAMILY, False, False
+        yield universal_family(), False, False
 
     @overload
     def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
@@ -474,7 +364,7 @@ class Lookup:
                 if self._in_steps is not None:
                     constants = self._in_steps(constants, kernel=(operator, name))
                 return self.adjusted(operator, constants)
-        known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
+        known = ", ".join(getattr(universal_family(), operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
             f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
@@ -504,12 +394,12 @@ class Lookup:
     def elementwise(self) -> ElementwiseCoefficients:
         """The family's own, then the GPU's."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
-        fitted = (*own, *(s.elementwise for s in self._sources))
-        found = next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
+        fitted = (s.elementwise for s in self._every_source())
+        found = next(entry for entry in chain(own, fitted) if entry is not None)
         return self.adjusted("elementwise", found)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
-        found = next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+        found = next(s.nccl[kind] for s in self._every_source() if kind in s.nccl)
         return self.adjusted("nccl", found)
 
     def adjusted(self, operator: str, constants: Found) -> Found:
@@ -519,6 +409,4 @@ class Lookup:
         return values
 
     def residuals(self, regime: str) -> Residuals:
-        return next(
-            (s.residuals[regime] for s in self._sources if regime in s.residuals), UNIVERSAL_RESIDUALS[regime]
-        )
+        return next(s.residuals[regime] for s in self._every_source() if regime in s.residuals)

@@ -8,13 +8,13 @@ measurements, each source judged by the others' (`held_out_by`), and writes `spr
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from capacity.base.data_files import make_row, read_data
 from capacity.base.spec import Spec
 from capacity.hardware.fits import Fit
 
@@ -143,4 +143,4 @@ class Spreads(Spec):
 def spreads() -> Spreads:
     """The spreads as they were fitted."""
     path = Path(__file__).with_name("spreads.toml")
-    return Spreads.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    return make_row(path, "", Spreads, read_data(path))

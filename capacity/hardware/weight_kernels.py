@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import MalformedFile
+from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
 from capacity.hardware.coefficients import Fraction, GemmCoefficients, Seconds
 from capacity.hardware.fits import Fit
@@ -62,8 +61,4 @@ class WeightKernel(Spec):
 @lru_cache(maxsize=1)
 def weight_kernels() -> dict[str, WeightKernel]:
     """Every one by its name. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: WeightKernel.model_validate(fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, WeightKernel, named=False)

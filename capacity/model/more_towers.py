@@ -1,6 +1,6 @@
-"""Vision towers with modules of their own, Llama 3.2's, Kimi K3's, Gemma 3n's and Phi-4's: counts, and known work.
+"""Vision towers with modules of their own, Llama 3.2's, Gemma 3n's and Phi-4's: counts, and work where it is known.
 
-Counts are those of the modules of transformers 5.23, to the parameter, but for Kimi K3's, which follows its config.
+Counts are those of the modules of transformers 5.23, to the parameter.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capacity.base.fields import Fields
-from capacity.model.vision_towers import KIMI_PIXELS, VisionEncoder, linear, vit_layer
+from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
 
 ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and none
 
 
-def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> int:
+def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None]:
     """Tiles through local, then gated global layers; positions of every patch for each arrangement of tiles.
 
     895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in all.
@@ -28,12 +28,15 @@ def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> int:
     of_tiles = 2 * (ASPECT_RATIOS * tiles * width + 1)
     embeddings = tower.count("num_channels", default=3) * patch**2 * width + width
     projector = linear(tower.count("vision_output_dim", default=7_680), hidden_size)
-    return layers + positions + of_tiles + embeddings + 4 * width + projector
+    return layers + positions + of_tiles + embeddings + 4 * width + projector, None
 
 
-def _gemma3n(_config: Fields, tower: Fields, hidden_size: int) -> int:
-    """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens."""
-    return 294_126_912 + embedder_params(tower, 2_048, hidden_size)
+def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder] | None:
+    """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens; None: its tower is another."""
+    if tower.text("architecture") != "mobilenetv5_300m_enc":
+        return None
+    params = 294_126_912 + embedder_params(tower, 2_048, hidden_size)
+    return params, _gemma3n_encoder(config, tower, hidden_size)
 
 
 # Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
@@ -72,48 +75,10 @@ def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
     return tower.count("vocab_size", default=128) * width + 2 * width + width * hidden_size
 
 
-def _kimi_k3_sizes(tower: Fields) -> tuple[int, int, int, int, int]:
-    """Width, width of its attention, feed-forward, layers, patch."""
-    width = tower.count("vt_hidden_size")
-    return (
-        width,
-        tower.count("qkv_hidden_size", default=width),
-        tower.count("vt_intermediate_size"),
-        tower.count("vt_num_hidden_layers"),
-        tower.count("patch_size", default=14),
-    )
-
-
-def _kimi_k3(_config: Fields, tower: Fields, hidden_size: int) -> int:
-    """MoonViT without biases, its attention wider than its layers; of the merger, a norm and two products: assumed."""
-    width, wide, inner, layers, patch = _kimi_k3_sizes(tower)
-    layer = 4 * width * wide + 2 * width * inner + 2 * width
-    side = tower.count("init_pos_emb_height", default=64) * tower.count("init_pos_emb_width", default=64)
-    merged = 4 * width
-    return layers * layer + (3 * patch**2 + side + 2) * width + merged**2 + merged * hidden_size
-
-
-def _kimi_k3_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    width, wide, inner, layers, patch = _kimi_k3_sizes(tower)
-    return VisionEncoder(
-        num_layers=layers,
-        hidden_size=width,
-        attention_size=wide,
-        num_heads=tower.count("vt_num_attention_heads"),
-        intermediate_size=inner,
-        patch_inputs=3 * patch**2,
-        patches_per_token=4,
-        projections=((4 * width, 4 * width), (4 * width, hidden_size)),
-        cell_pixels=2 * patch,
-        largest_image_tokens=4_096,
-        pixels=KIMI_PIXELS,
-    )
-
-
 PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 2026-11
 
 
-def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> int:
+def _phi4(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
     """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016."""
     width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
     patch = tower.count("patch_size", default=14)
@@ -122,7 +87,8 @@ def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> int:
     head = width - 2 * width  # its probe, and one norm less than a layer
     embeddings = linear(3 * patch**2, width) + patches * width + 2 * width
     projector = linear(width, hidden_size) + linear(hidden_size, hidden_size) + 2 * width
-    return layers + head + embeddings + projector
+    params = layers + head + embeddings + projector
+    return params, _phi4_encoder(config, tower, hidden_size)
 
 
 def _phi4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
@@ -142,14 +108,5 @@ def _phi4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEnc
     )
 
 
-PARAMETERS: dict[str, Callable[[Fields, Fields, int], int]] = {
-    "mllama": _mllama,
-    "gemma3n": _gemma3n,
-    "kimi_k3": _kimi_k3,
-    "phi4_multimodal": _phi4,
-}
-ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
-    "gemma3n": _gemma3n_encoder,
-    "kimi_k3": _kimi_k3_encoder,
-    "phi4_multimodal": _phi4_encoder,
-}
+Towers = Callable[[Fields, Fields, int], tuple[int, VisionEncoder | None] | None]
+TOWERS: dict[str, Towers] = {"mllama": _mllama, "gemma3n": _gemma3n, "phi4_multimodal": _phi4}

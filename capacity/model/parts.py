@@ -7,6 +7,7 @@ from typing import Literal
 
 from capacity.model.quantization import PartKind
 
+Divided = Literal["rows", "columns", "none"]
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
 """How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by
 vocabulary rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
@@ -53,7 +54,7 @@ class Product:
     kind: PartKind
     rows: int
     columns: int
-    divided: Literal["rows", "columns", "none"] = "none"
+    divided: Divided = "none"
     bias: bool = False
     quantizable: bool = True
 

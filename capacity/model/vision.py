@@ -1,13 +1,175 @@
-"""Vision towers, counted apart from the language model: exact where the tower's formula is known."""
+"""Vision towers, counted apart from the language model: exact where the tower's form is known."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
+from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.fields import Fields
-from capacity.model import more_towers, vision_towers
-from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
+from capacity.model import more_towers
+from capacity.model.vision_towers import VisionEncoder
+
+TABLE = Path(__file__).with_name("vision_towers.toml")
+Size = str | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """How the towers of one type are counted and what they compute: a row of the table, which explains the fields."""
+
+    keys: Mapping[str, tuple[Size, ...]]
+    products: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
+    kind: Mapping[str, str] = field(default_factory=dict)
+    attention: str | None = None
+    gated: bool = False
+    bias: bool = True
+    layer_vectors: int = 4
+    head_vectors: int = 0
+    positions: tuple[Size, ...] = ()
+    vectors: int = 0
+    projections: tuple[tuple[str, str], ...]
+    projection_bias: bool = True
+    repeated: str | None = None
+    patches_per_token: tuple[Size, ...] = ()
+    image_tokens: str | None = None
+    tiles: int | None = None
+    cell_pixels: tuple[Size, ...] = ()
+    full_layers: str | None = None
+    longest_side: str | None = None
+    row_tokens: int = 0
+    largest_image_tokens: int | None = None
+    pixels: tuple[int, int] = (65_536, 16_777_216)
+
+    def fits(self, tower: Fields) -> bool:
+        """Whether the tower has what is needed, and is of the kind that is known."""
+        kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
+        return kinds and all(map(tower.has, self.needed))
+
+
+@cache
+def _rows() -> Table:
+    return read_data(TABLE)
+
+
+@cache
+def find_tower(model_type: str) -> Tower | None:
+    """The tower of models of this type, None: its form is not known. Raises MalformedFile."""
+    row = _rows().get(model_type)
+    if row is None or model_type == "usual":
+        return None
+    if "like" in row:
+        return find_tower(row["like"])
+    usual = {"patch_inputs": ("channels", "frames", "patch", "patch"), **row.get("products", {})}
+    keys = {**_rows()["usual"], **row.get("keys", {})}
+    return make_row(TABLE, model_type, Tower, {**row, "keys": keys, "products": usual})
+
+
+class _Sizes:
+    """The sizes of one tower, by the names that its row has for them."""
+
+    def __init__(self, form: Tower, config: Fields, tower: Fields, hidden: int) -> None:
+        self.form, self.config, self.tower, self.hidden = form, config, tower, hidden
+
+    def __call__(self, name: Size) -> int:
+        if isinstance(name, int):
+            return name
+        match name:
+            case "hidden":
+                return self.hidden
+            case "patches":
+                return int(self("image") // self("patch")) ** 2
+            case "head":
+                return self.tower.count("head_dim", default=self("width") // self("heads"))
+            case "shuffled":
+                return max(self("inner") // self("width"), 1)
+        if name in self.form.products:
+            return self.product(self.form.products[name])
+        return self._read(self.form.keys[name])
+
+    def product(self, names: tuple[Size, ...]) -> int:
+        """Of the sizes of these names."""
+        return math.prod(map(self, names))
+
+    def _read(self, keys: tuple[Size, ...]) -> int:
+        names = [key for key in keys if isinstance(key, str)]
+        last = next((key for key in keys if isinstance(key, int)), None)
+        fields = self.tower
+        if names[0].startswith("outer."):
+            fields, names = self.config, [names[0].removeprefix("outer.")]
+        pair = fields.values.get(names[0])
+        if isinstance(pair, list) and pair:  # some configs give sides as pairs
+            fields = Fields({names[0]: pair[0]}, fields.origin, prefix=fields.prefix)
+        return fields.count(*names, default=last)
+
+
+def _params(form: Tower, sizes: _Sizes, mergers: int) -> int:
+    width, inner, wide = sizes("width"), sizes("inner"), sizes(form.attention or "width")
+    matrices = 3 if form.gated else 2
+    biases = 3 * wide + width + (matrices - 1) * inner + width if form.bias else 0
+    layer = 4 * width * wide + matrices * width * inner + biases + form.layer_vectors * width
+    if form.head_vectors:
+        layer += form.head_vectors * sizes("head")
+    positions = sizes.product(form.positions) if form.positions else 0
+    projector = sum(
+        sizes(inputs) * sizes(outputs) + (sizes(outputs) if form.projection_bias else 0)
+        for inputs, outputs in form.projections
+    )
+    norms = 2 * (mergers - 1) * sizes("merged") if mergers > 1 else 0
+    outside = sizes("patch_inputs") + positions + form.vectors
+    return sizes("layers") * layer + outside * width + mergers * projector + norms
+
+
+def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
+    patch, cell = sizes("patch"), sizes.product(form.cell_pixels) if form.cell_pixels else None
+    tokens = None if form.image_tokens is None else sizes(form.image_tokens)
+    if form.patches_per_token or tokens is None:
+        a_token = sizes.product(form.patches_per_token)
+    else:
+        a_token = sizes("patches") // tokens
+    side = None if form.longest_side is None else sizes(form.longest_side)
+    whole = len(sizes.tower.items(form.full_layers) or ()) if form.full_layers else 0
+    width, wide = sizes("width"), sizes(form.attention or "width")
+    projections = tuple((sizes(inputs), sizes(outputs)) for inputs, outputs in form.projections)
+    return VisionEncoder(
+        num_layers=sizes("layers"),
+        hidden_size=width,
+        attention_size=None if wide == width else wide,
+        num_heads=sizes("heads"),
+        intermediate_size=sizes("inner"),
+        patch_inputs=sizes("patch_inputs"),
+        patches_per_token=a_token,
+        projections=projections * mergers,
+        tile_patches=sizes("patches") if form.tiles else None,
+        image_tokens=tokens,
+        largest_image_tokens=_most_tokens(form, sizes, tokens, a_token, cell, side),
+        cell_pixels=cell,
+        gated=form.gated,
+        windowed_layers=sizes("layers") - whole if whole else 0,
+        window_patches=(sizes("window") // patch) ** 2 if form.full_layers else 0,
+        pixels=form.pixels,
+        longest_side=side,
+        row_tokens=form.row_tokens,
+    )
+
+
+def _most_tokens(
+    form: Tower, sizes: _Sizes, tokens: int | None, a_token: int, cell: int | None, side: int | None
+) -> int:
+    """Of the largest image that the preprocessor passes on."""
+    stated = form.largest_image_tokens or tokens
+    if stated is not None:
+        return stated
+    if form.tiles is not None:
+        return form.tiles * sizes("patches") // a_token
+    assert cell is not None
+    if side is not None:
+        return side // cell * (side // cell + form.row_tokens)
+    return form.pixels[1] // cell**2
 
 
 def multimodal_fields(outer: Fields) -> Fields:
@@ -20,186 +182,27 @@ def speech_parts(outer: Fields) -> tuple[str, ...]:
     return tuple(key for key in ("talker_config", "token2wav_config", "code2wav_config") if outer.has(key))
 
 
-def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
-    """Parameters of the vision tower with its projector, and what of the config is not counted.
+def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
+    """Parameters of the tower with its projector, what it computes for an image, and what is not counted.
 
-    Known: SigLIP in Gemma 3, Llama 4's, Qwen2-VL's to 3.5's, Gemma 4's, Pixtral, Kimi's, LLaVA's, InternVL's, Llama
-    3.2's, Gemma 3n's, Phi-4's. Another is named, not guessed.
+    Known are those of the table and of `more_towers`. Another is named, not guessed.
     """
     tower = config.section("vision_config")
     if tower is None:
-        return 0, ()
+        return 0, None, ()
     if isinstance(tower.values.get("hidden_size"), int):  # some towers have a list
         tower.count("hidden_size")
-    text = _text(config)
-    formula = _FORMULAS.get(config.text("model_type"))
-    if formula is None or not _readable(config, tower):
-        return 0, ("vision_config",)
-    return formula(config, tower, text.count("hidden_size", default=4_096)), ()
-
-
-_KINDS = {  # by a field of the tower
-    "llava": ("model_type", "clip_vision_model"),
-    "gemma3n": ("architecture", "mobilenetv5_300m_enc"),
-}
-
-
-def _readable(config: Fields, tower: Fields) -> bool:
-    """Whether the tower has what its formula needs; LLaVA's may be another than CLIP, Gemma 3n's than MobileNet."""
-    needed = vision_towers.NEEDED.get(config.text("model_type"), ())
-    key, kind = _KINDS.get(config.text("model_type"), ("", ""))
-    return (
-        tower.has("hidden_size", "vt_hidden_size") and all(map(tower.has, needed)) and tower.text(key) == kind
-    )
-
-
-def _text(config: Fields) -> Fields:
-    """The language model's own object, or the whole where its fields stand beside the tower's (Qwen2-VL)."""
-    return config.section("text_config", "llm_config") or config
-
-
-def _gemma3(_config: Fields, tower: Fields, hidden_size: int) -> int:
-    """SigLIP and the multimodal projector: 423,060,336 in gemma-3-27b, as published."""
-    width, patch = tower.count("hidden_size"), tower.count("patch_size")
-    positions = (tower.count("image_size") // patch) ** 2
-    layers = tower.count("num_hidden_layers") * vit_layer(width, tower.count("intermediate_size"))
-    embeddings = linear(3 * patch**2, width) + positions * width
-    return layers + embeddings + 2 * width + width * hidden_size + width
-
-
-def _llama4(_config: Fields, tower: Fields, hidden_size: int) -> int:
-    """ViT with a class token, pixel-shuffle adapter and projector: 871,932,416 in Llama 4, as published."""
-    width, patch, intermediate = (tower.count(k) for k in ("hidden_size", "patch_size", "intermediate_size"))
-    projected_in, projected = tower.count("projector_input_dim"), tower.count("projector_output_dim")
-    positions = (tower.count("image_size") // patch) ** 2 + 1
-    layers = tower.count("num_hidden_layers") * vit_layer(width, intermediate)
-    embeddings = 3 * patch**2 * width + width + positions * width + 4 * width
-    adapter = intermediate * projected_in + projected_in * projected
-    return layers + embeddings + adapter + projected * hidden_size
-
-
-def _qwen3_vl(_config: Fields, tower: Fields, _hidden_size: int) -> int:
-    """3-D patches, learned positions, merger and one more merger for each deepstack layer."""
-    width, patch = tower.count("hidden_size"), tower.count("patch_size")
-    merged = width * tower.count("spatial_merge_size") ** 2
-    patch_inputs = (
-        tower.count("in_channels", default=3) * tower.count("temporal_patch_size", default=2) * patch**2
-    )
-    out = tower.count("out_hidden_size")
-    mlp = linear(merged, merged) + linear(merged, out)
-    layers = tower.count("depth") * vit_layer(width, tower.count("intermediate_size"))
-    embeddings = linear(patch_inputs, width) + tower.count("num_position_embeddings") * width
-    deepstack = len(tower.items("deepstack_visual_indexes") or []) * (mlp + 2 * merged)
-    return layers + embeddings + mlp + 2 * width + deepstack
-
-
-_FORMULAS: dict[str, vision_towers.Formula] = {
-    "gemma3": _gemma3,
-    "llama4": _llama4,
-    "qwen3_vl": _qwen3_vl,
-    "qwen3_vl_moe": _qwen3_vl,
-    "qwen3_5": _qwen3_vl,
-    "qwen3_5_moe": _qwen3_vl,
-    **vision_towers.PARAMETERS,
-    **more_towers.PARAMETERS,
-}
-
-
-def vision_encoder(config: Fields) -> VisionEncoder | None:
-    """What the tower computes for an image; None where the model has none, or its formula is not known."""
-    tower = config.section("vision_config")
-    formula = _ENCODERS.get(config.text("model_type"))
-    if tower is None or formula is None or not _readable(config, tower):
-        return None
-    return formula(config, tower, _text(config).count("hidden_size", default=4_096))
-
-
-def _heads(tower: Fields) -> int:
-    """Heads of the tower: 16 in all those known here, whose configs leave out what is transformers' default."""
-    return tower.count("num_attention_heads", "num_heads", default=16)
-
-
-def _gemma3_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    """Every image is scaled to 896 x 896, 4,096 patches, and pooled to 256 tokens."""
-    width, patch = tower.count("hidden_size"), tower.count("patch_size")
-    patches, tokens = (
-        (tower.count("image_size") // patch) ** 2,
-        config.count("mm_tokens_per_image", default=256),
-    )
-    return VisionEncoder(
-        num_layers=tower.count("num_hidden_layers"),
-        hidden_size=width,
-        num_heads=_heads(tower),
-        intermediate_size=tower.count("intermediate_size"),
-        patch_inputs=3 * patch**2,
-        patches_per_token=patches // tokens,
-        projections=((width, hidden_size),),
-        image_tokens=tokens,
-        largest_image_tokens=tokens,
-    )
-
-
-# of preprocessor_config.json, quoted from memory: assumed
-LLAMA4_TILES = 17  # 16 and the whole image once more: max_patches
-QWEN3_VL_PIXELS = (65_536, 16_777_216)  # shortest_edge, longest_edge; the default of `pixels`
-
-
-def _llama4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    """Tiles of 576 patches, which attend within; four patches make a token. Left out: each tile's class token."""
-    width, patch, intermediate = (tower.count(k) for k in ("hidden_size", "patch_size", "intermediate_size"))
-    projected_in, projected = tower.count("projector_input_dim"), tower.count("projector_output_dim")
-    patches, merged = (tower.count("image_size") // patch) ** 2, max(intermediate // width, 1)
-    return VisionEncoder(
-        num_layers=tower.count("num_hidden_layers"),
-        hidden_size=width,
-        num_heads=_heads(tower),
-        intermediate_size=intermediate,
-        patch_inputs=3 * patch**2,
-        patches_per_token=merged,
-        projections=(
-            (intermediate, projected_in),
-            (projected_in, projected),
-            (projected, hidden_size),
-        ),
-        tile_patches=patches,
-        largest_image_tokens=LLAMA4_TILES * patches // merged,
-    )
-
-
-def _qwen3_vl_encoder(_config: Fields, tower: Fields, _hidden_size: int) -> VisionEncoder:
-    """Patches of the image's own size, all of which attend to each other; 2 x 2 of them are merged to a token."""
-    width, patch, merge = (
-        tower.count("hidden_size"),
-        tower.count("patch_size"),
-        tower.count("spatial_merge_size"),
-    )
-    merged, out = width * merge**2, tower.count("out_hidden_size")
-    mergers = 1 + len(tower.items("deepstack_visual_indexes") or [])
-    return VisionEncoder(
-        num_layers=tower.count("depth"),
-        hidden_size=width,
-        num_heads=_heads(tower),
-        intermediate_size=tower.count("intermediate_size"),
-        patch_inputs=tower.count("in_channels", default=3)
-        * tower.count("temporal_patch_size", default=2)
-        * patch**2,
-        patches_per_token=merge**2,
-        projections=((merged, merged), (merged, out)) * mergers,
-        cell_pixels=patch * merge,
-        largest_image_tokens=QWEN3_VL_PIXELS[1] // (patch * merge) ** 2,
-    )
-
-
-_ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
-    "gemma3": _gemma3_encoder,
-    "llama4": _llama4_encoder,
-    "qwen3_vl": _qwen3_vl_encoder,
-    "qwen3_vl_moe": _qwen3_vl_encoder,
-    "qwen3_5": _qwen3_vl_encoder,
-    "qwen3_5_moe": _qwen3_vl_encoder,
-    **vision_towers.ENCODERS,
-    **more_towers.ENCODERS,
-}
+    text = config.section("text_config", "llm_config") or config  # beside the tower's fields in Qwen2-VL
+    hidden, model_type = text.count("hidden_size", default=4_096), config.text("model_type")
+    form = find_tower(model_type)
+    readable = tower.has("hidden_size", "vt_hidden_size")
+    if form is not None and readable and form.fits(tower):
+        sizes = _Sizes(form, config, tower, hidden)
+        mergers = 1 + (len(tower.items(form.repeated) or ()) if form.repeated else 0)
+        return _params(form, sizes, mergers), _encoder(form, sizes, mergers), ()
+    read = more_towers.TOWERS.get(model_type)
+    found = read(config, tower, hidden) if read is not None and readable else None
+    return (0, None, ("vision_config",)) if found is None else (*found, ())
 
 
 def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | None:

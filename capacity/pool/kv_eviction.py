@@ -7,15 +7,15 @@ another matter: methods that score tokens prefill it whole, in one step, and dro
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.model import Attention, ModelSpec
@@ -83,11 +83,7 @@ class KvEviction(Spec):
 @lru_cache(maxsize=1)
 def kv_evictions() -> dict[str, KvEviction]:
     """All ways that come with the package. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: KvEviction(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, KvEviction)
 
 
 def find_eviction(name: str) -> KvEviction:

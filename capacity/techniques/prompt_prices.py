@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 
 if TYPE_CHECKING:
@@ -47,11 +47,7 @@ class PromptCacheBill:
 @lru_cache(maxsize=1)
 def prompt_cache_plans() -> dict[str, PromptCachePlan]:
     """All dated plans that come with the package. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: PromptCachePlan(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, PromptCachePlan)
 
 
 def find_plan(name: str) -> PromptCachePlan:

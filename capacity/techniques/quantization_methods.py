@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import MalformedFile, UnknownName
+from capacity.base.data_files import read_rows
+from capacity.base.errors import UnknownName
 from capacity.base.spec import Spec
 from capacity.model.quantization import QuantizationScheme, scheme_for
 from capacity.pool.resolve import ResolvedPool
@@ -74,11 +74,7 @@ class QuantizationMethod(Spec):
 @lru_cache(maxsize=1)
 def quantization_methods() -> dict[str, QuantizationMethod]:
     """The catalogue. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    return read_rows(TABLE, QuantizationMethod)
 
 
 def find_method(name: str) -> QuantizationMethod:

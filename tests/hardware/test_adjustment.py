@@ -12,7 +12,7 @@ from capacity.base.errors import MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import dump_profile, load_profile, parse_profile
 from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment, prior_covariance
-from capacity.hardware.coefficients import UNIVERSAL_FAMILY, Lookup
+from capacity.hardware.coefficients import Lookup, universal_family
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepShape, decode_shape
 
@@ -84,7 +84,7 @@ def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
 
 def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
     lookup = Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.5}))
-    own = UNIVERSAL_FAMILY.gemm["bf16"]
+    own = universal_family().gemm["bf16"]
     found = lookup.kernel("gemm", "bf16")
     assert found.bandwidth_fraction == 1.0
     assert found.compute_fraction == own.compute_fraction

@@ -9,7 +9,6 @@ from capacity.base.errors import InvalidInput
 from capacity.hardware import dump_profile, load_profile, parse_profile, profile_names
 from capacity.hardware.coefficients import (
     MARLIN_SLOWDOWN,
-    UNIVERSAL_FAMILY,
     AttentionCoefficients,
     Coefficients,
     Fit,
@@ -17,6 +16,7 @@ from capacity.hardware.coefficients import (
     KernelFamily,
     Lookup,
     StepCoefficients,
+    universal_family,
 )
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
@@ -80,8 +80,8 @@ def test_an_unmeasured_kernel_takes_the_nearest() -> None:
     source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
     lookup = Lookup((source,), "vllm")
     assert lookup.kernel("gemm", "fp16").fixed_s == 1e-6  # not assumed: fp16 runs bf16's kernels
-    assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
-    assert lookup.kernel("gemm", "w8a16").fixed_s == UNIVERSAL_FAMILY.gemm["w8a16"].fixed_s
+    assert lookup.kernel("gemm", "nvfp4") == universal_family().gemm["nvfp4"]
+    assert lookup.kernel("gemm", "w8a16").fixed_s == universal_family().gemm["w8a16"].fixed_s
     assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
 
 
@@ -109,7 +109,7 @@ def test_anothers_constants_are_turned_into_this_cards() -> None:
     lookup = Lookup((own, other), "vllm", on_this_card=slower)
     assert lookup.kernel("gemm", "bf16").compute_fraction == 0.1
     assert Lookup((own, other), "trtllm", on_this_card=slower).kernel("gemm", "bf16") == gemm(1e-6)
-    assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
+    assert lookup.kernel("gemm", "nvfp4") == universal_family().gemm["nvfp4"]
 
 
 def test_a_kernel_without_constants_is_refused_with_a_way_out() -> None:

@@ -11,7 +11,7 @@ import pytest
 import capacity
 from capacity.answers.records import Quantity
 from capacity.deployment import Pool
-from capacity.hardware.coefficients import UNIVERSAL_FAMILY
+from capacity.hardware.coefficients import universal_family
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
@@ -38,7 +38,7 @@ def tokens_per_s(model: str, gpu: str, quantization: str | None, concurrency: in
 def test_every_kernel_says_where_it_is_from() -> None:
     for kernel in weight_kernels().values():
         assert kernel.remark
-        assert kernel.experts in UNIVERSAL_FAMILY.moe
+        assert kernel.experts in universal_family().moe
         starts = [path.from_rows for path in kernel.paths]
         assert starts == sorted(set(starts))
         for path in kernel.paths:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.hardware.coefficients import UNIVERSAL_FAMILY, UNIVERSAL_NCCL, AllReduceCoefficients
+from capacity.hardware.coefficients import AllReduceCoefficients, universal, universal_family
 from capacity.step import decode_shape
 from capacity.step.collectives import (
     AllReduce,
@@ -20,7 +20,7 @@ from capacity.step.collectives import (
 )
 
 LINK = 450e9
-CONSTANTS = UNIVERSAL_FAMILY.all_reduce
+CONSTANTS = universal_family().all_reduce
 assert CONSTANTS is not None
 messages = st.floats(1, 1e10)
 group_sizes = st.integers(2, 16)
@@ -32,7 +32,7 @@ def all_reduce(message: float, ranks: int) -> float:
 
 def test_one_gpu_has_no_collective() -> None:
     assert all_reduce(1e6, 1) == 0.0
-    assert nccl_seconds(1e6, 1, link_bytes_per_s=LINK, constants=UNIVERSAL_NCCL["all_reduce"]) == 0.0
+    assert nccl_seconds(1e6, 1, link_bytes_per_s=LINK, constants=universal().nccl["all_reduce"]) == 0.0
 
 
 def test_a_small_message_costs_its_latency() -> None:
@@ -73,7 +73,7 @@ def test_ring_bytes_are_those_of_nccl_tests() -> None:
 
 @given(messages, group_sizes)
 def test_nccl_is_above_the_link_and_monotone(sent: float, ranks: int) -> None:
-    for constants in UNIVERSAL_NCCL.values():
+    for constants in universal().nccl.values():
         seconds = nccl_seconds(sent, ranks, link_bytes_per_s=LINK, constants=constants)
         assert seconds >= sent / LINK
         assert nccl_seconds(sent * 2, ranks, link_bytes_per_s=LINK, constants=constants) >= seconds
@@ -92,7 +92,7 @@ def test_a_link_that_is_not_direct_costs_more() -> None:
             values_per_row=8192,
             link=link,
             constants=CONSTANTS,
-            nccl=UNIVERSAL_NCCL["all_reduce"],
+            nccl=universal().nccl["all_reduce"],
         )
         cost = operator.cost(shape)
         assert cost.seconds == operator.seconds(shape)
@@ -112,7 +112,7 @@ def test_a_fused_kernel_takes_one_shot_up_to_its_rows_however_large_they_are() -
         values_per_row=8192,
         link=link,
         constants=CONSTANTS,
-        nccl=UNIVERSAL_NCCL["all_reduce"],
+        nccl=universal().nccl["all_reduce"],
     )
     fused = replace(quicker, two_shot_from_rows=129.0)
     few, many, beyond = (decode_shape(rows, 1000) for rows in (1, 128, 129))
@@ -133,7 +133,7 @@ def test_a_transfer_of_nothing_is_idle() -> None:
         ranks=2,
         bytes_per_row=0.0,
         link=Interconnect(bytes_per_s=LINK, latency_s=0.0, direct=True),
-        constants=UNIVERSAL_NCCL["send_recv"],
+        constants=universal().nccl["send_recv"],
     )
     assert transfer.seconds(decode_shape(4, 10)) == 0.0
     assert transfer.cost(decode_shape(4, 10)).seconds == 0.0

@@ -16,7 +16,7 @@ from capacity.deployment import Pool
 from capacity.model import load_model, model_names
 from capacity.pool.resolve import resolve
 from capacity.report.schemas import json_schema
-from capacity.techniques.glossary import TERMS, Situation, define, find_term, is_term
+from capacity.techniques.glossary import Situation, define, find_term, is_term, terms
 
 LOAD: dict[str, Any] = {"input_len": 1000, "output_len": 200, "concurrency": 16, "price": "2.50"}
 
@@ -29,7 +29,7 @@ def situation(model: str = "llama-3.1-8b", tp: int = 1, gpu: str = "h100") -> Si
     )
 
 
-@pytest.mark.parametrize("term", TERMS, ids=lambda term: term.name)
+@pytest.mark.parametrize("term", terms(), ids=lambda term: term.name)
 def test_every_term_is_defined_and_has_numbers(term: object) -> None:
     found = define(term.name, situation())  # type: ignore[attr-defined]
     assert found.definition.endswith(".")
@@ -89,14 +89,14 @@ def test_the_fields_words_are_there(word: str) -> None:
 
 
 def test_no_word_means_two_things() -> None:
-    words = [word.lower() for term in TERMS for word in (term.name, *term.aliases)]
+    words = [word.lower() for term in terms() for word in (term.name, *term.aliases)]
     assert len(set(words)) == len(words)
 
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt-oss-120b"])
 def test_every_term_has_numbers_for_every_kind_of_model(model: str) -> None:
     """A latent, windows, linear attention, experts: each sentence holds a number, and none raises."""
-    for term in TERMS:
+    for term in terms():
         yours = define(term.name, situation(model, 8, "h200")).yours
         assert yours is not None
         assert any(character.isdigit() for character in yours), (term.name, yours)
@@ -118,7 +118,7 @@ def test_no_term_stumbles_over_an_odd_pool(pool: dict[str, Any], load: dict[str,
     found = Situation(
         pool=resolve("llama-3.1-8b", Pool(**pool)), estimate=capacity.estimate("llama-3.1-8b", **pool, **load)
     )
-    for term in TERMS:
+    for term in terms():
         yours = define(term.name, found).yours
         assert yours
         assert "nan" not in yours.split()

@@ -1,12 +1,12 @@
 """Hugging Face's `config.json` as a `ModelSpec`: parsed as plain JSON; no code of the repository is ever run.
 
-One entry of `families.FAMILIES` for each `model_type`. A type without one is read by the names of its fields, and the
+One row of `families.json` for each `model_type`. A type without one is read by the names of its fields, and the
 model's `notes` say as what (`assumed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import FeedForward, NoFeedForward
 from capacity.model.hf_config.assumed import assumed_family, reading_of, strange_fields, with_known_kinds
-from capacity.model.hf_config.families import FAMILIES
+from capacity.model.hf_config.families import find_family
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.rotary import MAX_ROPE_FACTOR, rotary_values, stretches_its_tables_alone
@@ -24,7 +24,7 @@ from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec, Task
-from capacity.model.vision import multimodal_fields, speech_parts, vision_encoder, vision_tower
+from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
 
 _MAX_LENGTHS = (
     "max_position_embeddings",
@@ -65,7 +65,7 @@ def from_hf_config(
     """The model that the object of a `config.json` describes.
 
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
-    errors. A `model_type` without an entry here is read by its fields' names, and `notes` say so; `gated` says then
+    errors. A `model_type` without a row there is read by its fields' names, and `notes` say so; `gated` says then
     whether its feed-forward is, None: the config. Raises MalformedFile for a bad field, or one that is missing,
     and UnsupportedModel for an architecture without a formula.
     """
@@ -76,7 +76,7 @@ def from_hf_config(
     model_type = text.text("model_type") or outer.text("model_type")
     if model_type.startswith("rwkv"):
         raise UnsupportedModel(model_type, "RWKV's recurrence has no formula here")
-    known = FAMILIES.get(model_type)
+    known = find_family(model_type)
     family = known or assumed_family(text, gated)
     text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
     said = text
@@ -89,8 +89,8 @@ def from_hf_config(
     dtype = _dtype(outer, text)
     base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
     quantization = _quantization_fields(outer, text, hf_quant_config)
-    towers = multimodal_fields(outer)
-    vision_params, unseen = vision_tower(towers)
+    towers, norms = multimodal_fields(outer), family.norms_per_layer
+    vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
     uncounted = (*unheard, *unseen, *speech_parts(outer))
     spec = ModelSpec(
@@ -103,8 +103,8 @@ def from_hf_config(
         tie_word_embeddings=outer.flag(
             "tie_word_embeddings", default=text.flag("tie_word_embeddings", default=family.tied)
         ),
-        norms_per_layer=_number(family.norms_per_layer, text),
-        norm_values=_number(family.norm_values, text),
+        norms_per_layer=norms if isinstance(norms, int) else norms(text),
+        norm_values=family.norm_values,
         outside=family.outside(text),
         assumed=known is None,
         task=_task(outer, family),
@@ -115,7 +115,7 @@ def from_hf_config(
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
-        vision=vision_encoder(towers),
+        vision=vision,
         audio_params=audio_params,
         audio=audio,
         prompt_audio_s=family.prompt_audio_s,
@@ -148,15 +148,6 @@ def _task(outer: Fields, family: Family) -> Task:
     named = str((outer.items("architectures") or [""])[0])
     scores = named.endswith(("ForSequenceClassification", "ForTokenClassification"))
     return "embed" if scores else family.task
-
-
-def _number(rule: int | Callable[[Fields], int], text: Fields) -> int:
-    return rule if isinstance(rule, int) else rule(text)
-
-
-def supported_model_types() -> tuple[str, ...]:
-    """Every `model_type` whose layers are known."""
-    return tuple(sorted(FAMILIES))
 
 
 def _text_fields(outer: Fields) -> Fields:

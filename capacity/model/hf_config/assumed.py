@@ -11,18 +11,11 @@ from dataclasses import replace
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
-from capacity.model.hf_config import feed_forwards, hybrids, windows
+from capacity.model.hf_config import feed_forwards, windows
+from capacity.model.hf_config.families import find_family, find_rule
 from capacity.model.hf_config.family import Family, Flag
 from capacity.model.hf_config.feed_forwards import FeedForwardRule
-from capacity.model.hf_config.mixers import (
-    HEAD_DIM,
-    HEADS,
-    HIDDEN,
-    KV_HEADS,
-    delta_hybrid,
-    grouped_query,
-    latent,
-)
+from capacity.model.hf_config.mixers import HEAD_DIM, HEADS, HIDDEN, KV_HEADS
 from capacity.model.latent import LatentAttention
 from capacity.model.layers import Attention
 from capacity.model.spec import ModelSpec
@@ -30,7 +23,15 @@ from capacity.model.spec import ModelSpec
 GATE_FLAGS = ("is_gated_act", "gated_mlp", "use_gated_mlp", "mlp_gated", "use_glu", "use_swiglu")
 LAYER_NORM = ("layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "norm_epsilon")
 MOST_NAMED = 6  # fields that are not read, in a note
-MAMBA2_FIELDS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+MIXERS = (  # by the first of which one of these fields is there
+    (("linear_attn_config", "linear_num_heads"), "hybrids.kimi_hybrid"),
+    (("linear_num_value_heads",), "mixers.delta_hybrid"),
+    (("layer_group_size",), "hybrids.grouped_lightning"),
+    (("kv_lora_rank",), "mixers.latent"),
+    (("conv_L_cache",), "hybrids.convolution_hybrid"),
+    (("mamba_num_heads", "mamba_n_heads", "n_mamba_heads"), "hybrids.mamba2_hybrid"),
+    (("mamba_d_state", "state_size"), "hybrids.mamba1_hybrid"),
+)
 _READ = {
     *HEADS, *KV_HEADS, *HEAD_DIM, *HIDDEN, *windows.NUM_LAYERS, *feed_forwards.WIDTH, *feed_forwards.EXPERTS,
     *feed_forwards.EXPERTS_PER_TOKEN, *feed_forwards.SHARED_EXPERTS,
@@ -63,10 +64,11 @@ _HARMLESS = (
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
     """The family that the fields' names describe; `gated`: the feed-forward, where the weights say it."""
-    if text.has("hybrid_override_pattern"):
-        return hybrids.FAMILIES["nemotron_h"]
-    family = Family(
-        mixer=grouped_query,
+    if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
+        return hybrid
+    mixer = next((rule for keys, rule in MIXERS if text.has(*keys)), "mixers.grouped_query")
+    return Family(
+        mixer=find_rule(mixer),
         feed_forward=_feed_forward(text, has_gate(text) if gated is None else gated),
         qkv_bias=_first(
             text, "attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_bias", "bias"
@@ -77,21 +79,6 @@ def assumed_family(text: Fields, gated: bool | None = None) -> Family:
         window=_window,
         mtp_keys=("num_nextn_predict_layers", "mtp_num_hidden_layers"),
     )
-    if text.has("linear_attn_config", "linear_num_heads"):
-        return replace(family, mixer=hybrids.kimi_hybrid)
-    if text.has("linear_num_value_heads"):
-        return replace(family, mixer=delta_hybrid)
-    if text.has("layer_group_size"):
-        return replace(family, mixer=hybrids.grouped_lightning)
-    if text.has("kv_lora_rank"):
-        return replace(family, mixer=latent)
-    if text.has("conv_L_cache"):
-        return replace(family, mixer=hybrids.convolution_hybrid)
-    if text.has(*MAMBA2_FIELDS):
-        return replace(family, mixer=hybrids.mamba2_hybrid)
-    if text.has("mamba_d_state", "state_size"):
-        return replace(family, mixer=hybrids.mamba1_hybrid)
-    return family
 
 
 def with_known_kinds(text: Fields) -> Fields:
@@ -153,7 +140,8 @@ def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
     if text.has("intermediate_size_mlp"):
         return feed_forwards.llama4
     if text.has("expert_layer_period"):
-        return hybrids.jamba_feed_forward
+        found: FeedForwardRule = find_rule("hybrids.jamba_feed_forward")
+        return found
     if not any(_positive(text.values.get(key)) for key in feed_forwards.EXPERTS):
         return feed_forwards.dense_biased if gated else feed_forwards.plain(bias=("mlp_bias", False))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from capacity.base.fields import Fields
-from capacity.model.audio import CHUNK_S, CONVOLUTION
+from capacity.model.audio import CONVOLUTION
 from capacity.model.feed_forward import DenseFeedForward, FeedForward
 from capacity.model.hf_config import feed_forwards
 from capacity.model.hf_config.family import Beside, Family
@@ -24,7 +24,7 @@ ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "dec
 # encoders
 
 
-def _bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
+def bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
     """All tokens see each other; ModernBERT's layers but every third within a window."""
     heads = text.count(*HEADS)
     every = text.optional_count("global_attn_every_n_layers")
@@ -42,47 +42,35 @@ def _bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
     )
 
 
-def _bert_outside(*, pooler: bool, types: bool = True) -> Callable[[Fields], tuple[ParameterPart, ...]]:
+def nomic_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    return replace(bert_mixer(text, family, layer), qkv_bias=False, output_bias=False)
+
+
+def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Positions and kinds of segments, and the pooler. The norm of the embeddings is counted as the final one."""
-
-    def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
-        rows += text.count("type_vocab_size", default=2, minimum=0) if types else 0
-        found = [matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")]
-        if pooler:
-            found.append(vector("pooler", "norm", hidden**2 + hidden, ()))
-        return tuple(found)
-
-    return parts
+    hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
+    rows += text.count("type_vocab_size", default=2, minimum=0)
+    positions = matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")
+    return positions, vector("pooler", "norm", hidden**2 + hidden, ())
 
 
-def _rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Kinds of segments alone."""
     rows = text.count("type_vocab_size", default=2, minimum=0)
     return (vector("embed_types", "norm", rows * text.count(*HIDDEN), ()),) if rows else ()
 
 
-def _modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
+def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
     return replace(feed_forwards.dense(text, layer), bias=text.flag("mlp_bias"))
 
 
-def _modern_beside(_text: Fields, layer: int) -> Beside:
+def modern_beside(_text: Fields, layer: int) -> Beside:
     """The first layer has no norm before its attention: that of the embeddings stands there."""
     return Beside(norms=1 if layer == 0 else 2)
 
 
-def _modern_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def modern_outside(text: Fields) -> tuple[ParameterPart, ...]:
     return (vector("embeddings.norm", "norm", text.count(*HIDDEN), ()),)
-
-
-_BERT = Family(
-    mixer=_bert_mixer,
-    feed_forward=feed_forwards.plain(bias=True),
-    norm_values=2,
-    tied=True,
-    outside=_bert_outside(pooler=True),
-    task="embed",
-)
 
 
 # encoder-decoders: the encoder's layers first
@@ -92,19 +80,19 @@ def _encoder_layers(text: Fields) -> int:
     return text.count(*ENCODER)
 
 
-def _all_layers(text: Fields) -> int:
+def all_layers(text: Fields) -> int:
     return _encoder_layers(text) + text.count(*DECODER, default=_encoder_layers(text))
 
 
-def _phase(text: Fields, layer: int) -> Phase:
+def phase(text: Fields, layer: int) -> Phase:
     return "prompt" if layer < _encoder_layers(text) else "output"
 
 
-def _pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
+def pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
     """The encoder's attention sees the whole prompt; the decoder's is two, over its output and over the prompt."""
 
     def mixer(text: Fields, _family: Family, layer: int) -> Attention:
-        encoder = _phase(text, layer) == "prompt"
+        encoder = phase(text, layer) == "prompt"
         side = "encoder" if encoder else "decoder"
         heads = text.count(f"{side}_attention_heads", *HEADS)
         return Attention(
@@ -120,29 +108,29 @@ def _pair_mixer(*, bias: bool) -> Callable[[Fields, Family, int], Attention]:
     return mixer
 
 
-def _t5_feed_forward(text: Fields, _layer: int) -> FeedForward:
+def t5_feed_forward(text: Fields, _layer: int) -> FeedForward:
     stated = text.text("feed_forward_proj", default="relu")
     gated = text.flag("is_gated_act", default=stated.startswith("gated"))
     return DenseFeedForward(intermediate_size=text.count("d_ff"), gated=gated)
 
 
-def _bart_feed_forward(text: Fields, layer: int) -> FeedForward:
-    side = "encoder" if _phase(text, layer) == "prompt" else "decoder"
+def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
+    side = "encoder" if phase(text, layer) == "prompt" else "decoder"
     return DenseFeedForward(intermediate_size=text.count(f"{side}_ffn_dim"), gated=False, bias=True)
 
 
-def _pair_beside(text: Fields, layer: int) -> Beside:
+def pair_beside(text: Fields, layer: int) -> Beside:
     """One norm more in the decoder, before it looks at the prompt."""
-    return Beside(norms=2 if _phase(text, layer) == "prompt" else 3)
+    return Beside(norms=2 if phase(text, layer) == "prompt" else 3)
 
 
-def _t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """The encoder's final norm, and both sides' biases of relative positions."""
     buckets = text.count("relative_attention_num_buckets", default=32) * text.count(*HEADS)
     return (vector("relative_positions", "norm", text.count(*HIDDEN) + 2 * buckets, ()),)
 
 
-def _bart_outside(
+def bart_outside(
     *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> Callable[[Fields], tuple[ParameterPart, ...]]:
     """Positions of both sides, norms of the embeddings and final norms; one pair of these is the model's own."""
@@ -156,41 +144,17 @@ def _bart_outside(
     return parts
 
 
-_PAIR_NOTE = "the prompt goes through the encoder and the output through the decoder"
-_T5 = Family(
-    mixer=_pair_mixer(bias=False),
-    feed_forward=_t5_feed_forward,
-    tied=True,
-    beside=_pair_beside,
-    outside=_t5_outside,
-    num_layers=_all_layers,
-    phase=_phase,
-    defaults={
-        "max_position_embeddings": 32_768
-    },  # relative positions have no length of their own; assumed, 2026-11
-    notes=(f"{_PAIR_NOTE}, each by its own layers alone (time assumed)",),
-)
-_BART = replace(
-    _T5,
-    mixer=_pair_mixer(bias=True),
-    feed_forward=_bart_feed_forward,
-    norm_values=2,
-    outside=_bart_outside(offset=2, embedding_norms=True, final_norms=False),
-    defaults={},
-)
-
-
 # Whisper: the encoder hears 30 s at a time, as 1,500 frames
 
 
-def _whisper_beside(text: Fields, layer: int) -> Beside:
+def whisper_beside(text: Fields, layer: int) -> Beside:
     """Biases of queries and values; keys have none."""
-    encoder = _phase(text, layer) == "prompt"
+    encoder = phase(text, layer) == "prompt"
     width = text.count(*HIDDEN)
     return Beside(norms=2 if encoder else 3, vector_values=(2 if encoder else 4) * width)
 
 
-def _whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Two convolutions, positions of both sides, and the encoder's final norm."""
     width, bins = text.count(*HIDDEN), text.count("num_mel_bins", default=80)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
@@ -202,49 +166,5 @@ def _whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
     )
 
 
-def _whisper_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    return replace(_pair_mixer(bias=True)(text, family, layer), qkv_bias=False)
-
-
-_WHISPER = replace(
-    _BART,
-    mixer=_whisper_mixer,
-    beside=_whisper_beside,
-    outside=_whisper_outside,
-    defaults={"max_position_embeddings": 1_500 + 448},
-    prompt_audio_s=CHUNK_S,
-    notes=(
-        *_BART.notes,
-        "its prompt is the audio: 1,500 frames of 30 s whatever is said in them (--audio-seconds, or --input-len 1500)",
-    ),
-)
-
-FAMILIES: dict[str, Family] = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-    "camembert": _BERT,
-    "nomic_bert": replace(
-        _BERT,
-        feed_forward=feed_forwards.dense,
-        mixer=lambda text, family, layer: replace(
-            _bert_mixer(text, family, layer), qkv_bias=False, output_bias=False
-        ),
-        outside=_rotary_outside,
-    ),
-    "modernbert": replace(
-        _BERT,
-        feed_forward=_modern_feed_forward,
-        norm_values=1,
-        beside=_modern_beside,
-        outside=_modern_outside,
-        defaults={"global_attn_every_n_layers": 3, "local_attention": 128},
-    ),
-    "t5": _T5,
-    "mt5": _T5,
-    "umt5": _T5,
-    "whisper": _WHISPER,
-    "bart": _BART,
-    "mbart": replace(_BART, outside=_bart_outside(offset=2, embedding_norms=True, final_norms=True)),
-    "pegasus": replace(_BART, outside=_bart_outside(offset=0, embedding_norms=False, final_norms=True)),
-}
+def whisper_mixer(text: Fields, family: Family, layer: int) -> Attention:
+    return replace(pair_mixer(bias=True)(text, family, layer), qkv_bias=False)

@@ -38,7 +38,7 @@ class Family:
     qk_norm: QkNorm = "none"
     qk_norm_if: Flag = True
     norms_per_layer: int | Callable[[Fields], int] = 2
-    norm_values: int | Callable[[Fields], int] = 1  # one scale; 2 with a bias; 0 where nothing is learned
+    norm_values: int = 1  # one scale; 2 with a bias; 0 where nothing is learned
     tied: bool = False  # where the config does not say
     sinks: Flag = False
     window: WindowRule = lambda _fields, _layer: None
@@ -56,6 +56,7 @@ class Family:
     task: Task = "generate"
     prompt_audio_s: int | None = None  # seconds of audio that are the prompt
     phase: Callable[[Fields, int], Phase] = lambda _fields, _layer: "all"
+    source: str = ""  # of what is no field of the config
 
 
 def holds(text: Fields, rule: Flag) -> bool:

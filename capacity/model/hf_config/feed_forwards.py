@@ -102,19 +102,21 @@ def gpt_oss(text: Fields, layer: int) -> MoEFeedForward:
     return routed(text, layer, width=text.count("intermediate_size"), expert_bias=True, router_bias=True)
 
 
-def deepseek(text: Fields, layer: int) -> FeedForward:
-    """Dense in the first `first_k_dense_replace` layers, then routed with `n_shared_experts` shared ones."""
-    frequency = text.count("moe_layer_freq", default=1)
-    if layer < text.count("first_k_dense_replace", default=0, minimum=0) or layer % frequency:
-        return dense(text, layer)
-    width = text.count("moe_intermediate_size")
-    shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
-    return routed(text, layer, width=width, shared=shared * width)
+def leading_dense(*, first: tuple[str, ...] = (), balanced: bool = False) -> FeedForwardRule:
+    """Dense in the `first` so many layers, then routed with `n_shared_experts` shared ones (DeepSeek's).
 
+    `balanced`: with `e_score_correction_bias` beside the router, without an auxiliary loss (DeepSeek-V3 and after).
+    """
 
-def deepseek_balanced(text: Fields, layer: int) -> FeedForward:
-    """DeepSeek-V3 and after: `e_score_correction_bias` beside the router, balanced without an auxiliary loss."""
-    return _balanced(deepseek(text, layer))
+    def rule(text: Fields, layer: int) -> FeedForward:
+        frequency = text.count("moe_layer_freq", default=1)
+        if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
+            return dense(text, layer)
+        width = text.count("moe_intermediate_size")
+        shared = of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 0
+        return routed(text, layer, width=width, shared=shared * width, balanced_router=balanced)
+
+    return rule
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:
@@ -198,12 +200,3 @@ def hunyuan(text: Fields, layer: int) -> FeedForward:
     """Every layer routed, beside a dense feed-forward of its own."""
     shared = (of_layer(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
     return routed(text, layer, width=expert_width(text, layer), shared=shared)
-
-
-def afmoe(text: Fields, layer: int) -> FeedForward:
-    """Dense in the first `num_dense_layers`; each expert's learned bias is a parameter."""
-    if layer < text.count("num_dense_layers", default=0, minimum=0):
-        return dense(text, layer)
-    width = text.count("moe_intermediate_size")
-    shared = width * (text.optional_count(*SHARED_EXPERTS, minimum=0) or 0)
-    return routed(text, layer, width=width, shared=shared, balanced_router=True)

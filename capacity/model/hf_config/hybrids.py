@@ -7,7 +7,6 @@ Counts are those of the modules of transformers 5.23, read 2026-11. State is kep
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
@@ -15,7 +14,7 @@ from capacity.model.hf_config import feed_forwards, windows
 from capacity.model.hf_config.family import Family
 from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
 from capacity.model.layers import Mixer
-from capacity.model.parts import Product
+from capacity.model.parts import Divided, Product
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
 
 PATTERN = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
@@ -25,6 +24,10 @@ def _state_bytes(text: Fields) -> int:
     """Of one value of the state."""
     named = text.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="float32")
     return 2 if named in ("bfloat16", "float16") else 4
+
+
+def _product(name: str, rows: int, columns: int, divided: Divided = "rows", *, bias: bool = False) -> Product:
+    return Product(name=name, kind="linear_attention", rows=rows, columns=columns, divided=divided, bias=bias)
 
 
 def mamba2(text: Fields) -> Recurrence:
@@ -47,22 +50,8 @@ def mamba2(text: Fields) -> Recurrence:
     has_bias = text.flag("use_conv_bias", default=text.flag("mamba_conv_bias", default=True))
     norm = inner if text.flag("mamba_rms_norm", default=True) else 0
     products = (
-        Product(
-            name="mixer.in_proj",
-            kind="linear_attention",
-            rows=inner + convolved + heads,
-            columns=hidden,
-            divided="rows",
-            bias=bias,
-        ),
-        Product(
-            name="mixer.out_proj",
-            kind="linear_attention",
-            rows=hidden,
-            columns=inner,
-            divided="columns",
-            bias=text.flag("projectors_bias", default=bias),
-        ),
+        _product("mixer.in_proj", inner + convolved + heads, hidden, bias=bias),
+        _product("mixer.out_proj", hidden, inner, "columns", bias=text.flag("projectors_bias", default=bias)),
     )
     return Recurrence(
         kind="mamba2",
@@ -92,24 +81,14 @@ def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
     bias = text.flag("mamba_proj_bias", default=text.flag("use_bias"))
     has_bias = text.flag("mamba_conv_bias", default=text.flag("use_conv_bias", default=True))
 
-    def product(name: str, rows: int, columns: int, divided: str, *, bias: bool = bias) -> Product:
-        return Product(
-            name=f"mixer.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided=divided,  # type: ignore[arg-type]
-            bias=bias,
-        )
-
     return Recurrence(
         kind="mamba",
         num_heads=inner,
         products=(
-            product("in_proj", 2 * inner, hidden, "rows"),
-            product("x_proj", rank + 2 * state, inner, "columns", bias=False),
-            product("dt_proj", inner, rank, "rows", bias=True),
-            product("out_proj", hidden, inner, "columns"),
+            _product("mixer.in_proj", 2 * inner, hidden, bias=bias),
+            _product("mixer.x_proj", rank + 2 * state, inner, "columns"),
+            _product("mixer.dt_proj", inner, rank, bias=True),
+            _product("mixer.out_proj", hidden, inner, "columns", bias=bias),
         ),
         vector_values=inner * (kernel + has_bias + state + 1) + (rank + 2 * state if normed else 0),
         state_values=inner * state,
@@ -126,22 +105,8 @@ def _short_convolution(text: Fields) -> Recurrence:
         kind="conv",
         num_heads=hidden,
         products=(
-            Product(
-                name="conv.in_proj",
-                kind="linear_attention",
-                rows=3 * hidden,
-                columns=hidden,
-                divided="rows",
-                bias=bias,
-            ),
-            Product(
-                name="conv.out_proj",
-                kind="linear_attention",
-                rows=hidden,
-                columns=hidden,
-                divided="columns",
-                bias=bias,
-            ),
+            _product("conv.in_proj", 3 * hidden, hidden, bias=bias),
+            _product("conv.out_proj", hidden, hidden, "columns", bias=bias),
         ),
         vector_values=hidden * (kernel + bias),
         state_values=0,
@@ -156,22 +121,13 @@ def _lightning(text: Fields) -> Recurrence:
     head = text.optional_count("head_dim") or hidden // heads
     width = heads * head
 
-    def product(name: str, rows: int, columns: int, *, out: bool = False) -> Product:
-        return Product(
-            name=f"self_attn.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided="columns" if out else "rows",
-        )
-
     return Recurrence(
         kind="lightning",
         num_heads=heads,
         products=(
-            product("qkv_proj", 3 * width, hidden),
-            product("output_gate", width, hidden),
-            product("out_proj", hidden, width, out=True),
+            _product("self_attn.qkv_proj", 3 * width, hidden),
+            _product("self_attn.output_gate", width, hidden),
+            _product("self_attn.out_proj", hidden, width, "columns"),
         ),
         vector_values=width,
         state_values=heads * head * head,
@@ -196,30 +152,24 @@ def _kimi_delta(text: Fields) -> Recurrence:
     heads, head = config.count("num_heads"), config.count("head_dim")
     kernel, width = config.count("short_conv_kernel_size", default=4), heads * head
 
-    def product(name: str, rows: int, columns: int, divided: str = "rows") -> Product:
-        return Product(
-            name=f"self_attn.{name}",
-            kind="linear_attention",
-            rows=rows,
-            columns=columns,
-            divided=divided,  # type: ignore[arg-type]
-        )
-
     gate = (
-        (product("g_proj", width, hidden),)
+        (_product("self_attn.g_proj", width, hidden),)
         if config.flag("use_full_rank_gate")
-        else (product("g_a_proj", head, hidden, "none"), product("g_b_proj", width, head))
+        else (
+            _product("self_attn.g_a_proj", head, hidden, "none"),
+            _product("self_attn.g_b_proj", width, head),
+        )
     )
     return Recurrence(
         kind="kda",
         num_heads=heads,
         products=(
-            *(product(f"{name}_proj", width, hidden) for name in "qkv"),
-            product("f_a_proj", head, hidden, "none"),
-            product("f_b_proj", width, head),
-            product("b_proj", heads, hidden),
+            *(_product(f"self_attn.{name}_proj", width, hidden) for name in "qkv"),
+            _product("self_attn.f_a_proj", head, hidden, "none"),
+            _product("self_attn.f_b_proj", width, head),
+            _product("self_attn.b_proj", heads, hidden),
             *gate,
-            product("o_proj", hidden, width, "columns"),
+            _product("self_attn.o_proj", hidden, width, "columns"),
         ),
         vector_values=3 * width * kernel + width + heads + head,
         state_values=width * head,
@@ -250,11 +200,11 @@ def _pattern(text: Fields) -> list[str]:
     return kinds
 
 
-def _nemotron_layers(text: Fields) -> int:
+def nemotron_layers(text: Fields) -> int:
     return len(_pattern(text))
 
 
-def _nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
+def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     match _pattern(text)[layer]:
         case "mamba":
             return mamba2(text)
@@ -264,7 +214,7 @@ def _nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
             return NoMixer()
 
 
-def _nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
+def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Without a gate; experts may work in a latent space."""
     kind = _pattern(text)[layer]
     if kind == "mlp":
@@ -309,6 +259,14 @@ def _is_attention(text: Fields, layer: int) -> bool:
     return False
 
 
+def mamba1_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
+    return mamba1(text)
+
+
+def mamba2_mixer(text: Fields, _family: Family, _layer: int) -> Mixer:
+    return mamba2(text)
+
+
 def mamba2_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba2(text)
 
@@ -317,7 +275,7 @@ def mamba1_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else mamba1(text, normed=True)
 
 
-def _lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
+def lightning_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(text, family, layer) if _is_attention(text, layer) else _lightning(text)
 
 
@@ -342,7 +300,7 @@ def kimi_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
     return latent(text, family, layer) if full else _kimi_delta(text)
 
 
-def _falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
+def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
     recurrence = mamba2(Fields({"mamba_rms_norm": False, **text.values}, text.origin, prefix=text.prefix))
     return SideBySide(attention=grouped_query(text, family, layer), recurrence=recurrence)
 
@@ -358,7 +316,7 @@ def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.all_routed(text, layer)
 
 
-def _granite_feed_forward(text: Fields, layer: int) -> FeedForward:
+def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
     """A shared expert, and routed ones where there are any."""
     shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
     if not text.count("num_local_experts", default=0, minimum=0):
@@ -366,7 +324,7 @@ def _granite_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed(text, layer, width=text.count("intermediate_size"), shared=shared)
 
 
-def _lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
+def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
     """Two thirds of the stated width, times a factor, rounded up."""
     width = text.count("intermediate_size", "block_ff_dim")
     if text.flag("block_auto_adjust_ff_dim", default=True):
@@ -376,69 +334,8 @@ def _lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
     return DenseFeedForward(intermediate_size=width)
 
 
-def _lfm2_moe_feed_forward(text: Fields, layer: int) -> FeedForward:
-    if layer < text.count("num_dense_layers", default=0, minimum=0):
-        return feed_forwards.dense(text, layer)
-    return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), balanced_router=True)
-
-
-def _no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
+def no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
     return NoFeedForward()
 
 
 _STATE_ONLY = {"max_position_embeddings": 1_048_576}  # a state has no length of its own; assumed, 2026-11
-_NEMOTRON_H = Family(
-    mixer=_nemotron_mixer,
-    feed_forward=_nemotron_feed_forward,
-    norms_per_layer=1,
-    num_layers=_nemotron_layers,
-    mtp_keys=("num_nextn_predict_layers",),
-)
-_MAMBA = Family(
-    mixer=lambda text, _family, _layer: mamba1(text),
-    feed_forward=_no_feed_forward,
-    norms_per_layer=1,
-    tied=True,
-    defaults=_STATE_ONLY,
-)
-_LFM2 = Family(mixer=convolution_hybrid, feed_forward=_lfm2_feed_forward, qk_norm="per_head", tied=True)
-
-FAMILIES: dict[str, Family] = {
-    "mamba": _MAMBA,
-    "falcon_mamba": replace(_MAMBA, tied=False),
-    "mamba2": replace(_MAMBA, mixer=lambda text, _family, _layer: mamba2(text), tied=False),
-    "nemotron_h": _NEMOTRON_H,
-    "zamba2": replace(
-        _MAMBA,
-        mixer=lambda text, _family, _layer: mamba2(text),
-        notes=("attention blocks that its layers share, a tenth of its parameters, are left out (assumed)",),
-    ),
-    "bamba": Family(
-        mixer=mamba2_hybrid,
-        feed_forward=feed_forwards.dense_biased,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "granitemoehybrid": Family(
-        mixer=mamba2_hybrid,
-        feed_forward=_granite_feed_forward,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "falcon_h1": Family(
-        mixer=_falcon_h1,
-        feed_forward=feed_forwards.dense_biased,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-    ),
-    "jamba": Family(mixer=mamba1_hybrid, feed_forward=jamba_feed_forward),
-    "minimax": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
-    "minimax_text_01": Family(mixer=_lightning_hybrid, feed_forward=feed_forwards.all_routed),
-    "kimi_linear": Family(
-        mixer=kimi_hybrid,
-        feed_forward=feed_forwards.by_list,
-        mtp_keys=("num_nextn_predict_layers",),
-    ),
-    "lfm2": _LFM2,
-    "lfm2_moe": replace(_LFM2, feed_forward=_lfm2_moe_feed_forward),
-}

@@ -10,7 +10,7 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
 from capacity.model.hf_config.family import Beside, Family, Flag, holds
-from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query, latent
+from capacity.model.hf_config.mixers import HEADS, HIDDEN, grouped_query
 from capacity.model.latent import SparseIndexer
 from capacity.model.layers import Attention, Mixer
 from capacity.model.parts import ParameterPart, Product, matrix, vector
@@ -22,7 +22,7 @@ Outside = Callable[[Fields], tuple[ParameterPart, ...]]
 # what stands outside of the layers
 
 
-def positions(*keys: str, added: int = 0) -> Outside:
+def positions(*, keys: tuple[str, ...], added: int = 0) -> Outside:
     """A learned vector for each position."""
 
     def parts(text: Fields) -> tuple[ParameterPart, ...]:
@@ -32,11 +32,11 @@ def positions(*keys: str, added: int = 0) -> Outside:
     return parts
 
 
-def head_bias(rule: Flag) -> Outside:
+def head_bias(*, present: Flag) -> Outside:
     """One value for each token of the vocabulary."""
 
     def parts(text: Fields) -> tuple[ParameterPart, ...]:
-        if not holds(text, rule):
+        if not holds(text, present):
             return ()
         return (vector("lm_head.bias", "bias", text.count("vocab_size"), (), sharding="vocabulary"),)
 
@@ -49,6 +49,19 @@ def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 # what layers have beside
+
+
+def falcon_norms(text: Fields) -> int:
+    """Two where attention and feed-forward stand one after the other, or side by side with a norm each."""
+    stated = text.optional_count("num_ln_in_parallel_attn")
+    if stated is not None:
+        return stated
+    return 2 if text.flag("new_decoder_architecture") or not text.flag("parallel_attn", default=True) else 1
+
+
+def stablelm_norms(text: Fields) -> int:
+    """One where attention and feed-forward stand side by side."""
+    return 1 if text.flag("use_parallel_residual") else 2
 
 
 def values_beside(values: int) -> Callable[[Fields, int], Beside]:
@@ -96,7 +109,7 @@ def laguna_beside(text: Fields, layer: int) -> Beside:
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
-def _block_indexer(text: Fields, layer: int) -> tuple[int, int]:
+def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
     """MiniMax-M3's queries and keys that choose blocks of the context: heads and their width, 0 in a dense layer."""
     config = text.section("sparse_attention_config")
     if config is None:
@@ -116,12 +129,12 @@ def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
     Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless asked for fp8.
     """
-    return replace(grouped_query(text, family, layer), index_key_bytes=2 * _block_indexer(text, layer)[1])
+    return replace(grouped_query(text, family, layer), index_key_bytes=2 * _indexer_sizes(text, layer)[1])
 
 
 def block_indexer(text: Fields, layer: int) -> Beside:
     """The projections of the block indexer, in the layers that have one."""
-    heads, width = _block_indexer(text, layer)
+    heads, width = _indexer_sizes(text, layer)
     if not width:
         return Beside()
     hidden = text.count(*HIDDEN)
@@ -144,7 +157,7 @@ def _shared_from(text: Fields) -> int:
 _GEMMA4_FIELDS = ("global_head_dim", "attention_k_eq_v", "use_double_wide_mlp", "enable_moe_block")
 
 
-def _gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
+def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
     own = grouped_query(text, family, layer)
     own = replace(own, shares_kv=layer >= _shared_from(text))
     if own.window_tokens is not None or not text.has(*_GEMMA4_FIELDS):
@@ -170,7 +183,7 @@ def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
     )
 
 
-def _per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
+def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     """One embedding for each layer and token, and the projection that joins them with the input's."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
@@ -183,7 +196,7 @@ def _per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
     )
 
 
-def _gemma3n_beside(text: Fields, _layer: int) -> Beside:
+def gemma3n_beside(text: Fields, _layer: int) -> Beside:
     """AltUp, LAuReL and per-layer inputs."""
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     rank = text.count("laurel_rank", default=64)
@@ -197,7 +210,7 @@ def _gemma3n_beside(text: Fields, _layer: int) -> Beside:
     return Beside(products=products, vector_values=inputs**2 + inputs**3, norms=8)
 
 
-def _gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     projections = tuple(
         matrix(
@@ -205,10 +218,10 @@ def _gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
         )
         for name in ("", "unembed_")
     )
-    return _per_layer_embeddings(text) + projections
+    return per_layer_embeddings(text) + projections
 
 
-def _gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
+def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Dense; with experts, beside them, as a shared one."""
     dense = feed_forwards.dense(text, layer)
     if text.flag("use_double_wide_mlp") and layer >= _shared_from(text):
@@ -219,7 +232,7 @@ def _gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed(text, layer, width=width, shared=dense.intermediate_size)
 
 
-def _gemma4_beside(text: Fields, _layer: int) -> Beside:
+def gemma4_beside(text: Fields, _layer: int) -> Beside:
     """Norms: four, one more after the per-layer input, three more and the router's scales with experts."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
@@ -228,28 +241,10 @@ def _gemma4_beside(text: Fields, _layer: int) -> Beside:
     )
 
 
-GEMMA3N = Family(
-    mixer=_gemma_mixer,
-    feed_forward=feed_forwards.dense,
-    qk_norm="per_head",
-    tied=True,
-    norms_per_layer=4,
-    window=windows.interleaved_window(5),
-    beside=_gemma3n_beside,
-    outside=_gemma3n_outside,
-)
-GEMMA4 = replace(
-    GEMMA3N,
-    feed_forward=_gemma4_feed_forward,
-    window=windows.interleaved_window(6),
-    beside=_gemma4_beside,
-    outside=_per_layer_embeddings,
-)
-
 # MiMo-V2, Step 3, LongCat, Nemotron's searched Llamas, Llama 3.2 Vision
 
 
-def _mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
+def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
     """Values narrower than keys; layers with a window have sinks, and heads of their own number."""
     own = grouped_query(text, family, layer)
     own = replace(own, value_width=text.optional_count("v_head_dim"), output_bias=False)
@@ -265,22 +260,14 @@ def _mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
     )
 
 
-def _mimo_window(text: Fields, layer: int) -> int | None:
+def mimo_window(text: Fields, layer: int) -> int | None:
     listed = text.items("hybrid_layer_pattern")
     if listed and layer < len(listed):
         return text.optional_count("sliding_window_size", "sliding_window") if listed[layer] else None
     return windows.uniform_window(text, layer)
 
 
-MIMO_V2 = Family(
-    mixer=_mimo_mixer,
-    feed_forward=feed_forwards.by_list,
-    qkv_bias="attention_bias",
-    window=_mimo_window,
-)
-
-
-def _step_mixer(text: Fields, family: Family, layer: int) -> Attention:
+def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
     own = grouped_query(text, family, layer)
     if own.window_tokens is None:
         return own
@@ -293,7 +280,7 @@ def _step_mixer(text: Fields, family: Family, layer: int) -> Attention:
     return replace(own, num_heads=heads or own.num_heads, num_kv_heads=kv_heads or own.num_kv_heads)
 
 
-def _step_feed_forward(text: Fields, layer: int) -> FeedForward:
+def step_feed_forward(text: Fields, layer: int) -> FeedForward:
     """`moe_layers_enum` names the routed ones in Step 3; else a list, or the first ones dense."""
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):
@@ -305,19 +292,7 @@ def _step_feed_forward(text: Fields, layer: int) -> FeedForward:
     return feed_forwards.routed(text, layer, width=text.count("moe_intermediate_size"), shared=shared)
 
 
-STEP_3P5 = Family(
-    mixer=_step_mixer,
-    feed_forward=_step_feed_forward,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
-    qk_norm="per_head",
-    window=windows.uniform_window,
-    mtp_keys=("num_nextn_predict_layers",),
-    beside=head_gates,
-)
-
-
-def _step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
+def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
     """Multi-matrix factorization attention: queries go through a latent of `share_q_dim`; one KV head."""
     return Attention(
         num_heads=text.count(*HEADS),
@@ -326,18 +301,9 @@ def _step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
     )
 
 
-def _step3_beside(text: Fields, _layer: int) -> Beside:
+def step3_beside(text: Fields, _layer: int) -> Beside:
     """What the factorized query has less than a whole one cannot be written as more: see `notes`."""
     return Beside(vector_values=text.count("share_q_dim", default=0, minimum=0))
-
-
-STEP_3 = Family(
-    mixer=_step3_mixer,
-    feed_forward=_step_feed_forward,
-    window=lambda _text, _layer: None,
-    beside=_step3_beside,
-    notes=("queries are counted as one whole projection; Step 3 factorizes them (assumed)",),
-)
 
 
 def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
@@ -351,7 +317,7 @@ def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
     return attention, ffn
 
 
-def _nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
+def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     attention, _ = _nas_block(text, layer)
     if attention.flag("no_op") or attention.flag("replace_with_linear"):
         return NoMixer()
@@ -360,7 +326,7 @@ def _nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
     return grouped_query(Fields(values, text.origin, prefix=text.prefix), family, layer)
 
 
-def _nas_feed_forward(text: Fields, layer: int) -> FeedForward:
+def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
     """The width is a multiple of the hidden size, rounded up to 256, as Llama's own code does."""
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
@@ -372,7 +338,7 @@ def _nas_feed_forward(text: Fields, layer: int) -> FeedForward:
     return DenseFeedForward(intermediate_size=-(-width // 256) * 256)
 
 
-def _nas_beside(text: Fields, layer: int) -> Beside:
+def nas_beside(text: Fields, layer: int) -> Beside:
     """A linear layer in place of attention or feed-forward; a norm for each that is there."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
@@ -384,10 +350,7 @@ def _nas_beside(text: Fields, layer: int) -> Beside:
     return Beside(products=linear, norms=sum(not part.flag("no_op") for part in (attention, ffn)))
 
 
-NEMOTRON_NAS = Family(mixer=_nas_mixer, feed_forward=_nas_feed_forward, beside=_nas_beside)
-
-
-def _longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
+def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
     """A layer is two of attention and a dense feed-forward; experts, some of which compute nothing, stand beside."""
     dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
     if layer % 2:
@@ -401,39 +364,25 @@ def _longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
     )
 
 
-LONGCAT = Family(
-    mixer=latent,
-    feed_forward=_longcat_feed_forward,
-    num_layers=lambda text: 2 * text.count("num_layers", "num_hidden_layers", maximum=windows.MAX_LAYERS),
-)
+def longcat_layers(text: Fields) -> int:
+    return 2 * text.count("num_layers", "num_hidden_layers", maximum=windows.MAX_LAYERS)
 
 
-def _mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
+def mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
     cross = layer in (text.items("cross_attention_layers") or [])
     own = grouped_query(text, family, layer)
     return replace(own, cross=True, qk_norm="per_head") if cross else own
 
 
-def _mllama_beside(text: Fields, layer: int) -> Beside:
+def mllama_beside(text: Fields, layer: int) -> Beside:
     """Layers that look at the image have two gates."""
     return Beside(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
 
 
-def _mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
     """Eight tokens of images, which the LM head does not have."""
     return (matrix("embed_tokens.images", "norm", 8, text.count(*HIDDEN), (), sharding="replicated"),)
 
-
-MLLAMA = Family(
-    mixer=_mllama_mixer,
-    feed_forward=feed_forwards.dense,
-    beside=_mllama_beside,
-    outside=_mllama_outside,
-    notes=(
-        "cross-attention layers are timed as attention to the text; the image's KV that they keep is not counted "
-        "(assumed)",
-    ),
-)
 
 # DeepSeek-V4
 
@@ -462,7 +411,7 @@ def _compress_rate(text: Fields, layer: int) -> int:
 SPARSE_UP_TO = 16  # entries of so few tokens are indexed: 4 in V4, 128 are all attended to
 
 
-def _v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
+def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
     rate = _compress_rate(text, layer)
     indexer = None
     if 0 < rate <= SPARSE_UP_TO:
@@ -483,7 +432,7 @@ def _v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
     )
 
 
-def _v4_beside(text: Fields, _layer: int) -> Beside:
+def v4_beside(text: Fields, _layer: int) -> Beside:
     """Hyper-connections: the residual is `hc_mult` streams, mixed before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)
@@ -494,21 +443,6 @@ def _v4_beside(text: Fields, _layer: int) -> Beside:
     return Beside(products=products, vector_values=2 * (rows + 3))
 
 
-def _v4_outside(text: Fields) -> tuple[ParameterPart, ...]:
+def v4_outside(text: Fields) -> tuple[ParameterPart, ...]:
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     return (vector("hc_head", "norm", copies * copies * hidden + copies + 1, ()),)
-
-
-def _v4_feed_forward(text: Fields, layer: int) -> FeedForward:
-    width = text.count("moe_intermediate_size")
-    shared = width * (text.optional_count(*feed_forwards.SHARED_EXPERTS, minimum=0) or 0)
-    return feed_forwards.routed(text, layer, width=width, shared=shared, balanced_router=True)
-
-
-DEEPSEEK_V4 = Family(
-    mixer=_v4_mixer,
-    feed_forward=_v4_feed_forward,
-    beside=_v4_beside,
-    outside=_v4_outside,
-    mtp_keys=("num_nextn_predict_layers",),
-)

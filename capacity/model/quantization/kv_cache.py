@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+from capacity.base.data_files import read_rows
 from capacity.base.errors import UnknownName
 
 
@@ -21,6 +24,7 @@ class KvCacheFormat:
     scale_bits: int = 0
     scale_block: int | None = None
     packs_latents: bool = False
+    aliases: tuple[str, ...] = ()
     source: str
 
     def vector_bytes(self, length: int) -> float:
@@ -29,69 +33,23 @@ class KvCacheFormat:
         return (length * self.value_bits + scales * self.scale_bits) / 8
 
 
-_VLLM_CACHE = "vLLM 0.33 vllm/config/cache.py CacheDType, 2026-11; datasheet"
-_KV_CACHE_FORMATS = (
-    KvCacheFormat(name="fp32", value_bits=32, source=_VLLM_CACHE),
-    KvCacheFormat(name="bf16", value_bits=16, source=_VLLM_CACHE),
-    KvCacheFormat(name="fp16", value_bits=16, source=_VLLM_CACHE),
-    KvCacheFormat(name="fp8", value_bits=8, source=_VLLM_CACHE),
-    KvCacheFormat(
-        name="fp8_ds_mla",
-        value_bits=8,
-        packs_latents=True,
-        source="vLLM 0.33 v1/attention/backends/mla/flashmla_sparse.py, 2026-11; datasheet",
-    ),
-    KvCacheFormat(
-        name="int8",
-        value_bits=8,
-        scale_bits=32,
-        source="LMDeploy docs quantization/kv_quant: scale and zero point, FP16 each, per head and token; datasheet",
-    ),
-    KvCacheFormat(
-        name="int4",
-        value_bits=4,
-        scale_bits=32,
-        source="LMDeploy docs quantization/kv_quant: scale and zero point, FP16 each, per head and token; datasheet",
-    ),
-    KvCacheFormat(
-        name="kivi2",
-        value_bits=2,
-        scale_bits=32,
-        scale_block=32,
-        source="KIVI, arXiv 2402.02750: scale and zero point, FP16 each, for each 32 values; the recent ones at 16 bit "
-        "are left out; datasheet",
-    ),
-    KvCacheFormat(
-        name="nvfp4",
-        value_bits=4,
-        scale_bits=8,
-        scale_block=16,
-        source="TensorRT-LLM 1.x and vLLM 0.33 NVFP4 KV cache: one E4M3 scale for each 16 values; datasheet",
-    ),
-)
-_KV_CACHE_ALIASES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "fp8-e4m3": "fp8",
-    "fp8-e5m2": "fp8",
-    "fp8-inc": "fp8",
-    "float8-e4m3fn": "fp8",
-}
+@cache
+def _formats() -> dict[str, KvCacheFormat]:
+    """All formats by name. Raises MalformedFile."""
+    return read_rows(Path(__file__).with_name("kv_cache_formats.json"), KvCacheFormat)
 
 
 def kv_cache_format_names() -> tuple[str, ...]:
     """Names for `--kv-cache-dtype`, besides `auto` (the model's own)."""
-    return tuple(kv.name for kv in _KV_CACHE_FORMATS)
+    return tuple(_formats())
 
 
 def find_kv_cache_format(name: str = "auto", *, model_dtype: str = "bf16") -> KvCacheFormat:
     """The KV cache format of vLLM's `--kv-cache-dtype`; `auto` is `model_dtype`. Raises UnknownName."""
     key = name.strip().lower().replace("_", "-")
-    key = model_dtype if key == "auto" else _KV_CACHE_ALIASES.get(key, key)
-    for kv in _KV_CACHE_FORMATS:
-        if kv.name.replace("_", "-") == key:
+    key = model_dtype if key == "auto" else key
+    for kv in _formats().values():
+        if key in (kv.name.replace("_", "-"), *kv.aliases):
             return kv
-    raise UnknownName("KV cache dtype", name, ("auto", *kv_cache_format_names()), aliases=_KV_CACHE_ALIASES)
+    aliases = [alias for kv in _formats().values() for alias in kv.aliases]
+    raise UnknownName("KV cache dtype", name, ("auto", *kv_cache_format_names()), aliases=aliases)

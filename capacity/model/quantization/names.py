@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.model.quantization.formats import NAMED, find_format
+from capacity.model.quantization.formats import find_format, named_formats
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
 from capacity.model.quantization.scheme import QuantizationScheme, Stored, uniform_scheme
 from capacity.model.quantization.weight_format import WeightFormat
@@ -14,13 +14,13 @@ _GGUF_ALIASES = {"gguf": "gguf-q4_k_m", "q4-k-m": "gguf-q4_k_m"}
 
 def known_quantizations() -> tuple[str, ...]:
     """Names for `--quantization`."""
-    return (*dict.fromkeys(name.name for name, _ in NAMED.values()), EXPERTS_INT8, *GGUF_MIXES)
+    return (*dict.fromkeys(name.name for name, _ in named_formats().values()), EXPERTS_INT8, *GGUF_MIXES)
 
 
 def quantization_spellings() -> dict[str, tuple[str, ...]]:
     """Every name of `known_quantizations`, with its other spellings."""
     others: dict[str, tuple[str, ...]] = dict.fromkeys(known_quantizations(), ())
-    for named, _ in NAMED.values():
+    for named, _ in named_formats().values():
         others[named.name] = named.spellings[1:]
     for alias, name in _GGUF_ALIASES.items():
         others[name] = (*others[name], alias)
@@ -29,7 +29,7 @@ def quantization_spellings() -> dict[str, tuple[str, ...]]:
 
 def vllm_checkpoint(quantization: str | None) -> str | None:
     """What vLLM's own `--quantization` is for a checkpoint in that format; None where it finds that out itself."""
-    named, _ = NAMED.get(quantization or "", (None, None))
+    named, _ = named_formats().get(quantization or "", (None, None))
     return None if named is None or quantization in named.unflagged else named.vllm
 
 
@@ -53,12 +53,12 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
         return uniform_scheme(key, base, base=base, method=key, experts=find_format("int8-weight-only"))
     if key.startswith("kv-"):
         raise InvalidInput(f"{name} is of the KV cache: use --kv-cache-dtype {key.removeprefix('kv-')}")
-    if key not in NAMED:
-        aliases = [alias for alias, (named, _) in NAMED.items() if alias != named.name]
+    if key not in named_formats():
+        aliases = [alias for alias, (named, _) in named_formats().items() if alias != named.name]
         raise UnknownName(
             "quantization", str(name), known_quantizations(), aliases=(*aliases, *_GGUF_ALIASES)
         )
-    named, weight_format = NAMED[key]
+    named, weight_format = named_formats()[key]
     if model.checkpoint.method in named.methods:
         return model.checkpoint
     return _renamed(model, named.name, weight_format)

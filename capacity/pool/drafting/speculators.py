@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.draft_checkpoints import find_draft_checkpoint
@@ -234,11 +234,7 @@ def _extended(rates: Sequence[float], count: int) -> tuple[float, ...]:
 @lru_cache(maxsize=1)
 def speculators() -> dict[str, Speculator]:
     """All ways to draft that come with the package. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        ways = {name: Speculator(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    ways = read_rows(TABLE, Speculator)
     chains = [way.as_chain() for way in ways.values() if way.tree_tokens is not None]
     return {chain.name: chain for chain in chains} | ways
 

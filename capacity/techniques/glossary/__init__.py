@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from functools import cache
+from pathlib import Path
 
+from capacity.base.data_files import read_rows
 from capacity.base.errors import UnknownName
-from capacity.techniques.glossary.term import Definition, Situation, Term, registered
+from capacity.techniques.glossary.term import Definition, Situation, Term
 
-__all__ = ["TERMS", "Definition", "Situation", "Term", "define", "find_term", "is_term"]
+__all__ = ["Definition", "Situation", "Term", "define", "find_term", "is_term", "terms"]
 
-# in the order of the page
-for _theme in ("basics", "engine", "caching", "techniques"):
-    import_module(f"{__name__}.{_theme}")
-TERMS: tuple[Term, ...] = tuple(registered)
+
+@cache
+def terms() -> tuple[Term, ...]:
+    """All of them, in the order of the page. Raises MalformedFile."""
+    return tuple(read_rows(Path(__file__).with_name("terms.toml"), Term).values())
 
 
 def find_term(name: str) -> Term:
     """The term of this name or alias, whatever its case, `-` and `_`. Raises UnknownName."""
     key = _key(name)
-    for term in TERMS:
+    for term in terms():
         if key in (_key(term.name), *map(_key, term.aliases)):
             return term
-    aliases = {alias: term.name for term in TERMS for alias in term.aliases}
-    raise UnknownName("term", name, [term.name for term in TERMS], aliases=aliases)
+    aliases = {alias: term.name for term in terms() for alias in term.aliases}
+    raise UnknownName("term", name, [term.name for term in terms()], aliases=aliases)
 
 
 def is_term(name: str) -> bool:
@@ -37,7 +40,7 @@ def is_term(name: str) -> bool:
 def define(name: str, situation: Situation | None = None) -> Definition:
     """What a term means, in general and in this situation. Raises UnknownName."""
     term = find_term(name)
-    yours = None if situation is None else term.numbers(situation)
+    yours = None if situation is None else term.sentence(situation)
     return Definition(term=term.name, definition=term.definition, yours=yours)
 
 

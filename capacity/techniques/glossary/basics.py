@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
 
 
-@term(
-    "TTFT",
-    "Time from the request's arrival to its first output token: queueing, prefill and one sampling.",
-    also="time to first token",
-)
 def ttft(s: Situation) -> str:
     e = s.estimate
     ttft = milliseconds(s.ttft_s)
@@ -19,11 +14,6 @@ def ttft(s: Situation) -> str:
     return f"{ttft} for {e.input_len:,} prompt tokens, {queueing}; {e.bound.prefill} bound"
 
 
-@term(
-    "TPOT",
-    "(E2E - TTFT)/(output tokens - 1): the mean time between a request's tokens after the first.",
-    also="time per output token",
-)
 def tpot(s: Situation) -> str:
     e = s.estimate
     if e.tpot_s is None:
@@ -31,18 +21,6 @@ def tpot(s: Situation) -> str:
     return f"{milliseconds(e.tpot_s.value)}, or {1 / e.tpot_s.value:,.1f} tokens/s to each user; {e.bound.decode} bound"
 
 
-term(
-    "ITL",
-    "Each single time between two tokens of a request as they arrive; TPOT is a request's mean of it.",
-    also="inter token latency",
-)(tpot)
-
-
-@term(
-    "E2E latency",
-    "Time from the request's arrival to its last token: TTFT + (output tokens - 1) x TPOT.",
-    also="e2e, e2el, end to end latency",
-)
 def e2e(s: Situation) -> str:
     e = s.estimate
     steps = e.output_len - 1
@@ -50,11 +28,6 @@ def e2e(s: Situation) -> str:
     return f"{milliseconds(s.ttft_s)} + {steps:,} x {milliseconds(tpot)} = {s.e2e_s:,.2f} s"
 
 
-@term(
-    "throughput",
-    "Output tokens of all requests over the time that they took; what a GPU-hour buys.",
-    also="output throughput, tokens per second",
-)
 def throughput(s: Situation) -> str:
     e = s.estimate
     return (
@@ -63,16 +36,6 @@ def throughput(s: Situation) -> str:
     )
 
 
-term(
-    "goodput", "Requests per second that meet every limit of the SLO; throughput that nobody complains about."
-)(throughput)
-
-
-@term(
-    "ridge",
-    "Dense FLOP/s over HBM bytes/s: below it a kernel waits for memory, above it for compute.",
-    also="ridge point, roofline, arithmetic intensity",
-)
 def ridge(s: Situation) -> str:
     i = s.estimate.arithmetic_intensity
     decode = "-" if i.decode_flops_per_byte is None else f"{i.decode_flops_per_byte:,.0f}"
@@ -82,21 +45,6 @@ def ridge(s: Situation) -> str:
     )
 
 
-term(
-    "prefill",
-    "Computing the prompt's KV, many tokens a step: mostly bound by FLOPs; ends with the first token.",
-)(ttft)
-term(
-    "decode",
-    "One token a request and step: all weights and every request's KV are read for it; bound by HBM.",
-)(tpot)
-
-
-@term(
-    "KV cache",
-    "Keys and values of all tokens so far, kept so that a step computes only the new one.",
-    also="kv",
-)
 def kv_cache(s: Situation) -> str:
     e = s.estimate
     request = e.kv_bytes_per_token * (e.input_len + e.output_len)
@@ -106,11 +54,6 @@ def kv_cache(s: Situation) -> str:
     )
 
 
-@term(
-    "paged attention",
-    "KV in blocks of so many tokens, taken as a request grows: at most one block is part empty.",
-    also="pagedattention, paging, kv block, block table",
-)
 def paged(s: Situation) -> str:
     e = s.estimate
     tokens = e.input_len + e.output_len
@@ -123,7 +66,6 @@ def paged(s: Situation) -> str:
     )
 
 
-@term("concurrency", "Requests that run at a time: as many as there are seats and KV for.", also="batch size")
 def concurrency(s: Situation) -> str:
     e = s.estimate
     held = s.pool.concurrent_requests(e.input_len + e.output_len)
@@ -133,10 +75,6 @@ def concurrency(s: Situation) -> str:
     )
 
 
-@term(
-    "chunked prefill",
-    "A long prompt computed over several steps beside others' decodes, which so need not wait for it.",
-)
 def chunked(s: Situation) -> str:
     e, pool = s.estimate, s.pool
     chunks = -(-e.input_len // pool.max_num_batched_tokens)
@@ -146,11 +84,6 @@ def chunked(s: Situation) -> str:
     )
 
 
-@term(
-    "acceptance",
-    "The share of drafts that the target would have chosen too; a round yields those and one more.",
-    also="acceptance rate, accepted length",
-)
 def acceptance(s: Situation) -> str:
     from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
 
@@ -163,11 +96,6 @@ def acceptance(s: Situation) -> str:
     )
 
 
-@term(
-    "MBU",
-    "HBM bytes moved a second over the datasheet's bandwidth.",
-    also="bandwidth utilisation, memory bandwidth utilization",
-)
 def bandwidth_share(s: Situation) -> str:
     operators = s.estimate.breakdown.decode
     seconds = sum(op.seconds for op in operators)
@@ -180,11 +108,6 @@ def bandwidth_share(s: Situation) -> str:
     )
 
 
-@term(
-    "MFU",
-    "FLOP/s made over the dense rate of the datasheet (the sparse one is twice that, and a trap).",
-    also="flops utilisation, model flops utilization",
-)
 def flops_share(s: Situation) -> str:
     operators = s.estimate.breakdown.prefill
     rate = sum(op.flops for op in operators) / sum(op.seconds for op in operators)
@@ -194,7 +117,6 @@ def flops_share(s: Situation) -> str:
     )
 
 
-@term("tensor parallelism", "Every matrix divided over GPUs, with two all-reduces a layer.", also="tp")
 def tensor(s: Situation) -> str:
     size = s.pool.pool.tensor_parallel_size
     operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
@@ -204,11 +126,6 @@ def tensor(s: Situation) -> str:
     return f"{size} GPUs; communication is {share:.0%} of a step"
 
 
-@term(
-    "GQA",
-    "Query heads that share KV heads: MHA shares none, MQA all; MLA keeps one latent instead.",
-    also="mha, mqa, mla, attention kind",
-)
 def attention_kind(s: Situation) -> str:
     model = s.pool.model
     return (
@@ -217,11 +134,6 @@ def attention_kind(s: Situation) -> str:
     )
 
 
-@term(
-    "MoE",
-    "Feed-forwards of many experts of which each token uses a few: memory of all, FLOPs of those.",
-    also="mixture of experts, active parameters",
-)
 def experts(s: Situation) -> str:
     model = s.pool.model
     if not model.is_moe:
@@ -229,11 +141,6 @@ def experts(s: Situation) -> str:
     return f"{model.active_params / 1e9:,.1f} B of {model.total_params / 1e9:,.1f} B parameters a token in {model.name}"
 
 
-@term(
-    "quantization",
-    "Fewer bits a weight: fewer bytes to read; faster products only in formats that the GPU multiplies.",
-    also="weight only",
-)
 def weights(s: Situation) -> str:
     e = s.estimate
     return (
@@ -242,11 +149,6 @@ def weights(s: Situation) -> str:
     )
 
 
-@term(
-    "cost per token",
-    "GPU-hours times their price over tokens; input and output share it by the GPU time of each phase at full load.",
-    also="usd per million tokens, price",
-)
 def cost(s: Situation) -> str:
     cost = s.estimate.cost
     if cost is None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 EXAMPLE_WINDOW, EXAMPLE_SINKS = 4096, 4
 
 
-@term(
-    "prefix caching",
-    "KV of a prompt's beginning kept for the next prompt that begins alike: nothing to compute for it.",
-    also="prompt caching, radix attention, automatic prefix caching, cache hit",
-)
 def prefix_caching(s: Situation) -> str:
     from capacity.step import prefill_shape
 
@@ -24,14 +19,6 @@ def prefix_caching(s: Situation) -> str:
     )
 
 
-@term(
-    "LRU",
-    (
-        "Eviction of what was used least recently; a block survives as long as fewer others were used than the "
-        "cache holds."
-    ),
-    also="eviction, reuse distance, stack distance, hit rate curve",
-)
 def eviction(s: Situation) -> str:
     e = s.estimate
     return (
@@ -40,11 +27,6 @@ def eviction(s: Situation) -> str:
     )
 
 
-@term(
-    "KV offloading",
-    "KV kept in CPU memory or on disk, and fetched over the link in place of computing it again.",
-    also="offload, cpu offload, lmcache",
-)
 def offloading(s: Situation) -> str:
     from capacity.techniques.long_context import offload
 
@@ -55,11 +37,6 @@ def offloading(s: Situation) -> str:
     )
 
 
-@term(
-    "disaggregation",
-    "Prefill on some engines, decode on others, KV sent between them: neither delays the other.",
-    also="disaggregated, disaggregated serving, pd disaggregation, prefill decode disaggregation",
-)
 def disaggregation(s: Situation) -> str:
     e, link = s.estimate, s.pool.profile.inter_node
     size = e.kv_bytes_per_token * e.input_len
@@ -70,11 +47,6 @@ def disaggregation(s: Situation) -> str:
     )
 
 
-@term(
-    "KV quantization",
-    "The KV cache in fewer bits: more requests and longer contexts, and less to read for each.",
-    also="kv cache dtype, fp8 kv cache",
-)
 def kv_format(s: Situation) -> str:
     from capacity.techniques.kv_bytes import request_kv_bytes
 
@@ -85,11 +57,6 @@ def kv_format(s: Situation) -> str:
     return f"a request of {tokens:,} tokens in GiB: {shown}; yours is {e.kv_cache_dtype}"
 
 
-@term(
-    "sliding window",
-    "Attention to the last so many tokens only; StreamingLLM keeps the first few (sinks) too, chunks start afresh.",
-    also="window attention, attention sinks, streamingllm, chunked attention",
-)
 def windows(s: Situation) -> str:
     from capacity.techniques.kv_bytes import limited_attention
 
@@ -104,11 +71,6 @@ def windows(s: Situation) -> str:
     )
 
 
-@term(
-    "KV eviction",
-    "Dropping tokens that get little attention (H2O, SnapKV, PyramidKV): decode reads a budget; not lossless.",
-    also="kv compression, h2o, snapkv, pyramidkv, heavy hitters",
-)
 def dropped(s: Situation) -> str:
     from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, methods_asked
 
@@ -128,11 +90,6 @@ def dropped(s: Situation) -> str:
     )
 
 
-@term(
-    "crossover",
-    "The length at which attention costs as much as all the weights' matrices.",
-    also="attention crossover, attention cost",
-)
 def crossover(s: Situation) -> str:
     from capacity.base.errors import OutsideValidity
     from capacity.techniques.long_context import decode_crossover_tokens, prefill_crossover_tokens
@@ -146,11 +103,6 @@ def crossover(s: Situation) -> str:
     return f"{prefill}; {shown} in decode at your {s.requests_in_flight:,} requests"
 
 
-@term(
-    "FlashAttention",
-    "Attention in tiles that stay on chip: the square of scores is never written to HBM.",
-    also="flash attention, tiled attention",
-)
 def flash_attention(s: Situation) -> str:
     from capacity.base.errors import InvalidInput
     from capacity.techniques.attention_io import attention_io
@@ -165,11 +117,6 @@ def flash_attention(s: Situation) -> str:
     )
 
 
-@term(
-    "linear attention",
-    "A state of fixed size in place of a cache that grows: Mamba, DeltaNet and their like.",
-    also="mamba, state space model, recurrent state",
-)
 def linear_attention(s: Situation) -> str:
     model = s.pool.model
     state = model.state_bytes_per_sequence()

@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 
 from capacity.answers.startup import part_of, startup_of
-from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 
-@term(
-    "SLO",
-    "A limit on a latency that was promised, of a percentile of the requests: TTFT p99 below 500 ms, say.",
-    also="service level objective, sla",
-)
 def slo(s: Situation) -> str:
     """What a limit must at least allow."""
     e = s.estimate
@@ -23,22 +18,12 @@ def slo(s: Situation) -> str:
     )
 
 
-@term(
-    "percentile",
-    "The value that so many of a hundred requests do not exceed; p99 leaves one in a hundred beyond it.",
-    also="p99, p95, p50, tail latency, median",
-)
 def percentile(s: Situation) -> str:
     """How many requests a p99 leaves out."""
     rate = s.estimate.requests_per_s.value
     return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} an hour are slower than the p99"
 
 
-@term(
-    "Little's law",
-    "Requests in the system = arrivals per second x seconds that each stays: true of any stable system.",
-    also="littles law",
-)
 def little(s: Situation) -> str:
     """Concurrency = rate x time in the system."""
     e = s.estimate
@@ -46,11 +31,6 @@ def little(s: Situation) -> str:
     return f"{rate:,.2f} requests/s x {s.e2e_s:,.2f} s = {rate * s.e2e_s:,.1f} requests in flight"
 
 
-@term(
-    "queueing",
-    "Waiting for a seat or for KV; without end where more arrive than the engine can serve.",
-    also="queue, saturation, overload, stability",
-)
 def queueing(s: Situation) -> str:
     """The rate beyond which a queue has no end."""
     rate = s.estimate.requests_per_s.value
@@ -60,11 +40,6 @@ def queueing(s: Situation) -> str:
     )
 
 
-@term(
-    "burstiness",
-    "Shape of the gaps between arrivals: 1 is Poisson, less is burstier, infinite is a metronome.",
-    also="arrival rate, poisson, request rate",
-)
 def burstiness(s: Situation) -> str:
     """The busiest second of a hundred, of Poisson arrivals at this rate."""
     rate = s.estimate.requests_per_s.value
@@ -78,7 +53,6 @@ def burstiness(s: Situation) -> str:
     return f"Poisson at your {rate:,.1f} requests/s: one second in a hundred brings {count:,} or more"
 
 
-@term("max_num_seqs", "Most requests in one step: the scheduler's seats.", also="seats, max running requests")
 def max_num_seqs(s: Situation) -> str:
     e, pool = s.estimate, s.pool
     held = pool.concurrent_requests(e.input_len + e.output_len)
@@ -86,22 +60,12 @@ def max_num_seqs(s: Situation) -> str:
     return f"{pool.max_num_seqs:,} seats, KV for {held:,} of your requests: {binds} will be short first"
 
 
-@term(
-    "max_num_batched_tokens",
-    "Most tokens that a step computes, prompts' chunks and decodes together.",
-    also="token budget, chunked prefill size",
-)
 def token_budget(s: Situation) -> str:
     budget = s.pool.max_num_batched_tokens
     shares = budget / s.estimate.input_len
     return f"{budget:,} tokens a step: {shares:,.1f} of your prompts, less one token for each request that decodes"
 
 
-@term(
-    "gpu_memory_utilization",
-    "Share of a GPU's memory that the engine may use; what weights and activations leave of it is KV cache.",
-    also="mem fraction static, memory budget, activations",
-)
 def memory_share(s: Situation) -> str:
     m = s.estimate.memory
     return (
@@ -111,11 +75,6 @@ def memory_share(s: Situation) -> str:
     )
 
 
-@term(
-    "preemption",
-    "A running request gives its KV up because others need it, and is computed again later, or swapped out.",
-    also="recompute, swap, kv pressure",
-)
 def preemption(s: Situation) -> str:
     e, pool = s.estimate, s.pool
     ended = pool.concurrent_requests(e.input_len + e.output_len)
@@ -126,11 +85,6 @@ def preemption(s: Situation) -> str:
     )
 
 
-@term(
-    "context window",
-    "Most tokens of a request, prompt and output: the model's limit, or the engine's max_model_len.",
-    also="max_model_len, context length, long context",
-)
 def context_window(s: Situation) -> str:
     e = s.estimate
     return (
@@ -139,11 +93,6 @@ def context_window(s: Situation) -> str:
     )
 
 
-@term(
-    "CUDA graph",
-    "A recorded sequence of kernels, replayed at once: no launch gaps, but only for recorded batch sizes.",
-    also="cuda graphs, eager, enforce eager",
-)
 def graphs(s: Situation) -> str:
     e, engine = s.estimate, s.pool.engine
     most = s.pool.pool.max_cudagraph_capture_size
@@ -159,11 +108,6 @@ def graphs(s: Situation) -> str:
     return f"{len(sizes)} sizes up to {sizes[-1]:,}; your {batch:,} requests are padded to {padded:,}"
 
 
-@term(
-    "host time",
-    "What the CPU does for each step: scheduling, preparing inputs, sampling, detokenizing; it may overlap the GPU.",
-    also="launch overhead, scheduling overhead, host overhead",
-)
 def host(s: Situation) -> str:
     operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
     total = sum(op.seconds for op in operators)
@@ -171,11 +115,6 @@ def host(s: Situation) -> str:
     return f"{milliseconds(waiting)} of a step of {milliseconds(total)}, {waiting / total:.0%}"
 
 
-@term(
-    "HBM",
-    "The GPU's own memory; its bandwidth bounds decode, which reads all weights for each step.",
-    also="memory bandwidth, hbm bandwidth, vram",
-)
 def hbm(s: Situation) -> str:
     profile, weights_bytes = s.pool.profile, s.estimate.memory.weights_bytes
     once = milliseconds(weights_bytes / profile.hbm_bytes_per_s)
@@ -186,11 +125,6 @@ def hbm(s: Situation) -> str:
     )
 
 
-@term(
-    "NVLink",
-    "The link among GPUs of a node; PCIe leads to the CPU, the network to other nodes.",
-    also="interconnect, pcie, infiniband, link",
-)
 def links(s: Situation) -> str:
     profile = s.pool.profile
     return (
@@ -200,11 +134,6 @@ def links(s: Situation) -> str:
     )
 
 
-@term(
-    "energy",
-    "Provisioned energy: full power of GPU, host and cooling over output tokens per second; drawn power is lower.",
-    also="joules per token, power, watts",
-)
 def energy(s: Situation) -> str:
     used = s.estimate.energy
     return (
@@ -213,11 +142,6 @@ def energy(s: Situation) -> str:
     )
 
 
-@term(
-    "memory efficiency",
-    "Share of a GPU's memory that holds weights and KV of running requests; the rest is free, reserved or overhead.",
-    also="memory utilization, productive memory",
-)
 def memory_efficiency(s: Situation) -> str:
     """Weights and the KV of requests half way through their answers, over the memory of the GPU."""
     memory, e = s.pool.memory, s.estimate
@@ -230,11 +154,6 @@ def memory_efficiency(s: Situation) -> str:
     )
 
 
-@term(
-    "start-up time",
-    "Time until a new replica serves: read the weights, compile, profile memory and capture CUDA graphs.",
-    also="startup time, cold start, engine build time, warm up, replica startup",
-)
 def start_up(s: Situation) -> str:
     """Its parts as public start-up logs have them; `trtllm-build` on top, where one builds an engine."""
     found, build = startup_of(s.pool), part_of("engine_build_s")
@@ -253,11 +172,6 @@ def start_up(s: Situation) -> str:
     )
 
 
-@term(
-    "kernel fusion",
-    "Several operators in one kernel, so that values between them do not go through HBM and fewer kernels launch.",
-    also="fuse_layers, fused kernels, operator fusion, builder_opt_level, optimization level",
-)
 def kernel_fusion(s: Situation) -> str:
     """The elementwise part of a decode step is the most that more fusion could save."""
     decode = s.estimate.breakdown.decode

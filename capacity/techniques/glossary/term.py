@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from capacity.base.errors import InvalidInput
@@ -44,17 +44,22 @@ class Situation:
         return latency.value
 
 
-Sentence = Callable[[Situation], str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A word, what it means, and the sentence that a situation makes of it."""
+    """A word and its meaning; `numbers` names the function that describes a situation, `preset` what to describe."""
 
     name: str
     definition: str
-    numbers: Sentence
+    numbers: str
     aliases: tuple[str, ...] = ()
+    preset: str | None = None
+
+    def sentence(self, situation: Situation) -> str:
+        """What it is in this situation."""
+        module, _, function = self.numbers.partition(".")
+        numbers = getattr(import_module(f"{__package__}.{module}"), function)
+        sentence: str = numbers(situation) if self.preset is None else numbers(situation, self.preset)
+        return sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +71,6 @@ class Definition(AnswerRecord):
     term: str
     definition: str
     yours: str | None
-
-
-registered: list[Term] = []  # in the order of the modules and of the lines in them
-
-
-def term(name: str, definition: str, *, also: str = "") -> Callable[[Sentence], Sentence]:
-    """Make a sentence the numbers of a term; `also`: the term's other names, by commas."""
-
-    def register(sentence: Sentence) -> Sentence:
-        aliases = tuple(also.split(", ")) if also else ()
-        registered.append(Term(name=name, definition=definition, numbers=sentence, aliases=aliases))
-        return sentence
-
-    return register
 
 
 def milliseconds(seconds: float) -> str:

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 from hf_configs import LATENT, MOE, attention, read, windows
+from pydantic import TypeAdapter
 
 from capacity.base.errors import MalformedFile
 from capacity.model import Attention, LatentAttention, LinearAttention, MoEFeedForward
 from capacity.model.feed_forward import DenseFeedForward, NoFeedForward
+from capacity.model.hf_config import families
+from capacity.model.hf_config.families import find_family, supported_model_types
+from capacity.model.hf_config.family import Family
 from capacity.model.recurrent import NoMixer, Recurrence
 
 
@@ -128,3 +132,35 @@ def test_compressed_attention_keeps_a_window_and_entries_of_several_tokens() -> 
     assert model.window_kv_bytes_per_token() == 4 * 64
     with pytest.raises(MalformedFile, match="compress_ratios"):
         read(model_type="deepseek_v4", **(fields | {"compress_ratios": [4]}), **MOE)
+
+
+def test_every_row_is_a_family_of_the_kinds_that_its_fields_declare() -> None:
+    adapter = TypeAdapter(Family)
+    for model_type in supported_model_types():
+        family = find_family(model_type)
+        adapter.validate_python({name: getattr(family, name) for name in Family.__dataclass_fields__})
+        for rule in ("mixer", "feed_forward", "window", "beside", "outside", "phase"):
+            assert callable(getattr(family, rule)), (model_type, rule)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"qkv_bais": True}, "llama: got an unexpected keyword argument 'qkv_bais'"),
+        ({"mixer": "mixers.grouped_quarry"}, "llama: there is no rule 'mixers.grouped_quarry'"),
+        (
+            {"window": {"rule": "windows.interleaved_window", "every": 2}},
+            "unexpected keyword argument 'every'",
+        ),
+        ({"like": "lama"}, "llama: like: there is no row 'lama'"),
+    ],
+)
+def test_a_slip_in_a_row_is_refused(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
+) -> None:
+    rows = families._rows()
+    monkeypatch.setattr(families, "_rows", lambda: rows | {"llama": rows["llama"] | change})
+    find_family.cache_clear()
+    with pytest.raises(MalformedFile, match=said):
+        find_family("llama")
+    find_family.cache_clear()

@@ -9,7 +9,7 @@ from step_models import steps
 
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
-from capacity.hardware.coefficients import UNTUNED_TRITON, UNTUNED_TRITON_FP8
+from capacity.hardware.coefficients import universal_family
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOADS, walked
@@ -133,7 +133,7 @@ def test_untuned_triton_as_it_was_measured(
         pairs * hidden * 2,
         flops_per_s=card.dense_flops_per_s["bf16"],
         hbm_bytes_per_s=card.hbm_bytes_per_s,
-        constants=walked(UNTUNED_TRITON, hidden + width),
+        constants=walked(universal_family().moe["bf16_triton"], hidden + width),
     )
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
 
@@ -151,7 +151,7 @@ def test_experts_by_the_backend_that_is_asked_for_or_the_engines() -> None:
     assert seconds("sglang@0.5.10") == seconds("sglang@0.5.10", "flashinfer_trtllm")
     # 48 layers, each of which walks through 2,048 + 768 rows
     slower = seconds("sglang@0.5.10", "triton") - seconds("sglang@0.5.10", "flashinfer_trtllm")
-    assert slower > 48 * 2816 * UNTUNED_TRITON.per_k_s * 0.5
+    assert slower > 48 * 2816 * universal_family().moe["bf16_triton"].per_k_s * 0.5
     assert seconds("vllm", "triton", gpu="h100") == seconds("vllm", gpu="h100")  # whose tables are Triton's
     assert seconds("vllm", "triton", quantization="fp8") > seconds("vllm", quantization="fp8")
     assert seconds("vllm@0.11", quantization="fp8") == seconds("vllm@0.11", "triton", quantization="fp8")
@@ -189,7 +189,7 @@ def test_untuned_triton_in_fp8_as_it_was_measured(
         routed * hidden * 2,
         flops_per_s=card.dense_flops_per_s["fp8"],
         hbm_bytes_per_s=card.hbm_bytes_per_s,
-        constants=walked(UNTUNED_TRITON_FP8, hidden + width),
+        constants=walked(universal_family().moe["fp8_triton"], hidden + width),
     )
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.2)
 
