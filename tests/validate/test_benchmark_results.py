@@ -102,6 +102,7 @@ def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, too
     [
         ("", "is empty"),
         ("{", "not JSON"),
+        ("INFO 11-20 10:02:11 [config.py:42] serving", "compare with --server-log FILE"),
         ("42", "bare int"),
         ("{}", "no known benchmark result"),
         ("[[" * 100_000, "not JSON"),

@@ -82,7 +82,9 @@ def cost(
     full = full_load(resolved, lengths, replicas, hit_fraction=hits)
     served = None if run is None else rates_of([(resolved, replicas)], run.load)
     if run is not None and served is not None:
-        if run.overloaded:
+        if run.verdict.capacity_requests_per_s is not None:
+            full = replace(full, requests_per_s=run.verdict.capacity_requests_per_s)
+        elif run.overloaded:
             served = replace(served, requests_per_s=min(served.requests_per_s, full.requests_per_s))
         else:  # the simulation shows that this much is possible
             full = replace(full, requests_per_s=max(served.requests_per_s, full.requests_per_s))
@@ -180,10 +182,10 @@ def _run_of(
         return None
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
-    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
+    sample = requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
     while True:
         run = run_service([pool], service, requests, seed=traffic.seed)
-        verdict = verdict_on(run, [pool], service, requests)
+        verdict = verdict_on(run, [pool], service, requests, sample=sample)
         if verdict is None:
             raise InvalidInput(f"the load cannot be served: {run.reason}")
         more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0

@@ -25,7 +25,8 @@ def documents(path: Path, text: str) -> Iterator[Any]:
             value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:  # also an integer of more digits than Python converts
             line = text.count("\n", 0, position) + 1
-            raise MalformedFile(path, f"not JSON: {error}", where=f"from line {line}") from None
+            hint = "" if position else "; a server log is given to compare with --server-log FILE"
+            raise MalformedFile(path, f"not JSON: {error}{hint}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):
             raise MalformedFile(path, f"holds a bare {type(value).__name__}, not a result")
         yield printable_values(value)
