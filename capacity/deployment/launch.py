@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from capacity.deployment.pool import Pool
 
 PORT = 8000
 PROXY_PORT = 8080
@@ -39,15 +37,3 @@ def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
             continue
         words += [flag] if value is True else [flag, str(value)]
     return words
-
-
-def above(value: int, least: int) -> int | None:
-    """The value, where it is above what an engine takes by itself."""
-    return value if value > least else None
-
-
-def checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[str, ...]:
-    """That the format needs a checkpoint of its own, unless the engine makes it while loading."""
-    if pool.quantization is None or pool.quantization in made_while_loading:
-        return ()
-    return (f"{pool.quantization} weights: put a checkpoint in that format in place of the model's name",)

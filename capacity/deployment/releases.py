@@ -6,16 +6,7 @@ import re
 from dataclasses import dataclass
 
 from capacity.deployment.engines import find_engine
-
-IMAGES = {
-    "vllm": "vllm/vllm-openai:v{}",
-    "sglang": "lmsysorg/sglang:v{}",
-    "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:{}",
-    "tgi": "ghcr.io/huggingface/text-generation-inference:{}",
-    "llama.cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda-{}",
-    "ollama": "ollama/ollama:{}",
-}
-PACKAGES = ("vllm", "sglang", "tensorrt-llm")  # with a server on the Python package index
+from capacity.deployment.flag_table import flag_table, has_flag_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +25,9 @@ def release_of(engine: str) -> Release:
     number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
     parts = [] if number is None else number[1].split(".")
     version = ".".join([*parts, *["0"] * (3 - len(parts))]) if parts else asked
-    image = IMAGES.get(found.name)
+    table = flag_table(found.name) if has_flag_table(found.name) else None
     return Release(
         version=version,
-        image=image and image.format(version),
-        requirement=f"{found.name}=={version}" if found.name in PACKAGES else None,
+        image=None if table is None or table.image is None else table.image.format(version),
+        requirement=f"{found.name}=={version}" if table is not None and table.has_package else None,
     )
