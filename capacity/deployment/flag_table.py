@@ -164,7 +164,7 @@ class FlagTable(Spec):
     container images' names, whose entry point is the server. `image` and `has_package`: what is published of a release.
     `terms`: values of rows that the dialect computes. `config_flag`: names a YAML file of further flags.
     `reads_pool_fields`: every field of a pool is a flag too. `not_modelled`: each with what is taken instead.
-    `model_names` and `newest_tags`: what the engine's library calls otherwise, and tags that are meant where none is given.
+    `model_names`: models that the engine's library names otherwise; `newest_tags`: of names without a tag.
     """
 
     program: tuple[str, ...]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
@@ -119,6 +120,11 @@ def _read_line(text: str, folder: Path | None) -> LaunchCommand:
     """A line as it stands."""
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
+
+    def read(engine: str, start: int, release: str) -> LaunchCommand:
+        arguments = until_operator(words[start:])
+        return read_words(engine, arguments, release=release, environment=environment, folder=folder)
+
     image: tuple[str, str, int] | None = None  # the engine, its release, and the place after it
     for place, word in enumerate(words):
         path, tag = _image(word)
@@ -130,21 +136,22 @@ def _read_line(text: str, folder: Path | None) -> LaunchCommand:
                 start = place + 1 + len(others)
                 if fnmatchcase(word.rpartition("/")[2], first) and words[place + 1 : start] == others:
                     release = image[1] if image is not None and image[0] == name else ""
-                    return read_words(name, release, until_operator(words[start:]), environment, folder)
+                    return read(name, start, release)
     if told := _ollama(words):
-        return read_words("ollama", "", told, environment, folder)
+        return read_words("ollama", told, environment=environment, folder=folder)
     if image is not None:
         name, release, start = image
-        return read_words(name, release, until_operator(words[start:]), environment, folder)
+        return read(name, start, release)
     raise NoServer(f"{OPTION} must hold a line that launches a server: {EXAMPLES}")
 
 
 def read_words(
     engine: str,
-    release: str,
     words: Sequence[str],
-    environment: Mapping[str, str],
-    folder: Path | None,
+    *,
+    release: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
+    folder: Path | None = None,
 ) -> LaunchCommand:
     """The line of an engine after its program. Raises InvalidInput where it names no model."""
     table, dialect = flag_table(engine), DIALECTS[engine]

@@ -285,7 +285,7 @@ def _llama_cpp_fields(values: Fields, _: Line) -> Fields:
     slots, context, split = values.get("max_num_seqs"), values.get("context"), values.get("split")
     parts = [part for part in re.split("[,/]", str(values.get("parts", "1"))) if part]
     gpus = 1 if split == "none" else len(parts)
-    repository, _, quant = str(values.get("repository", "")).partition(":")
+    repository, quant = str(values.get("repository", "")).partition(":")[::2]
     file = str(values.get("file") or "")
     caches = {str(values[name]) for name in ("kv_cache_dtype", "values_dtype") if name in values}
     if len(caches) > 1:
