@@ -11,7 +11,8 @@ from quick_plans import SHORT
 from capacity.deployment import Pool
 from capacity.deployment.draft_checkpoints import draft_checkpoints
 from capacity.deployment.launch_command import read_launch as read_vllm_command
-from capacity.deployment.launching import DRAFT, WITH_CHECKPOINT, launch_command
+from capacity.deployment.launch_dialects import DRAFT, WITH_CHECKPOINT
+from capacity.deployment.launching import launch_command
 from capacity.model import load_model
 from capacity.planning.conditions import conditions_of
 from capacity.planning.plan import plan
