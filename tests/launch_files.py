@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from capacity.deployment.launch import Launch
+from capacity.deployment.launched import Launch
 
 
 def written(launch: Launch, folder: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -14,8 +16,8 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.keywords import flags_of
 from capacity.base.spec import Spec
 from capacity.deployment.building import explain
-from capacity.deployment.launch import PORT
-from capacity.deployment.launched import Line, backwards, flag_name
+from capacity.deployment.engines import find_engine
+from capacity.deployment.launched import PORT, Line, backwards, flag_name
 from capacity.deployment.pool import Pool
 from capacity.model.quantization import vllm_checkpoint
 
@@ -249,6 +251,25 @@ def flag_table(engine: str) -> FlagTable:
         raise MalformedFile(path, f"cannot be read: {error}") from None
 
 
-def has_flag_table(engine: str) -> bool:
-    """Return whether there is a table for an engine."""
-    return (FOLDER / f"{engine}.toml").is_file()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRelease:
+    """One release of an engine: its version as published, its image and its `pip` requirement, where it has them."""
+
+    version: str
+    image: str | None
+    requirement: str | None
+
+
+def release_of(engine: str) -> PublishedRelease:
+    """The release that `name@version` names, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
+    found = find_engine(engine)
+    asked = engine.partition("@")[2] or found.label.partition("@")[2]
+    number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
+    parts = [] if number is None else number[1].split(".")
+    version = ".".join([*parts, *["0"] * (3 - len(parts))]) if parts else asked
+    table = flag_table(found.name) if (FOLDER / f"{found.name}.toml").is_file() else None
+    return PublishedRelease(
+        version=version,
+        image=None if table is None or table.image is None else table.image.format(version),
+        requirement=f"{found.name}=={version}" if table is not None and table.has_package else None,
+    )

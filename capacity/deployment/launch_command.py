@@ -28,7 +28,7 @@ from capacity.deployment.launched import (
     until_operator,
     words_of,
 )
-from capacity.deployment.manifest import Container, containers_of, only_one, refuse_manifest
+from capacity.deployment.manifest import containers_of, only_one, refuse_manifest
 from capacity.deployment.pool import Pool
 
 EXAMPLES = (
@@ -76,8 +76,12 @@ def read_launch(text: str) -> LaunchCommand:
     folder = None
     if _is_file(text.strip()):
         path = Path(text.strip())
-        folder, text = path.parent, _contents(path)
-    if servers := _servers(text, folder):
+        try:
+            folder, text = path.parent, path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInput(f"{OPTION}: {path} cannot be read as text") from None
+    servers = [container for container in containers_of(text) if _is_server(container.line, folder)]
+    if servers:
         server = only_one(servers)
         command = _at_planned_release(_read_line(server.line, folder), text)
         manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
@@ -98,11 +102,6 @@ def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
         return command
     engine = f"{planned[1]}@{planned[2].removesuffix('.0')}"
     return replace(command, fields={**command.fields, "engine": engine})
-
-
-def _servers(text: str, folder: Path | None) -> list[Container]:
-    """The containers of a manifest that launch a server, beside proxies and downloads."""
-    return [container for container in containers_of(text) if _is_server(container.line, folder)]
 
 
 def _is_server(line: str, folder: Path | None) -> bool:
@@ -182,7 +181,7 @@ def read_words(
         unknown=(
             *flags.words,
             *(
-                text + (_near(name) if table.reads_pool_fields else "")
+                text + (_nearest(name) if table.reads_pool_fields else "")
                 for name, key, text in left
                 if key not in table.harmless and key not in table.not_modelled
             ),
@@ -209,7 +208,7 @@ def _flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple
     return flags, model
 
 
-def _near(name: str) -> str:
+def _nearest(name: str) -> str:
     """The flag that an unknown one is a slip of the pen from, if any."""
     close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
@@ -227,13 +226,6 @@ def _is_file(text: str) -> bool:
         return bool(text) and "\n" not in text and Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or with a character that no name has
         return False
-
-
-def _contents(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput(f"{OPTION}: {path} cannot be read as text") from None
 
 
 def _ollama(words: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A launch line as it was read: the model, a pool's fields, and what of it has no meaning here; its words and flags."""
+"""A launch line: the command that is written, and one that was read, with its words and flags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,8 @@ from capacity.deployment.building import build
 from capacity.deployment.pool import Pool
 
 OPTION = "--from-launch"
+PORT = 8000
+PROXY_PORT = 8080
 _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 
 Fields = dict[str, object]
@@ -28,6 +30,35 @@ LAUNCH_DEFAULTS: Mapping[
     "max_num_seqs": None,
     "kv_cache_dtype": "auto",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A command as its words, what it cannot say, and the files that it reads (name, text)."""
+
+    words: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The command, quoted for a shell, a flag a line."""
+        lines: list[list[str]] = [[]]
+        for word in self.words:
+            if word.startswith("--") and lines[-1]:
+                lines.append([])
+            lines[-1].append(shlex.quote(word))
+        return " \\\n    ".join(" ".join(line) for line in lines)
+
+
+def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
+    """`--flag value` of each pair; True stands alone, None and False are left out."""
+    words: list[str] = []
+    for flag, value in values:
+        if value is None or value is False:
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.draft_checkpoints import find_draft_checkpoint
 from capacity.deployment.drafts import has_way
 from capacity.deployment.engines import find_engine
-from capacity.deployment.flag_table import FLOATS, flag_table
-from capacity.deployment.launch import PORT, Launch, flag_words
+from capacity.deployment.flag_table import FLOATS, flag_table, release_of
 from capacity.deployment.launch_dialects import (
     DIALECTS,
     DRAFT,
@@ -27,8 +26,8 @@ from capacity.deployment.launch_dialects import (
     gguf_file,
     launch_values,
 )
+from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.pool import Pool
-from capacity.deployment.releases import release_of
 
 WITHOUT_API = (
     "hf-transformers",
