@@ -83,7 +83,7 @@ def read_launch(text: str) -> LaunchCommand:
     servers = [container for container in containers_of(text) if _is_server(container.line, folder)]
     if servers:
         server = only_one(servers)
-        command = _at_planned_release(_read_line(server.line, folder), text)
+        command = _at_planned_release(read_line(server.line, folder), text)
         manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
         return replace(
             command,
@@ -92,7 +92,7 @@ def read_launch(text: str) -> LaunchCommand:
             not_modelled=(*command.not_modelled, *server.not_modelled),
         )
     refuse_manifest(text)
-    return _at_planned_release(_read_line(text, folder), text)
+    return _at_planned_release(read_line(text, folder), text)
 
 
 def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
@@ -107,7 +107,7 @@ def _at_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
 def _is_server(line: str, folder: Path | None) -> bool:
     """Whether it launches one, even if it can't be read further."""
     try:
-        _read_line(line, folder)
+        read_line(line, folder)
     except NoServer:
         return False
     except InvalidInput:
@@ -115,8 +115,8 @@ def _is_server(line: str, folder: Path | None) -> bool:
     return True
 
 
-def _read_line(text: str, folder: Path | None) -> LaunchCommand:
-    """A line as it stands."""
+def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
+    """A launch line as it stands: no path, no manifest, no release in a comment. Raises InvalidInput."""
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 

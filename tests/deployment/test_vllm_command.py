@@ -13,7 +13,7 @@ from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment.launch_command import read_launch
-from capacity.deployment.launch_command import read_launch as read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.deployment.launching import launch_command
 from capacity.pool.resolve import resolve
 

@@ -10,7 +10,7 @@ from quick_plans import SHORT
 
 from capacity.deployment import Pool
 from capacity.deployment.draft_checkpoints import draft_checkpoints
-from capacity.deployment.launch_command import read_launch as read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.deployment.launch_dialects import DRAFT, WITH_CHECKPOINT
 from capacity.deployment.launching import launch_command
 from capacity.model import load_model
