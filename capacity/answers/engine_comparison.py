@@ -15,7 +15,7 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.deployment.engines import find_engine
-from capacity.deployment.engines.spec import EngineSpec
+from capacity.deployment.engines.engine_spec import EngineSpec
 from capacity.model import ModelSpec, load_model
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool

@@ -78,7 +78,7 @@ def command_of(entry: Verb) -> Any:
 def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
     """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
     from capacity.deployment import Pool, Service, Traffic
-    from capacity.deployment.flags import part_of
+    from capacity.deployment.field_flags import part_of
     from capacity.deployment.reading import reads
 
     traffic_fields = entry.traffic_fields

@@ -6,7 +6,7 @@ default, as data; `routers` are what `--router` names. Nothing else here compute
 """
 
 from capacity.deployment.building import build, explain
-from capacity.deployment.cascade import Cascade
+from capacity.deployment.cascade_fields import Cascade
 from capacity.deployment.cost import Billing, Cost
 from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.file import (

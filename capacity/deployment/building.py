@@ -39,7 +39,10 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
     name = ".".join(str(part) for part in where) or spec.__name__
     shown = f"--{name.replace('_', '-')}" if flags else name
     if first["type"] == "extra_forbidden":
-        return f"unknown field {shown!r}; {_nearest(str(where[-1]), _field_names(spec, where[:-1]))}"
+        known = _field_names(spec, where[:-1])
+        close = difflib.get_close_matches(str(where[-1]), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        return f"unknown field {shown!r}; {hint}"
     if first["type"] == "missing":
         return f"{shown} is missing"
     if not where:  # of several fields together
@@ -52,11 +55,6 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
     value = value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 3] + "..."
     message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     return f"{shown} is {value}: {message[0].lower()}{message[1:]}"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
 def _field_names(spec: type[Spec], where: Iterable[int | str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from capacity.base.spec import Spec
-from capacity.deployment.flags import Need, flag
+from capacity.deployment.field_flags import Need, flag
 
 PriceTier = Literal["on-demand", "reserved", "reserved-1y", "reserved-3y", "spot", "owned"]
 

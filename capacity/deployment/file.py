@@ -68,15 +68,12 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
     Raises InvalidInput where it cannot be written, and for a file that is there already and is no deployment.
     """
     try:
-        if Path(path).is_file() and _is_something_else(Path(path).read_bytes()):
+        content = Path(path).read_bytes().strip() if Path(path).is_file() else b""
+        if content and FILE_SCHEMA.rpartition("/")[0].encode() not in content:
             raise InvalidInput(f"{path} is there and is no deployment file: give another path, or remove it")
         Path(path).write_text(to_toml(deployment), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
-
-
-def _is_something_else(content: bytes) -> bool:
-    return bool(content.strip()) and FILE_SCHEMA.rpartition("/")[0].encode() not in content
 
 
 def to_toml(deployment: DeploymentFile) -> str:

@@ -1,4 +1,4 @@
-"""A launch line as it was read: the model, a pool's fields, and what of it has no meaning here; its words and flags."""
+"""A launch line: the command that is written, and one that was read, with its words and flags."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import yaml
+from types import MappingProxyType
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.building import build
 from capacity.deployment.pool import Pool
 
 OPTION = "--from-launch"
-MANY = ("cuda_graph_bs", "lora_paths", "lora_target_modules")  # flags of several words
+PORT = 8000
+PROXY_PORT = 8080
 _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 
 Fields = dict[str, object]
@@ -30,6 +30,35 @@ LAUNCH_DEFAULTS: Mapping[
     "max_num_seqs": None,
     "kv_cache_dtype": "auto",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A command as its words, what it cannot say, and the files that it reads (name, text)."""
+
+    words: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The command, quoted for a shell, a flag a line."""
+        lines: list[list[str]] = [[]]
+        for word in self.words:
+            if word.startswith("--") and lines[-1]:
+                lines.append([])
+            lines[-1].append(shlex.quote(word))
+        return " \\\n    ".join(" ".join(line) for line in lines)
+
+
+def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
+    """`--flag value` of each pair; True stands alone, None and False are left out."""
+    words: list[str] = []
+    for flag, value in values:
+        if value is None or value is False:
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +114,20 @@ class NoServer(InvalidInput):
 class Flags:
     """The flags of a command, to be taken out one by one; what is left was not understood.
 
-    Names are without dashes in front, with underscores. `switches` have no value.
+    Names are as `flag_name` makes them. `switches` have no value, `several` have more than one; `aliases` are names by
+    further spellings. Of a flag that is repeated the last value counts.
     """
 
-    def __init__(self, words: Collection[str], switches: Collection[str]) -> None:
+    def __init__(
+        self,
+        words: Collection[str],
+        switches: Collection[str],
+        *,
+        several: Collection[str] = (),
+        aliases: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.words: list[str] = []  # that are no flags
-        self._values: dict[str, str | None] = {}  # None: without a value
+        self._values: dict[str, str] = {}
         self._spelled: dict[str, str] = {}
         arguments = deque(words)
         while arguments:
@@ -99,37 +136,28 @@ class Flags:
                 self.words.append(word)
                 continue
             flag, equals, value = word.partition("=")
-            name = flag.lstrip("-").replace("-", "_")
-            if not equals and name not in switches and arguments and not is_flag(arguments[0]):
-                value, equals = arguments.popleft(), "="
-                while name in MANY and arguments and not is_flag(arguments[0]):
+            name = flag_name(flag)
+            name = aliases.get(name, name)
+            positive = name.removeprefix("no_")
+            if name in switches or positive in switches:
+                if not equals and arguments and arguments[0].lower() in ("true", "false"):
+                    value = arguments.popleft()
+                on = (value or "true") if name in switches else "false"
+                self._values[name if name in switches else positive] = on
+                self._spelled[name if name in switches else positive] = word
+                continue
+            if not equals and arguments and not is_flag(arguments[0]):
+                value = arguments.popleft()
+                while name in several and arguments and not is_flag(arguments[0]):
                     value = f"{value} {arguments.popleft()}"
-            self._values[name] = value if equals else None
+            self._values[name] = value
             self._spelled[name] = f"{flag} {value}".strip()
 
-    def take(self, *names: str) -> str | None:
-        """The value of the first of these names that was given, and None; all of them are taken out."""
-        found = [self._values.pop(name) for name in names if name in self._values]
-        return next((value for value in found if value is not None), None)
-
-    def take_known(self, name: str, known: Collection[str]) -> str | None:
-        """The value if it is one of `known`; any other stays."""
-        return self.take(name) if self._values.get(name) in known else None
-
-    def on(self, *names: str) -> bool:
-        """Whether one of these was given, and not as false; all of them are taken out."""
-        found = [self._values.pop(name) for name in names if name in self._values]
-        return any(value is None or value.lower() not in ("false", "0", "off") for value in found)
-
-    def count(self, *names: str) -> int | None:
-        """The value as a whole number. Raises InvalidInput for what is none."""
-        text = self.take(*names)
-        if text is None:
+    def take(self, name: str, *, known: Collection[str] | None = None) -> str | None:
+        """Take out the value of a flag, empty where it has none; None where it was not given, or is none of `known`."""
+        if known is not None and self._values.get(name) not in known:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidInput(f"--{names[0].replace('_', '-')} is {text}: must be a whole number") from None
+        return self._values.pop(name, None)
 
     def left(self) -> Iterator[tuple[str, str]]:
         """Flags that nobody took: the name, and how it was written."""
@@ -139,55 +167,19 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A command after its program: its flags, the environment before it, and the folder that its files lie in."""
+    """A command after its program: its flags, the environment before it, the folder that its files lie in, and the
+    options of the file that it names."""
 
     flags: Flags
     environment: Mapping[str, str]
     folder: Path | None
+    options: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what is taken otherwise than the line says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """How one engine's line is read. `switches` take no value; all names are with underscores."""
-
-    engine: str
-    fields: Callable[[Line], tuple[str | None, Fields]]  # the model, and the pool's fields
-    switches: frozenset[str] = frozenset()
-    harmless: frozenset[str] = frozenset()
-    not_modelled: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self, words: list[str], environment: Mapping[str, str], folder: Path | None) -> LaunchCommand:
-        """The line after its program. Raises InvalidInput where it names no model."""
-        flags = Flags(words, self.switches)
-        line = Line(flags=flags, environment=environment, folder=folder)
-        model, fields = self.fields(line)
-        if not model:
-            raise InvalidInput(f"{OPTION} names no model: paste the whole line")
-        left = list(flags.left())
-        return LaunchCommand(
-            model=model,
-            fields={"engine": self.engine, **said(fields)},
-            ignored=tuple(text for name, text in left if name in self.harmless),
-            not_modelled=(
-                *line.notes,
-                *(f"{text} ({self.not_modelled[name]})" for name, text in left if name in self.not_modelled),
-            ),
-            unknown=(
-                *flags.words,
-                *(t for name, t in left if name not in self.harmless and name not in self.not_modelled),
-            ),
-        )
-
-
-def said(fields: Fields) -> Fields:
-    """Without what was not said."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def first_word(flags: Flags) -> str | None:
-    """The model as the first word that is no flag."""
-    return flags.words.pop(0) if flags.words else None
+def flag_name(flag: str) -> str:
+    """A flag without dashes in front, with underscores."""
+    return flag.lstrip("-").replace("-", "_")
 
 
 def backwards(words: Mapping[str, str], word: str | None) -> str | None:
@@ -202,6 +194,8 @@ def options_beside(name: str | None, folder: Path | None, flag: str) -> dict[str
     """
     if name is None:
         return {}
+    import yaml  # few questions read a file of it
+
     path = (folder or Path()) / name
     try:
         return dict(_flat(yaml.safe_load(path.read_text(encoding="utf-8")), ""))

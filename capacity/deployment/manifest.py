@@ -54,7 +54,7 @@ def containers_of(text: str) -> tuple[Container, ...]:
     """
     found: list[Container] = []
     for document in _documents(text):
-        if _is_skypilot(document):
+        if isinstance(document.get("run"), str) and "kind" not in document:
             found.append(_skypilot(document))
         elif "services" in document if "kind" not in document else document["kind"] in KINDS:
             found += _containers(document, 1, set())
@@ -96,10 +96,6 @@ def _documents(text: str) -> list[dict[object, object]]:
     mappings = [document for document in documents if isinstance(document, dict)]
     names = (str(key) for document in mappings for key in document)
     return mappings if all(re.fullmatch(r"[\w.-]+", name) for name in names) else []
-
-
-def _is_skypilot(document: Mapping[object, object]) -> bool:
-    return isinstance(document.get("run"), str) and "kind" not in document
 
 
 def _skypilot(task: dict[object, object]) -> Container:

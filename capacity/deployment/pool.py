@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from capacity.base.spec import Spec
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
-from capacity.deployment.flags import FiniteOrInf, Need, flag
+from capacity.deployment.field_flags import FiniteOrInf, Need, flag
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject, with_slots, without_json
 

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from capacity.base.errors import InvalidInput
 from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
-from capacity.deployment.flags import Need, Part, needs_of, part_of
+from capacity.deployment.field_flags import Need, Part, needs_of, part_of
 
 Parts = Mapping[
     Part, tuple[Need, ...]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
-from capacity.deployment.flags import FiniteOrInf, Need, flag
+from capacity.deployment.field_flags import FiniteOrInf, Need, flag
 from capacity.deployment.routers import ROUTERS
 
 

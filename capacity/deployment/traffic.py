@@ -11,11 +11,11 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
-from capacity.deployment.flags import FiniteOrInf, Need, flag
-from capacity.deployment.priorities import priority_shares
+from capacity.deployment.field_flags import FiniteOrInf, Need, flag
 from capacity.deployment.use_cases import USE_CASES, filled_fields, find_use_case
 
 SECONDS_PER_DAY = 86_400
+MOST_PRIORITY_CLASSES = 100
 
 
 class Traffic(Spec):
@@ -337,3 +337,21 @@ class Traffic(Spec):
         for name, value in filled_fields(self).items():
             self.__dict__[name] = value
         return self
+
+
+def priority_shares(text: str) -> dict[int, float]:
+    """Each priority and its share of the requests; shares add up to 1. ValueError, in one line, for what is none."""
+    shares: dict[int, float] = {}
+    for part in text.split(","):
+        priority, colon, share = part.partition(":")
+        try:
+            number, amount = int(priority), float(share)
+        except ValueError:
+            raise ValueError("must be PRIORITY:SHARE,... such as 0:0.2,1:0.8") from None
+        if not colon or number in shares or not 0 < amount < math.inf or abs(number) > 1 << 30:
+            raise ValueError(f"{part.strip()!r} is a priority twice, or a share that is not above 0")
+        shares[number] = amount
+    if len(shares) > MOST_PRIORITY_CLASSES:
+        raise ValueError(f"at most {MOST_PRIORITY_CLASSES} priorities")
+    total = sum(shares.values())
+    return {number: amount / total for number, amount in sorted(shares.items())}

@@ -13,7 +13,7 @@ from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.drafts import drafting_name
 from capacity.deployment.engines import find_engine
-from capacity.deployment.flags import Need, flag
+from capacity.deployment.field_flags import Need, flag
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import yaml
 
 from capacity.deployment import Pool
-from capacity.deployment.launch import PORT, PROXY_PORT, Launch
+from capacity.deployment.flag_table import release_of
+from capacity.deployment.launched import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import engine_name
-from capacity.deployment.releases import release_of
 
 PROGRAMS = {"llama-server": "/app/llama-server"}  # where an image has a program that is on no path
 HEALTH = {"ollama": "/"}  # where a server says that it is ready, if not at /health

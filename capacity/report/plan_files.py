@@ -14,7 +14,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
-from capacity.deployment.launch import PORT, PROXY_PORT, Launch
+from capacity.deployment.launched import PORT, PROXY_PORT, Launch
 from capacity.deployment.launching import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes

@@ -42,9 +42,9 @@ def probe_capacity(
     """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
 
     `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
-    once there: ten times as many are sent, within bounds. The rate is that of requests' work, half by prompt and half by output tokens, between the time at which a fifth is done and the one at which the
-    last begins: which requests happen to end in it matters little. What is `known` of the same backlog is not
-    simulated again.
+    once there: ten times as many are sent, within bounds. The rate is that of requests' work, half by prompt and half
+    by output tokens, between the time at which a fifth is done and the one at which the last begins: which requests
+    happen to end in it matters little. What is `known` of the same backlog is not simulated again.
     """
     backlog = _backlog(workload, _probe_size(workload, in_flight))
     name = backlog.fingerprint()

@@ -10,7 +10,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.deployment.priorities import priority_shares
+from capacity.deployment.traffic import priority_shares
 from capacity.deployment.use_cases import SPREAD_FIELDS, filled_notes
 from capacity.workload.arrivals import (
     PartOfArrivals,

@@ -14,7 +14,7 @@ import capacity
 from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, scheduler_limits
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.pool.drafting import expected_tokens
 from capacity.pool.resolve import resolve
 from capacity.simulator.kv_cache.offload import Offload

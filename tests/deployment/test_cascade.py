@@ -8,7 +8,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cascade, build
-from capacity.deployment.flags import needs_of
+from capacity.deployment.field_flags import needs_of
 from capacity.deployment.reading import refuse_idle
 
 TEXTS = {"embedding_model", "embedding_gpu", "small_gpu", "small_quantization", "small_api", "api_price_file"}

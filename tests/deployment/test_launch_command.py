@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launch_files import written
 
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
-from capacity.deployment.launch import Launch
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launching import launch_command
 from capacity.pool.resolve import resolve
@@ -68,16 +68,6 @@ WRITTEN: dict[str, list[dict[str, Any]]] = {  # pools that the engine's line can
         {"pipeline_parallel_size": 2, "quantization": "gguf-q6_k", "max_num_batched_tokens": 1024},
     ],
 }
-
-
-def written(launch: Launch, folder: Path) -> str:
-    """The launch on disk as `plan --output` leaves it; returns what a user gives to be read."""
-    for name, text in launch.files:
-        (folder / name).write_text(text, encoding="utf-8")
-    script = folder / "launch.sh"
-    script.write_text(f"#!/bin/sh\n# as planned\n{launch.text}\n", encoding="utf-8")
-    scripts = [name for name, _ in launch.files if name.endswith(".sh")]
-    return str(folder / scripts[0] if scripts else script)
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,31 @@ def test_words_are_a_shells() -> None:
 
 def test_a_negative_number_is_a_value() -> None:
     assert [is_flag(word) for word in ("--x", "-x", "-1", "x", "-")] == [True, True, False, False, False]
-    assert Flags(["--chunk", "-1"], ()).count("chunk") == -1
+    assert Flags(["--chunk", "-1"], ()).take("chunk") == "-1"
 
 
 def test_flags_are_taken_out_once_and_the_rest_is_left() -> None:
-    flags = Flags(["m", "--a-b=1", "--on", "x", "--off", "false", "--c"], switches=("on",))
+    words = [
+        "m",
+        "--a-b=1",
+        "--on",
+        "x",
+        "--off",
+        "false",
+        "--no-on-too",
+        "--c",
+        "--many",
+        "1",
+        "2",
+        "-s",
+        "3",
+    ]
+    flags = Flags(words, switches=("on", "off", "on_too"), several=("many",), aliases={"s": "short"})
     assert flags.words == ["m", "x"]
     assert (flags.take("a_b"), flags.take("a_b")) == ("1", None)
-    assert (flags.on("on"), flags.on("on"), flags.on("off")) == (True, False, False)
-    assert list(flags.left()) == [("c", "--c")]
-    with pytest.raises(InvalidInput, match="--n-m is two: must be a whole number"):
-        Flags(["--n-m", "two"], ()).count("n_m")
+    assert [flags.take(name) for name in ("on", "off", "on_too")] == ["true", "false", "false"]
+    assert (flags.take("many"), flags.take("short")) == ("1 2", "3")
+    assert (flags.take("c", known=("1",)), list(flags.left())) == (None, [("c", "--c")])
 
 
 def test_tables_are_read_backwards() -> None:

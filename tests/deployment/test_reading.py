@@ -8,7 +8,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing, Cost, Pool, Service, Traffic
-from capacity.deployment.flags import needs_of, part_of
+from capacity.deployment.field_flags import needs_of, part_of
 from capacity.deployment.reading import DEPLOYED, READ, reads, refuse_idle, unread
 
 SPECS = (Pool, Traffic, Service, Cost, Billing)

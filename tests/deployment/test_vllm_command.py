@@ -12,11 +12,9 @@ import capacity
 from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
-from capacity.deployment import Pool, vllm_flags
 from capacity.deployment.launch_command import read_launch
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.deployment.launching import launch_command
-from capacity.deployment.vllm_command import read_vllm_command
-from capacity.deployment.vllm_flags import HARMLESS, NOT_MODELLED
 from capacity.pool.resolve import resolve
 
 
@@ -150,15 +148,6 @@ def test_what_is_not_read_is_told_apart() -> None:
     ]
     assert found.unknown == ("--bogus-flag 3",)
     assert found.fields == {}
-
-
-def test_no_flag_stands_in_two_tables() -> None:
-    harmless = [name for names in HARMLESS.values() for name in names]
-    assert len(harmless) == len(set(harmless))
-    for known in (set(harmless), set(NOT_MODELLED)):
-        assert not known & set(Pool.model_fields)
-    assert not set(harmless) & set(NOT_MODELLED)
-    assert {*harmless, *NOT_MODELLED} >= vllm_flags.SWITCHES
 
 
 def test_adapters_are_read_where_they_are_enabled() -> None:

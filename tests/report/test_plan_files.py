@@ -17,7 +17,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload
 from capacity.cli.main import main
 from capacity.deployment import Pool, Service, Traffic
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
 from capacity.planning.search.planned_launch import pinned

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quick_plans import quick
 
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.records import Plan
 from capacity.planning.search.planned_launch import pinned
 from capacity.pool.resolve import resolve

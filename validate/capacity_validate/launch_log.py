@@ -9,12 +9,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from capacity.deployment.launch_readers import SGLANG
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_words
 
 MAX_LINE = 50_000  # characters of one log line that are parsed
 _RELEASE = re.compile(
@@ -93,7 +91,8 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
     models = tuple(dict.fromkeys(str(name) for name in names if name))
     words = _flags({name: value for name, value in arguments.items() if value is not False})
     release = re.match(r"\d+\.\d+\.\d+", str(version or ""))
-    fields = dict(SGLANG.read([*words, f"--model-path={models[0] if models else '-'}"], {}, None).fields)
+    words.append(f"--model-path={models[0] if models else '-'}")
+    fields = dict(read_words("sglang", words).fields)
     fields.pop("engine", None)
     if "quantization" in arguments:
         fields.setdefault("quantization", None)
@@ -119,8 +118,8 @@ def _vllm_arguments(text: str) -> LaunchSettings:
     ]
     models = tuple(dict.fromkeys(str(name) for name in names if name))
     flags = _flags({name: value for name, value in arguments.items() if name not in ("model", "model_tag")})
-    line = shlex.join(["vllm", "serve", models[0] if models else "-", *flags])
-    return LaunchSettings(models=models, fields=read_vllm_command(line).fields)
+    read = read_words("vllm", [models[0] if models else "-", *flags])
+    return LaunchSettings(models=models, fields=read.fields)
 
 
 def _flags(arguments: Mapping[object, object]) -> list[str]:

@@ -22,7 +22,7 @@ from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
-from capacity.deployment.launch import PORT, Launch, flag_words
+from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
 from capacity.hardware.priors import ANEW

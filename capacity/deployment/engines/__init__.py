@@ -6,7 +6,7 @@ down is reading the engine's history; `based_on` names an engine whose newest re
 is written once, under [sources].
 """
 
+from capacity.deployment.engines.engine_spec import EngineSpec, ExpertPadding, LimitRule, Origin
 from capacity.deployment.engines.files import engine_names, find_engine
-from capacity.deployment.engines.spec import EngineSpec, ExpertPadding, LimitRule, Origin
 
 __all__ = ["EngineSpec", "ExpertPadding", "LimitRule", "Origin", "engine_names", "find_engine"]

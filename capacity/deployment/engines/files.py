@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
-from capacity.deployment.engines.spec import EngineSpec, Origin
+from capacity.deployment.engines.engine_spec import EngineSpec, Origin
 
 FOLDER = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from capacity.answers.records import Quantity
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cascade, Traffic
-from capacity.deployment.cascade import EMBEDDING_USD_PER_MILLION, LOOKUP_S
+from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP_S
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.cascades.arrangement import Arrangement, Cache, per_month

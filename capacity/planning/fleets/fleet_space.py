@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from capacity.base.spec import Spec
-from capacity.deployment.flags import Need, flag
+from capacity.deployment.field_flags import Need, flag
 from capacity.planning.space import Names, as_list
 
 

@@ -11,7 +11,8 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.draft_checkpoints import find_draft_checkpoint
 from capacity.deployment.drafts import DRAFT_FIELDS
-from capacity.deployment.launching import WITH_CHECKPOINT, is_launched, launch_command
+from capacity.deployment.launch_dialects import WITH_CHECKPOINT
+from capacity.deployment.launching import is_launched, launch_command
 from capacity.model import ModelSpec
 from capacity.model.quantization import scheme_for
 from capacity.planning.quality import quality_change

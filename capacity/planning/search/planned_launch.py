@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capacity.deployment import Pool
-from capacity.deployment.launch import Launch
+from capacity.deployment.flag_table import release_of
+from capacity.deployment.launched import Launch
 from capacity.deployment.launching import launch_command
-from capacity.deployment.releases import release_of
 from capacity.model.layers import LatentAttention
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool

@@ -10,8 +10,9 @@ from quick_plans import SHORT
 
 from capacity.deployment import Pool
 from capacity.deployment.draft_checkpoints import draft_checkpoints
-from capacity.deployment.launching import DRAFT, WITH_CHECKPOINT, launch_command
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
+from capacity.deployment.launch_dialects import DRAFT, WITH_CHECKPOINT
+from capacity.deployment.launching import launch_command
 from capacity.model import load_model
 from capacity.planning.plan import plan
 from capacity.planning.quality import EVALUATION_NOISE, METHODS, published_quality

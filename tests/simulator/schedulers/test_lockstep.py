@@ -18,7 +18,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool, Service
 from capacity.deployment.engines import find_engine
-from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps

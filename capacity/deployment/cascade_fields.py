@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from capacity.base.spec import Spec
-from capacity.deployment.flags import Need, flag
+from capacity.deployment.field_flags import Need, flag
 
 SMALL = Need("small")
 CACHE = Need("cache_hit_rate")

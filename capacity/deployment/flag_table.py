@@ -1,0 +1,275 @@
+"""One table of launch flags per engine (`launch_flags/ENGINE.toml`): the same rows write a launch line and read one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.keywords import flags_of
+from capacity.base.spec import Spec
+from capacity.deployment.building import explain
+from capacity.deployment.engines import find_engine
+from capacity.deployment.launched import PORT, Line, backwards, flag_name
+from capacity.deployment.pool import Pool
+from capacity.model.quantization import vllm_checkpoint
+
+FOLDER = Path(__file__).parent / "launch_flags"
+OFF = ("false", "0", "off", "")
+GGML_CACHES = {"int8": "q8_0", "int4": "q4_0"}
+GGML_16_BIT = "f16"
+GGML_ALL_LAYERS = 999
+FLOATS = {"half": "float16", "float": "float32"}
+FORCED = {
+    "awq": "awq-no-marlin",
+    "gptq": "gptq-no-marlin",
+}  # vLLM takes Marlin by itself, unless these forbid it
+
+Place = Literal["line", "environment", "file"]
+Values = Mapping[str, object]  # fields of a pool, and terms, by name
+
+
+def _same(value: str) -> str:
+    return value
+
+
+def _ggml_layers(text: str) -> int | None:
+    """Layers on the GPU; `all`, `auto` and -1 mean as many as there are."""
+    return int(text) if text.isdecimal() and int(text) < GGML_ALL_LAYERS else None
+
+
+CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Callable[[str], object]]] = {
+    # to the engine's word (of a value, and the formats made while loading), and back
+    "online_format": (lambda value, online: value if value in online else None, _same),
+    "vllm_format": (
+        lambda value, online: value if value in online else vllm_checkpoint(str(value)),
+        lambda text: FORCED.get(text, text),
+    ),
+    "float_name": (lambda value, _: FLOATS.get(str(value), value), _same),
+    "ggml_cache": (
+        lambda value, _: GGML_CACHES.get(str(value), GGML_16_BIT),
+        lambda text: None if text == GGML_16_BIT else backwards(GGML_CACHES, text),
+    ),
+    "ggml_layers": (lambda value, _: GGML_ALL_LAYERS if value is None else value, _ggml_layers),
+}
+
+
+class LaunchFlag(Spec):
+    """One setting of a launch line: our field, and how the engine spells it.
+
+    `field`: of `Pool`, or a term that the engine's dialect computes from several; None: written only. `aliases`:
+    further and older spellings, which are read. `place`: a flag of the line, a setting of the environment, or a key of
+    the file that the line names. `words`: values by ours that the engine spells differently; `others`: what happens to
+    values that are not in `words`. They are kept, kept but not written (`read`), left as not understood, or refused.
+    `means`: the value that the flag stands for, by the word `writes` or as a switch. `writes` without a field is a
+    constant. A value at the pool's default is not written, unless it stands `beside` a field that is, or `always`.
+    `note`: what to tell the user where it is written.
+    """
+
+    name: str
+    field: str | None = None
+    aliases: tuple[str, ...] = ()
+    place: Place = "line"
+    kind: Literal["text", "count", "switch"] = "text"
+    words: dict[str, str] = Field(default_factory=dict)
+    others: Literal["kept", "read", "left", "refused"] = "kept"
+    conversion: str | None = None
+    means: bool | None = None
+    writes: str | None = None
+    beside: str | None = None
+    always: bool = False
+    written: bool = True
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _has_known_conversion(self) -> LaunchFlag:
+        if self.conversion is not None and self.conversion not in CONVERSIONS:
+            raise ValueError(
+                f"{self.name}: conversion {self.conversion!r} is not one of {', '.join(CONVERSIONS)}"
+            )
+        return self
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value."""
+        return self.kind == "switch" or (self.means is not None and self.writes is None)
+
+    def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:
+        """Return the engine's word for the value, True for a switch, and None where nothing is written."""
+        if not self.written or (self.beside is not None and not is_set(values, self.beside)):
+            return None
+        if self.field is None:
+            return True if self.writes is None else self.writes.format(port=PORT)
+        value = values.get(self.field)
+        if self.means is not None:
+            return (self.writes or True) if value is self.means else None
+        if not (self.always or self.beside or is_set(values, self.field)):
+            return None
+        if self.conversion is not None:
+            value = CONVERSIONS[self.conversion][0](value, made_while_loading)
+        if self.kind == "count":
+            return value if isinstance(value, int) else None
+        return self.words.get(str(value), value if self.others == "kept" else None) if self.words else value
+
+    def read(self, line: Line) -> object | None:
+        """Take the value out of a line, in a pool's words; None where the line does not have it.
+
+        Raises InvalidInput for a word that the engine does not have, and a count that is no number.
+        """
+        text = self._take(line)
+        if text is None:
+            return None
+        if self.means is not None:
+            said = text not in OFF if self.writes is None else text == self.writes
+            return self.means if said else None
+        if self.kind == "switch":
+            return text.lower() not in OFF
+        if self.kind == "count":
+            return self._count(text)
+        if self.conversion is not None:
+            return CONVERSIONS[self.conversion][1](text)
+        ours = next((key for key, word in self.words.items() if word.lower() == text.lower()), None)
+        if ours is None and self.others == "refused":
+            known = ", ".join(dict.fromkeys(self.words.values()))
+            raise InvalidInput(f"{self.name.rpartition('.')[2]} {text}: known are {known}")
+        return ours or text
+
+    def _take(self, line: Line) -> str | None:
+        """The text of the setting; a flag that is taken is understood."""
+        if self.place == "line":
+            known = self.words.values() if self.others == "left" else None
+            return line.flags.take(flag_name(self.name), known=known)
+        settings = line.environment if self.place == "environment" else line.options
+        return next((settings[name] for name in (self.name, *self.aliases) if name in settings), None)
+
+    def _count(self, text: str) -> int | None:
+        try:
+            return int(text)
+        except ValueError:
+            if self.place == "environment":  # a variable that nothing fills in
+                return None
+            raise InvalidInput(f"{self.name} is {text or 'empty'}: must be a whole number") from None
+
+
+class FlagTable(Spec):
+    """The launch flags of one engine. Names in `switches` (they take no value), `several` (they take more than one),
+    `harmless` and `not_modelled` are without dashes in front, with underscores.
+
+    `program`: the words before the flags. `started_by`: what launches it in a pasted line; `images`: ends of its
+    container images' names, whose entry point is the server. `image` and `has_package`: what is published of a release.
+    `terms`: values of rows that the dialect computes. `config_flag`: names a YAML file of further flags.
+    `reads_pool_fields`: every field of a pool is a flag too. `not_modelled`: each with what is taken instead.
+    `model_names`: models that the engine's library names otherwise; `newest_tags`: of names without a tag.
+    """
+
+    program: tuple[str, ...]
+    started_by: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    image: str | None = None
+    has_package: bool = False
+    positional_model: bool = False
+    config_flag: str | None = None
+    reads_pool_fields: bool = False
+    made_while_loading: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    flags: tuple[LaunchFlag, ...]
+    switches: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
+    not_modelled: dict[str, str] = Field(default_factory=dict)
+    model_names: dict[str, str] = Field(default_factory=dict)
+    newest_tags: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_known_fields(self) -> FlagTable:
+        for row in self.flags:
+            for name in (row.field, row.beside):
+                if name is not None and name not in Pool.model_fields and name not in self.terms:
+                    raise ValueError(f"{row.name}: {name!r} is neither a field of a pool nor one of `terms`")
+        return self
+
+    def rows(self) -> tuple[LaunchFlag, ...]:
+        """Return the rows that are read: those of the table, and the pool's own fields where they are flags too."""
+        if not self.reads_pool_fields:
+            return tuple(row for row in self.flags if row.field is not None)
+        listed = {row.field: row for row in self.flags if row.field is not None}
+        for name, field in Pool.model_fields.items():
+            if name not in ("gpu", "engine"):
+                kind: Literal["switch", "text"] = "switch" if "bool" in str(field.annotation) else "text"
+                row = listed.get(name) or LaunchFlag(
+                    name=f"--{name.replace('_', '-')}", field=name, kind=kind
+                )
+                own = {"aliases": (*row.aliases, *flags_of(field), f"--{name}")}
+                listed[name] = row.model_copy(update=own)
+        return tuple(listed.values())
+
+    def written(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
+        """Return what stands in a place of the launch, as pairs of name and text; True: the name alone."""
+        pairs: list[tuple[str, str | bool]] = []
+        for row in self.flags:
+            value = row.write(values, self.made_while_loading) if row.place == place else None
+            if value is None:
+                continue
+            if not isinstance(value, bool):
+                pairs.append((row.name, str(value)))
+            elif place == "line":
+                pairs.append((row.name if value else row.name.replace("--", "--no-", 1), True))
+            else:
+                pairs.append((row.name, str(int(value)) if place == "environment" else str(value).lower()))
+        return pairs
+
+    def notes(self, values: Values) -> tuple[str, ...]:
+        """Return what to tell the user about flags that are written."""
+        noted = [
+            row for row in self.flags if row.note and row.write(values, self.made_while_loading) is not None
+        ]
+        return tuple(row.note for row in noted)
+
+
+def is_set(values: Values, field: str) -> bool:
+    """Return whether a field differs from the pool's default, or a term has a value."""
+    declared = Pool.model_fields.get(field)
+    return values.get(field) != (None if declared is None else declared.default)
+
+
+@lru_cache(maxsize=8)
+def flag_table(engine: str) -> FlagTable:
+    """Read the table of an engine, by its name without a version. Raises MalformedFile with the key that is wrong."""
+    path = FOLDER / f"{engine}.toml"
+    try:
+        return FlagTable.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise MalformedFile(path, explain(error, FlagTable)) from None
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRelease:
+    """One release of an engine: its version as published, its image and its `pip` requirement, where it has them."""
+
+    version: str
+    image: str | None
+    requirement: str | None
+
+
+def release_of(engine: str) -> PublishedRelease:
+    """The release that `name@version` names, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
+    found = find_engine(engine)
+    asked = engine.partition("@")[2] or found.label.partition("@")[2]
+    number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
+    parts = [] if number is None else number[1].split(".")
+    version = ".".join([*parts, *["0"] * (3 - len(parts))]) if parts else asked
+    table = flag_table(found.name) if (FOLDER / f"{found.name}.toml").is_file() else None
+    return PublishedRelease(
+        version=version,
+        image=None if table is None or table.image is None else table.image.format(version),
+        requirement=f"{found.name}=={version}" if table is not None and table.has_package else None,
+    )

@@ -1,0 +1,373 @@
+"""What flag tables cannot say: values that an engine counts differently than a pool, to its words and back.
+
+A dialect is a pair of inverse functions. `terms` makes the values of a table's rows from a pool, where they are not its
+fields as they are; `fields` makes a pool's fields from the values that were read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.drafts import TREE, has_way
+from capacity.deployment.engines import LimitRule, find_engine
+from capacity.deployment.flag_table import GGML_CACHES, flag_table
+from capacity.deployment.launched import OPTION, Fields, Line, options_beside
+from capacity.deployment.pool import Pool
+from capacity.deployment.vllm_config import NOT_MODELLED, ROLES, split_config
+
+DRAFT = "DRAFT-CHECKPOINT"
+WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
+VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
+TENSORRT_LLM_COUNTS = {"mtp": "num_nextn_predict_layers", "lookahead": "max_ngram_size"}
+CONTEXT_TOKENS = (
+    4096  # docs/faq.mdx at v0.12.0: "By default, Ollama uses a context window size of 4096 tokens"
+)
+LORA_FIELDS = ("max_cpu_loras", "max_lora_rank", "max_loras")
+LORA_SLOTS = 8  # SGLang's --max-loras-per-batch by default
+_GGUF_KIND = re.compile(r"(?:^|[-._/])(i?q\d_\w+?|mxfp4)(?=$|[-.])", re.IGNORECASE)
+_GGUF_ENDING = re.compile(r"[-.](?:i?q\d|f16|bf16|f32|mxfp4).*$", re.IGNORECASE)
+_TAG = re.compile(r"(?P<name>[\w.\-/]+)(?::(?P<tag>[\w.\-]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How an engine's values follow from a pool, and a pool's fields from them. `fields` may take out further flags,
+    words and the model; `options` reads the file that a line names."""
+
+    terms: Callable[[Pool], Fields]
+    fields: Callable[[Fields, Line], Fields]
+    options: Callable[[Line], dict[str, str]] = lambda _: {}
+
+
+def draft_way(pool: Pool) -> str:
+    """How it drafts, a tree by the name of its method; empty: not at all."""
+    return (pool.speculator or "").removesuffix(TREE)
+
+
+def default_limits(pool: Pool) -> LimitRule:
+    """The limits of the pool's engine on the smallest GPUs."""
+    return find_engine(pool.engine).limits[0]
+
+
+def draft_words(engine: str) -> dict[str, str]:
+    """Ways to draft by the engine's words for them."""
+    return next(row.words for row in flag_table(engine).flags if row.field == "speculator")
+
+
+def _draft_terms(pool: Pool, engine: str) -> Fields:
+    """The way and its checkpoint; none where the engine has no word for the way."""
+    way = draft_way(pool)
+    known = way in draft_words(engine)
+    draft = (pool.draft or DRAFT) if known and way in WITH_CHECKPOINT else None
+    return {"speculator": way if known else None, "draft": draft}
+
+
+# vLLM
+
+
+def _vllm_terms(pool: Pool) -> Fields:
+    role = next((word for word, role in ROLES.items() if role == pool.role and role != "both"), None)
+    transfer = {"kv_connector": "NixlConnector", "kv_role": role}
+    return {
+        "speculative_config": _vllm_drafts(pool),
+        "kv_transfer_config": None if role is None else json.dumps(transfer),
+    }
+
+
+def _vllm_drafts(pool: Pool) -> str | None:
+    """`--speculative-config`; a head or a draft model is a checkpoint of its own."""
+    way = draft_way(pool)
+    if not way or not has_way("vllm", way):
+        return None
+    drafts: Fields = {"method": VLLM_METHODS.get(way, way)}
+    if way in WITH_CHECKPOINT:
+        drafts["model"] = pool.draft or DRAFT
+    counts = ("draft_tensor_parallel_size", "num_speculative_tokens")
+    return json.dumps(
+        drafts | {name: getattr(pool, name) for name in counts if getattr(pool, name) is not None}
+    )
+
+
+def _vllm_fields(values: Fields, line: Line) -> Fields:
+    fields = dict(values)
+    for name in NOT_MODELLED:
+        text = fields.pop(name, None) if name in fields else line.flags.take(name)
+        if text is None:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        try:
+            options, others = split_config(name, str(text))
+        except ValueError as error:
+            raise InvalidInput(f"{flag} {text}: {error}") from None
+        line.notes.extend(f"{flag} {key} ({reason})" for key, reason in others.items())
+        fields |= (
+            {name: json.dumps(options)}
+            if name in Pool.model_fields
+            else {key: str(value) for key, value in options.items()}
+        )
+    if not fields.get("enable_lora"):  # these are of no effect without it
+        for name in LORA_FIELDS:
+            if name in fields:
+                line.notes.append(f"--{name.replace('_', '-')} {fields.pop(name)} (--enable-lora is not on)")
+    return fields
+
+
+# SGLang: attention ranks divide the GPUs of --tp-size, and the limits of a step (server_args.py)
+
+
+def _sglang_terms(pool: Pool) -> Fields:
+    ranks = pool.data_parallel_size if pool.enable_expert_parallel else 1
+    tensor, budget = pool.tensor_parallel_size * ranks, pool.max_num_batched_tokens
+    steps = pool.num_speculative_tokens
+    drafts = _draft_terms(pool, "sglang")
+    chain = bool(drafts["speculator"] and steps) and draft_way(pool) == pool.speculator
+    return {
+        "tensor_parallel_size": tensor,
+        "attention_ranks": ranks > 1 or None,
+        "expert_ranks": tensor if pool.enable_expert_parallel else None,
+        "max_num_seqs": pool.max_num_seqs and pool.max_num_seqs * ranks,
+        "chunk": -1 if pool.enable_chunked_prefill is False else budget and budget * ranks,
+        **drafts,
+        "num_speculative_tokens": steps if drafts["speculator"] else None,
+        "draft_branches": 1
+        if chain
+        else None,  # of a chain one candidate a place, and one more row than steps
+        "verified_tokens": steps + 1 if chain and steps else None,
+    }
+
+
+def _sglang_fields(values: Fields, _: Line) -> Fields:
+    def count(name: str) -> int | None:
+        found = values.get(name)
+        return found if isinstance(found, int) else None
+
+    tensor, ranks = count("tensor_parallel_size") or 1, count("data_parallel_size") or 1
+    sharing = ranks if values.get("attention_ranks") else 1
+    if tensor % sharing:
+        raise InvalidInput(f"--dp-size {ranks} does not divide --tp-size {tensor}")
+    chunk, requests = count("chunk"), count("max_num_seqs")
+    way, steps, branches = values.get("speculator"), count("num_speculative_tokens"), count("draft_branches")
+    if way == "ngram" and steps is None:
+        steps = count("verified_tokens")
+    fields = values | {
+        "tensor_parallel_size": tensor // sharing,
+        "data_parallel_size": ranks,
+        "enable_expert_parallel": (count("expert_ranks") or 1) > 1
+        or values.get("enable_expert_parallel")
+        or None,
+        "max_num_seqs": requests and max(requests // sharing, 1),
+        "max_num_batched_tokens": None if chunk is None or chunk < 0 else max(chunk // sharing, 1),
+        "enable_chunked_prefill": False if chunk is not None and chunk < 0 else None,
+        "enable_lora": None,
+        "max_loras": (count("max_loras") or LORA_SLOTS) if values.get("enable_lora") else None,
+        "speculator": f"{way}{TREE}" if way and branches is not None and branches > 1 else way,
+        "draft": values.get("draft") if way == "draft-model" else None,
+        "num_speculative_tokens": steps if way else None,
+    }
+    return {name: value for name, value in fields.items() if value != "null"}
+
+
+# TensorRT-LLM: --tp_size counts the GPUs of all attention ranks; a file has what the line cannot say
+
+
+def _tensorrt_llm_terms(pool: Pool) -> Fields:
+    tensor = pool.tensor_parallel_size * pool.data_parallel_size
+    drafts, count = _draft_terms(pool, "tensorrt-llm"), pool.num_speculative_tokens
+    if drafts["speculator"] and count is not None:
+        way = draft_way(pool)
+        drafts[TENSORRT_LLM_COUNTS.get(way, "max_draft_len")] = count + 1 if way == "lookahead" else count
+    return {
+        "tensor_parallel_size": tensor,
+        "expert_ranks": tensor if pool.enable_expert_parallel else None,
+        "attention_ranks": pool.data_parallel_size > 1 or None,
+        "transceiver": None if pool.role == "both" else "DEFAULT",
+        "no_overlap": pool.role == "prefill" or None,
+        **drafts,
+    }
+
+
+def _tensorrt_llm_options(line: Line) -> dict[str, str]:
+    if line.flags.words[:1] == ["serve"]:
+        line.flags.words.pop(0)
+    file = line.flags.take("extra_llm_api_options")
+    return options_beside(file, line.folder, "--extra_llm_api_options of trtllm-serve")
+
+
+def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
+    tensor, experts = values.get("tensor_parallel_size", 1), values.get("expert_ranks", 1)
+    tokens, longest = values.get("max_num_batched_tokens"), values.get("max_model_len")
+    assert isinstance(tensor, int)
+    assert isinstance(experts, int)
+    ranks = tensor if values.get("attention_ranks") else 1
+    fields = values | {
+        "tensor_parallel_size": tensor // ranks,
+        "data_parallel_size": ranks,
+        "enable_expert_parallel": experts > 1 or None,
+        "draft": values.get("draft") if values.get("speculator") == "draft-model" else None,
+    }
+    counts = [values[name] for name in ("max_draft_len", "num_nextn_predict_layers") if name in values]
+    if isinstance(ngram := values.get("max_ngram_size"), int) and values.get("speculator") == "lookahead":
+        counts = [ngram - 1]
+    if values.get("speculator") and counts:
+        fields["num_speculative_tokens"] = counts[0]
+    if "transceiver" in values:
+        fields["role"] = "prefill" if values.get("no_overlap") else "decode"
+    fits = isinstance(longest, int) and isinstance(tokens, int) and longest <= tokens
+    if "enable_chunked_prefill" not in values and tokens is not None and not fits:
+        # then trtllm-serve takes prompts of a step at most, and no others: the same, unless longer ones come
+        line.notes.append(f"--max_num_tokens {tokens} refuses longer prompts (here they would go in chunks)")
+        fields["enable_chunked_prefill"] = True
+    return fields
+
+
+# TGI
+
+
+def _tgi_terms(pool: Pool) -> Fields:
+    length = pool.max_model_len
+    return {
+        "longest_prompt": length - 1 if isinstance(length, int) else None,
+        "drafted_tokens": pool.num_speculative_tokens if pool.speculator in ("ngram", "medusa") else None,
+    }
+
+
+def _tgi_fields(values: Fields, line: Line) -> Fields:
+    if not (drafts := values.get("drafted_tokens")):
+        return values
+    way = "medusa" if "medusa" in str(line.flags.words) else "ngram"
+    return values | {"speculator": way, "num_speculative_tokens": drafts}
+
+
+# llama.cpp and Ollama: GGUF files, whose names say their format
+
+
+def gguf_file(pool: Pool) -> str:
+    """A GGUF file's name in the usual form, which says its format."""
+    kind = "F16" if pool.quantization is None else pool.quantization.removeprefix("gguf-").upper()
+    return f"MODEL-{kind}.gguf"
+
+
+def format_of_gguf(name: str) -> str | None:
+    """The weight format that a GGUF file's name, or an Ollama tag, says; None: 16 bit, or nothing."""
+    found = _GGUF_KIND.search(name)
+    kind = None if found is None else found[1].lower()
+    return kind if kind in (None, "mxfp4") else f"gguf-{kind}"
+
+
+def _ggml_terms(pool: Pool) -> Fields:
+    limits = default_limits(pool)
+    return {
+        "max_num_seqs": pool.max_num_seqs or limits.max_num_seqs,
+        "max_num_batched_tokens": pool.max_num_batched_tokens or limits.max_num_batched_tokens,
+        "packed_cache": pool.kv_cache_dtype in GGML_CACHES or None,
+    }
+
+
+def _llama_cpp_terms(pool: Pool) -> Fields:
+    terms, length = _ggml_terms(pool), pool.max_model_len
+    split = "row" if pool.tensor_parallel_size > 1 else "layer" if pool.pipeline_parallel_size > 1 else "none"
+    slots = terms["max_num_seqs"]
+    return terms | {
+        "file": gguf_file(pool),
+        "split": split,
+        "parts": None if split == "none" else ",".join("1" * pool.num_gpus),
+        "context": length * slots if isinstance(length, int) and isinstance(slots, int) else None,
+        "values_dtype": pool.kv_cache_dtype,
+    }
+
+
+def _llama_cpp_fields(values: Fields, _: Line) -> Fields:
+    slots, context, split = values.get("max_num_seqs"), values.get("context"), values.get("split")
+    parts = [part for part in re.split("[,/]", str(values.get("parts", "1"))) if part]
+    gpus = 1 if split == "none" else len(parts)
+    repository, quant = str(values.get("repository", "")).partition(":")[::2]
+    file = str(values.get("file") or "")
+    caches = {str(values[name]) for name in ("kv_cache_dtype", "values_dtype") if name in values}
+    if len(caches) > 1:
+        said = sorted(GGML_CACHES.get(cache, cache) for cache in caches)
+        raise InvalidInput(f"keys and values are stored alike here, not in {' and '.join(said)}")
+    return values | {
+        "tensor_parallel_size": gpus if split == "row" else None,
+        "pipeline_parallel_size": gpus if split != "row" and gpus > 1 else None,
+        "quantization": format_of_gguf(quant) or format_of_gguf(file) or (None if file else "gguf-q4_k_m"),
+        "kv_cache_dtype": next(iter(caches), None),
+        "max_model_len": context // (slots if isinstance(slots, int) and slots else 1)
+        if isinstance(context, int) and context
+        else None,
+        "model": values.get("model")
+        or repository.removesuffix("-GGUF")
+        or _GGUF_ENDING.sub("", Path(file).stem if file else ""),
+    }
+
+
+def _ollama_terms(pool: Pool) -> Fields:
+    devices = ",".join(map(str, range(pool.num_gpus))) if pool.num_gpus > 1 else None
+    return _ggml_terms(pool) | {"devices": devices}
+
+
+def _ollama_fields(values: Fields, line: Line) -> Fields:
+    table, words, modelfile = flag_table("ollama"), line.flags.words, line.options
+    while words and words[0] in ("serve", "run", "pull", "create"):
+        words.pop(0)
+    name = words[0] if words else None
+    words.clear()  # a prompt
+    found = _TAG.fullmatch(name or "")
+    library, tag = (found["name"], found["tag"] or "") if found else ("", "")
+    size = tag.partition("-")[0] if tag.partition("-")[0] != "latest" else ""
+    size = size or table.newest_tags.get(library, "")
+    called = f"{library}-{size}" if size else name
+    length = values.get("max_model_len") or (None if modelfile else CONTEXT_TOKENS)
+    quantization = modelfile.get("quantization") or format_of_gguf(tag)
+    return values | {
+        "max_model_len": length,
+        "quantization": quantization or (None if modelfile else "gguf-q4_k_m"),
+        "pipeline_parallel_size": len([d for d in str(values.get("devices", "")).split(",") if d]) or None,
+        "model": modelfile.get("model") or table.model_names.get(called or "", called),
+    }
+
+
+def _modelfile(line: Line) -> dict[str, str]:
+    """FROM and PARAMETER of the Modelfile that the line names."""
+    if not (name := line.flags.take("file")):
+        return {}
+    path = (line.folder or Path()) / Path(name.replace("$(dirname $0)/", "")).name
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            f"{name} is not there: give the path of the script that launches Ollama to {OPTION}, beside which it lies"
+        ) from None
+    found: dict[str, str] = {}
+    for text in lines:
+        kind, *values = text.split() or [""]
+        if kind.upper() == "FROM" and values:
+            if quantization := format_of_gguf(values[0]):
+                found["quantization"] = quantization
+        elif kind.upper() == "PARAMETER" and len(values) > 1:
+            found[values[0]] = values[1]
+        elif kind == "#" and values[:1] == ["model"]:
+            found["model"] = values[-1]
+    return found
+
+
+DIALECTS = {
+    "vllm": Dialect(terms=_vllm_terms, fields=_vllm_fields),
+    "sglang": Dialect(terms=_sglang_terms, fields=_sglang_fields),
+    "tensorrt-llm": Dialect(
+        terms=_tensorrt_llm_terms, fields=_tensorrt_llm_fields, options=_tensorrt_llm_options
+    ),
+    "tgi": Dialect(terms=_tgi_terms, fields=_tgi_fields),
+    "llama.cpp": Dialect(terms=_llama_cpp_terms, fields=_llama_cpp_fields),
+    "ollama": Dialect(terms=_ollama_terms, fields=_ollama_fields, options=_modelfile),
+}
+
+
+def launch_values(engine: str, model_id: str, pool: Pool) -> Fields:
+    """The values of an engine's rows: the pool's fields, and the terms that follow from several."""
+    own = {"model": model_id, "enable_lora": pool.max_loras is not None}
+    return {**dict(pool), **own, **DIALECTS[engine].terms(pool)}
