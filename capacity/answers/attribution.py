@@ -87,6 +87,8 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
             return ()
         busy_ps["communication"] += work.held_ps
         for kind in work.kinds():
+            if not kind.shape.num_tokens:  # a batch without a forward pass
+                continue
             parts = shares(step_cost(kind.shape))
             steps[largest_bound(parts)] += kind.steps
             for bound in BOUNDS:

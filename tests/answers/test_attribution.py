@@ -128,6 +128,16 @@ def test_bounds_are_close_to_those_of_every_step(gpu: str, rate: float) -> None:
         assert each.steps_fraction == pytest.approx(every.steps[each.bound] / run.steps, abs=0.02)
 
 
+def test_batches_without_a_forward_pass_have_no_bound() -> None:
+    """SGLang's decode engines start loaded requests by such a batch."""
+    pool = resolve(LLAMA, Pool(gpu="h100", engine="sglang", replicas=2))
+    run = run_service([pool], Service(prefill_replicas=1), requests(50, 12.0), keep_work=True)
+    kinds = [kind for work in run.step_work for kind in work.kinds()]
+    idle = sum(kind.steps for kind in kinds if not kind.shape.num_tokens)
+    assert 0 < idle < run.steps
+    assert sum(each.steps_fraction for each in bound_times(run.step_work)) == pytest.approx(1)
+
+
 def test_without_a_table_there_is_nothing_to_tell() -> None:
     work = StepWork(AffineStepTimes(0.01, 1e-4))
     work.step(StepShape(decode_sequences=1, decode_context_tokens=10), 1000)

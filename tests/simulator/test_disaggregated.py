@@ -309,6 +309,17 @@ def test_sglang_runs_what_was_loaded() -> None:
     assert found.records.completed.all()
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_sglang_decodes_are_not_interrupted_by_what_is_loaded(loop: str) -> None:
+    """A step of a decode replica has decode rows alone, or none: requests that arrive cost the others no step."""
+    setups = [setup("prefill", policy="sglang"), setup("decode", policy="sglang")]
+    found = simulate(requests(rate=30.0), setups, link=INSTANT, keep_work=True, **on(simulate, loop))
+    prefill, decode = ([kind.shape for kind in work.kinds()] for work in found.step_work)
+    assert any(shape.prefill_tokens for shape in prefill)
+    assert not any(shape.prefill_tokens for shape in decode)
+    assert sum(shape.num_tokens == 0 for shape in decode) == 1
+
+
 def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)

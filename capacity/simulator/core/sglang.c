@@ -79,6 +79,20 @@ static i64 next_place(const sglang *p, int by_prefix)
     return longest;
 }
 
+/* Requests whose KV came from a prefill engine. Their rows compute nothing and yield the first token. */
+static void start_loaded(sglang *p, step *s)
+{
+    policy *base = &p->base.policy;
+    pool *blocks = base->pool;
+    while (base->waiting.count && base->running.count < base->limits.max_num_seqs) {
+        sequence *r = queue_at(&base->waiting, 0);
+        if (!blocks->ops->held_blocks(blocks, &r->table))
+            break;
+        queue_pop(&base->waiting);
+        batching_prefill(&p->base, s, r, 0, blocks->ops->lookup(blocks, &r->table, r->known));
+    }
+}
+
 static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
 {
     policy *base = &p->base.policy;
@@ -96,7 +110,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
         const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
         i64 extend = r->known - h->tokens;
         i64 reserved = reserved_of(r);
-        /* from a prefill engine: its blocks are taken already */
+        /* behind a retracted request: its blocks are taken already */
         int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
         if (!loaded && (double)(extend + reserved + blocks->block_size) >= left)
             break;
@@ -232,6 +246,9 @@ static void schedule(policy *base, step *s, i64 now_ps)
     sglang *p = (sglang *)base;
     if (p->decodes >= p->recv_interval || !base->running.count)
         p->decodes = p->not_received = 0;
+    start_loaded(p, s);
+    if (s->rows.count)
+        return;
     if (p->mixed_chunk) {
         generating(p); /* who starts in this step decodes from the next on */
         prefill(p, s, p->base.generating.count);

@@ -5,6 +5,8 @@ one such request at a time. How many requests start is governed by an estimate o
 still need, `new_token_ratio` of the outputs that clients allow (max_tokens); where it was too low, running requests
 are retracted.
 Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
+In a decode engine, requests whose KV a prefill engine has sent form a batch without a forward pass: their first token
+came with the KV. They decode from the next step on (0.5.6 `srt/disaggregation/decode.py`).
 With a *receive interval* requests are taken from the tokenizer only every so many decode steps, and after each step
 that is none: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.py`.
 Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
@@ -72,6 +74,9 @@ class Sglang(Batching):
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
         self._receive()
+        self._start_loaded(step)
+        if step.rows:
+            return self.commit(step)
         if self.mixed_chunk:
             rows = self.generating()  # who starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
@@ -100,6 +105,15 @@ class Sglang(Batching):
         """The chunked request takes no part in decode before its last chunk is computed."""
         return r is not self._chunked and super()._generates(r)
 
+    def _start_loaded(self, step: Step) -> None:
+        """Start requests whose KV came from a prefill engine. Their rows compute nothing and yield the first token."""
+        while self.waiting and len(self.running) < self.limits.max_num_seqs:
+            r = self.waiting[0]
+            if not self.pool.held_blocks(r.table):
+                break
+            self.waiting.popleft()
+            self.prefill(step, r, 0, self.pool.lookup(r.table, r.known))
+
     def _prefill(self, step: Step, num_generating: int) -> None:
         chunk_left = self.limits.max_num_batched_tokens
         input_left = self.max_prefill_tokens
@@ -126,7 +140,7 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: its blocks are taken already
+            loaded = self.pool.held_blocks(r.table) > 0  # behind a retracted request: its blocks are taken already
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
             if step.rows and extend > input_left and not chunking:

@@ -12,6 +12,7 @@ from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step, make_policy
 from capacity.simulator.schedulers.sglang import Sglang
+from capacity.simulator.transfer import LoadBlockPool
 
 
 def test_sglang_prefills_alone_before_anyone_decodes() -> None:
@@ -70,6 +71,29 @@ def test_sglang_mixed_who_starts_with_all_but_one_token_cached_takes_one_row() -
     policy.give_up(sequences[1], retracted)
     step = policy.schedule(0)
     assert [(row.sequence.index, row.tokens) for row in step.rows] == [(1, 1), (0, 1)]
+
+
+def test_sglang_decode_engine_starts_loaded_requests_without_a_forward_pass() -> None:
+    """Their rows compute no token and yield the first one; the others decode in the step that is decided next."""
+    pool = LoadBlockPool(40, 4)
+    policy = Sglang(SchedulerLimits(max_num_seqs=3, max_num_batched_tokens=16), pool)
+    loaded = [
+        Sequence(i, id=i, arrival=0, prompt_tokens=10, max_known=13, priority=0, table=pool.table(Content(i)))
+        for i in range(4)
+    ]
+    steps = []
+    for sequence in loaded:
+        assert pool.load(sequence.table, sequence.prompt_tokens)
+        policy.add_loaded(sequence)
+        steps += [policy.schedule(0), policy.schedule(0)]
+    rows = [[(row.sequence.index, row.tokens, row.yields) for row in step.rows] for step in steps]
+    assert rows[:4] == [[(0, 0, True)], [(0, 1, True)], [(1, 0, True)], [(0, 1, True), (1, 1, True)]]
+    assert rows[4:6] == [[(2, 0, True)], [(1, 1, True), (2, 1, True)]]
+    assert [row[0] for row in rows[6]] == [2], "the fourth waits for a place among max_num_seqs"
+    for step in steps:
+        policy.update(step)
+    assert [sequence.known for sequence in loaded] == [13, 13, 13, 10]
+    assert [row.sequence.index for row in policy.schedule(0).rows] == [3]
 
 
 def test_sglang_without_chunking_lets_a_long_prompt_exceed_the_cap_alone() -> None:
