@@ -19,7 +19,7 @@ from capacity.hardware import (
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
-from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_families
+from capacity_validate.constant_fits import FamilyFit, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY
 from capacity_validate.residuals import earned_residuals, step_evidence
 from capacity_validate.small_models import find_model

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import parse_json, read_text
-from capacity_validate.resuming import require_same_conditions
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
@@ -300,3 +299,21 @@ def by_family(measured: Iterable[MeasuredCase]) -> dict[str, list[MeasuredCase]]
     for case in measured:
         families.setdefault(case.case.family, []).append(case)
     return families
+
+
+def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises InvalidInput naming all that differs between a file's beginning and this run."""
+    differing = [
+        f"{name} {_told(was.get(name))}, now {_told(now.get(name))}"
+        for name in dict.fromkeys((*was, *now))
+        if was.get(name) != now.get(name)
+    ]
+    if differing:
+        raise InvalidInput(
+            f"{path} was measured under other conditions: {'; '.join(differing)}. Choose another --out: evidence of "
+            "two machines, or of two states of one, is not mixed in one file"
+        )
+
+
+def _told(value: Any) -> str:
+    return "unknown" if value is None else repr(value)

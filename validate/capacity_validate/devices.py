@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity_validate.host_facts import cpu_cache_bytes, cpu_name, host_memory_bytes
-from capacity_validate.nvml_handles import find_handle, named_as_slice
 from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
@@ -332,3 +332,81 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
 def _with_remarks(facts: DeviceFacts, remarks: Iterable[str]) -> DeviceFacts:
     values = {name: getattr(facts, name) for name in DeviceFacts.__dataclass_fields__}
     return DeviceFacts(**{**values, "remarks": (*facts.remarks, *remarks)})
+
+
+def cpu_name() -> str:
+    """The CPU's model, as the system calls it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def host_memory_bytes() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    free = os.sysconf("SC_AVPHYS_PAGES") * page
+    return os.sysconf("SC_PHYS_PAGES") * page, free
+
+
+def cpu_cache_bytes(*, level: int) -> int:
+    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if int((entry / "level").read_text()) == level:
+                size = (entry / "size").read_text().strip()
+                return int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
+        except (OSError, ValueError):
+            continue
+    return 2**20
+
+
+Ask = Callable[..., Any]  # (nvml, name, *arguments) -> answer or None
+
+
+class Handle(NamedTuple):
+    """What NVML is asked by: of a slice the card that it is a slice of, for only cards have clocks and power."""
+
+    card: Any
+    is_slice: bool
+
+
+def find_handle(nvml: Any, ask: Ask, properties: Any, index: int) -> Handle | None:
+    """By UUID, for CUDA_VISIBLE_DEVICES renumbers; by index only where nothing renumbers and the names agree."""
+    for text in _uuids(properties, index):
+        for spelled in (text, text.encode()):
+            found = ask(nvml, "nvmlDeviceGetHandleByUUID", spelled)
+            if found is not None:
+                return _whole_card(nvml, ask, found, is_slice=text.startswith("MIG-"))
+    if os.environ.get("CUDA_VISIBLE_DEVICES") is not None or named_as_slice(str(properties.name)):
+        return None
+    found = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+    name = None if found is None else ask(nvml, "nvmlDeviceGetName", found)
+    name = name.decode() if isinstance(name, bytes) else name
+    if found is None or (name is not None and name != properties.name):
+        return None
+    return Handle(found, is_slice=False)
+
+
+def named_as_slice(name: str) -> bool:
+    """CUDA calls a slice `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
+    return "MIG" in name.split()
+
+
+def _uuids(properties: Any, index: int) -> list[str]:
+    """Names that the device may have, likeliest first."""
+    uuid = getattr(properties, "uuid", None)
+    texts = [] if uuid is None else [f"GPU-{uuid}", f"MIG-{uuid}"]
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if index < len(visible) and visible[index].startswith(("MIG-", "GPU-")):
+        texts.insert(0, visible[index])
+    if named_as_slice(str(properties.name)):
+        texts.sort(key=lambda text: not text.startswith("MIG-"))
+    return texts
+
+
+def _whole_card(nvml: Any, ask: Ask, found: Any, *, is_slice: bool) -> Handle:
+    if is_slice or ask(nvml, "nvmlDeviceIsMigDeviceHandle", found):
+        parent = ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found)
+        return Handle(found if parent is None else parent, is_slice=True)
+    return Handle(found, is_slice=False)

@@ -15,7 +15,7 @@ from capacity_validate.capture import Captures
 from capacity_validate.cases import Case, make_case
 from capacity_validate.graphs import DecodeGraph
 from capacity_validate.kernels import Unsupported
-from capacity_validate.step_inputs import Row
+from capacity_validate.step_inputs import InputRow
 from capacity_validate.transformer import Transformer
 
 BLOCK = 16
@@ -72,9 +72,9 @@ class StepRunner:
         graph = DecodeGraph(self.model, self.captures, batch=batch, max_context=context)
         return lambda: graph.next_tokens(self.model.inputs(rows))
 
-    def _row(self, tokens: int, computed: int, blocks: Any) -> Row:
+    def _row(self, tokens: int, computed: int, blocks: Any) -> InputRow:
         ids = torch.randint(self.model.model.vocab_size, (tokens,), generator=self.generator).tolist()
-        return Row(tokens=ids, computed=computed, blocks=blocks)
+        return InputRow(tokens=ids, computed=computed, blocks=blocks)
 
     def _blocks(self, sequences: int, tokens: int) -> list[Any]:
         """Arrays of scattered blocks, as a pool that has served for a while hands out."""

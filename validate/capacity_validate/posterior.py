@@ -30,7 +30,7 @@ DIFFERENCE = 0.5  # prior standard deviations, for derivatives: runs are discret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MeasuredFigure:
     """One measured figure: `value` above 0, `deviation` of its logarithm, and which others share its errors.
 
     Figures of equal `shared` (the percentiles of one metric of one run) have `SHARED` of their variance in common.
@@ -53,7 +53,7 @@ class Judged:
     even afterwards.
     """
 
-    figure: Figure
+    figure: MeasuredFigure
     before: float
     after: float
     surprise: float
@@ -78,7 +78,7 @@ class Posterior:
 
 def infer(
     predict: Predict,
-    figures: Sequence[Figure],
+    figures: Sequence[MeasuredFigure],
     prior_mean: Vector,
     prior_covariance: Matrix,
     *,
@@ -139,7 +139,7 @@ def inverse(matrix: Matrix) -> Matrix:
     return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
-def noise_covariance(figures: Sequence[Figure]) -> Matrix:
+def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
     """Of the figures' logarithms around what the true theta predicts."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])

@@ -15,8 +15,8 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step.shape import decode_shape
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.engine_log import DecodeSteps
-from capacity_validate.posterior import Figure, Vector
+from capacity_validate.decode_log import DecodeSteps
+from capacity_validate.posterior import MeasuredFigure, Vector
 from capacity_validate.replaying import frontend_of, replayed
 
 TAILS = 1.5  # as much more for percentiles from 90 on
@@ -59,11 +59,11 @@ class Replay:
     kv_tokens: int | None
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[MeasuredFigure]:
         """As measured."""
         found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
         found += [
-            Figure(
+            MeasuredFigure(
                 name=f"decode step of {steps.sequences} sequences (s)",
                 value=steps.seconds,
                 deviation=self._scatter("step"),
@@ -73,7 +73,7 @@ class Replay:
         ]
         if self.kv_tokens is not None:
             found.append(
-                Figure(
+                MeasuredFigure(
                     name="KV tokens",
                     value=float(self.kv_tokens),
                     deviation=self._scatter("kv_tokens"),
@@ -110,11 +110,11 @@ class Replay:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.log(np.array(values, dtype=np.float64))
 
-    def _of_run(self, found: ReplayedRun) -> Iterator[Figure]:
+    def _of_run(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
         for name in found.names:
             metric, statistic = _parts(name)
             deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
-            yield Figure(
+            yield MeasuredFigure(
                 name=f"{name} of {self._called(found)}",
                 value=measured(found.run, name),
                 deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),

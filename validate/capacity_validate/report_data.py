@@ -102,7 +102,7 @@ class ServingComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculationRow:
+class SpeculativeRunRow:
     """A speculative run of two real models: accepted length by the run and by formula, speed-up over plain decoding."""
 
     draft_tokens: int
@@ -180,7 +180,7 @@ class ValidationReport:
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
     serving: tuple[ServingComparison, ...]
-    speculation: tuple[SpeculationRow, ...]
+    speculation: tuple[SpeculativeRunRow, ...]
     memory: dict[str, float]
     extrapolation: Extrapolation | None
     tolerance_ttft: float

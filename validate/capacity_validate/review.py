@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 from capacity_validate.calibrating import base_profile, combined, model_of, unseen_of
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
-from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction
+from capacity_validate.constant_fits import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction, timing_remarks
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
 from capacity_validate.splitting import split
-from capacity_validate.timing_remarks import timing_remarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from capacity_validate.campaigns import Campaign, DevicePlan
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.preflight import preflight
-from capacity_validate.profile_match import match_profile
-from capacity_validate.provisional import is_provisional, provisional_remark
+from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
 from capacity_validate.runner import Progress
 from capacity_validate.surroundings import conditions_of, host_of
 from capacity_validate.timing import RunClock, run_clock_for, stopwatch_for

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity_validate.campaigns import Campaign
-from capacity_validate.devices import DeviceFacts
-from capacity_validate.host_facts import cpu_name
+from capacity_validate.devices import DeviceFacts, cpu_name
 
 _VARIABLES = (
     "CUDA_",

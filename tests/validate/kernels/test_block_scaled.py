@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, block_scaled, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, block_scaled, prepare  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
@@ -60,8 +60,8 @@ def stand_in(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, **_:
     return ((left * scales[0]) @ (right * scales[1]).T).to(out_dtype)
 
 
-def bench() -> Bench:
-    return Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+def bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
 
 
 CASES = [
@@ -109,7 +109,7 @@ def test_quantized_values_are_near_what_they_stand_for() -> None:
     ):
         one = bench()
         made = quantize(one, 128, 256, weights=False)
-        plain = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(
+        plain = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(
             128, 256, dtype=torch.float32
         )
         error = float((made.corner - plain).norm() / plain.norm())

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from capacity_validate.kernels.prepared import Bench, Prepared, Unsupported, prepare, supported_operators
+from capacity_validate.kernels.prepared import (
+    KernelBench,
+    Prepared,
+    Unsupported,
+    prepare,
+    supported_operators,
+)
 
-__all__ = ["Bench", "Prepared", "Unsupported", "prepare", "supported_operators"]
+__all__ = ["KernelBench", "Prepared", "Unsupported", "prepare", "supported_operators"]

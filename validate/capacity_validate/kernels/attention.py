@@ -10,7 +10,7 @@ from typing import Any
 from capacity_validate.cases import Case
 from capacity_validate.kernels.installed import PACKAGES, paged_decode_call, prefill_call
 from capacity_validate.kernels.prepared import (
-    Bench,
+    KernelBench,
     Prepared,
     Unsupported,
     attempt,
@@ -32,7 +32,7 @@ _BACKENDS = {
 }
 
 
-def prefill_attention(case: Case, bench: Bench) -> Prepared:
+def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
     """Causal attention of whole prompts by one SDPA backend, memory included."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
@@ -68,7 +68,7 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def _backend(bench: Bench, name: str) -> Any:
+def _backend(bench: KernelBench, name: str) -> Any:
     from torch.nn.attention import SDPBackend
 
     if not name:
@@ -78,7 +78,9 @@ def _backend(bench: Bench, name: str) -> Any:
     return getattr(SDPBackend, _BACKENDS[name])
 
 
-def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool) -> Callable[[], Any]:
+def _sdpa_call(
+    bench: KernelBench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool
+) -> Callable[[], Any]:
     from torch.nn.attention import sdpa_kernel
 
     sdpa = bench.torch.nn.functional.scaled_dot_product_attention
@@ -133,7 +135,7 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
     return relative_error(torch, out[:, queries], reference)
 
 
-def decode_attention(case: Case, bench: Bench) -> Prepared:
+def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
     if case.variant in ("paged", "flashinfer"):
         return _paged_decode(case, bench)
@@ -165,7 +167,7 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
 
 def _decode_prepared(
     case: Case,
-    bench: Bench,
+    bench: KernelBench,
     calls: Sequence[Callable[[], Any]],
     check: Callable[[], float],
     cache_bytes: float,
@@ -180,7 +182,7 @@ def _decode_prepared(
     )
 
 
-def _paged_decode(case: Case, bench: Bench) -> Prepared:
+def _paged_decode(case: Case, bench: KernelBench) -> Prepared:
     from capacity_validate.kernels.paged import paged_decode_attention
 
     torch = bench.torch
@@ -223,7 +225,7 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
     return _decode_prepared(case, bench, calls, check, cache_bytes)
 
 
-def mla_prefill(case: Case, bench: Bench) -> Prepared:
+def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
     """Causal attention of whole prompts under MLA, keys and values expanded: values are narrower than keys."""
     from capacity_validate.kernels.causal import causal_attention
 
@@ -254,7 +256,7 @@ def mla_prefill(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def mla_decode(case: Case, bench: Bench) -> Prepared:
+def mla_decode(case: Case, bench: KernelBench) -> Prepared:
     """Absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values a token."""
     torch = bench.torch
     batch, heads, latent, rope = case["batch"], case["heads"], case["latent"], case["rope"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import Bench, Unsupported, attempt
+from capacity_validate.kernels.prepared import KernelBench, Unsupported, attempt
 
 FP8_MAX = 448.0
 FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and their negatives: E2M1
@@ -21,7 +21,7 @@ ROWS_AT_A_TIME = 1024
 CORNER = 128  # rows that a check needs in full precision
 
 
-class Quantized(NamedTuple):
+class BlockScaled(NamedTuple):
     """Values as the product takes them, their scales in its layout, and the first rows in float32."""
 
     values: Any
@@ -32,10 +32,10 @@ class Quantized(NamedTuple):
 Product = Callable[[], Any]
 
 
-def block_scaled(case: Case, bench: Bench) -> tuple[Product, Any, Any]:
+def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Any, Any]:
     """The call, and the corners of both inputs that a check multiplies. Raises Unsupported."""
     torch = bench.torch
-    quantize: dict[str, Callable[..., Quantized]] = {
+    quantize: dict[str, Callable[..., BlockScaled]] = {
         "fp8_block": _fp8_block,
         "mxfp8": _mxfp8,
         "nvfp4": _nvfp4,
@@ -57,13 +57,13 @@ def block_scaled(case: Case, bench: Bench) -> tuple[Product, Any, Any]:
     return call, a.corner, w.corner
 
 
-def _pieces(bench: Bench, rows: int, columns: int) -> Any:
+def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
     """Random values in float32, some rows at a time, with where they begin."""
     for start in range(0, rows, ROWS_AT_A_TIME):
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
 
-def _fp8_block(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quantized:
+def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:
     """A scale for 1 x 128 of activations, stored column by column, or for 128 x 128 of weights, stored row by row."""
     torch, high = bench.torch, FP8_BLOCK if weights else 1
     if columns % FP8_BLOCK or rows % high:
@@ -80,10 +80,10 @@ def _fp8_block(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quant
         scales[start // high : (start + part.shape[0]) // high] = scale[:, 0, :, 0]
         if corner is None:
             corner = (quantized.float() * scale).view(part.shape)[:CORNER]
-    return Quantized(values, scales if weights else scales.T.contiguous().T, corner)
+    return BlockScaled(values, scales if weights else scales.T.contiguous().T, corner)
 
 
-def _mxfp8(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quantized:  # noqa: ARG001
+def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
     """FP8 with a power of two for each 32 values."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
@@ -97,7 +97,7 @@ def _mxfp8(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quantized
     return _micro(bench, values, rows, columns, MX_BLOCK, quantized)
 
 
-def _nvfp4(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quantized:  # noqa: ARG001
+def _nvfp4(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
     """FP4, two in a byte, the even one low, with an FP8 scale for each 16."""
     torch = bench.torch
     packed = torch.empty(rows, columns // 2, device=bench.device, dtype=torch.uint8)
@@ -117,13 +117,13 @@ def _nvfp4(bench: Bench, rows: int, columns: int, *, weights: bool) -> Quantized
 
 
 def _micro(
-    bench: Bench,
+    bench: KernelBench,
     values: Any,
     rows: int,
     columns: int,
     block: int,
     quantized: Callable[[Any], tuple[Any, Any, Any]],
-) -> Quantized:
+) -> BlockScaled:
     """Blocks along a row, quantized some rows at a time; scales in tiles."""
     if columns % block:
         raise Unsupported(f"blocks of {block} need a width in multiples of it, not {columns}")
@@ -135,7 +135,7 @@ def _micro(
         if corner is None:
             corner = decoded.view(part.shape)[:CORNER]
     kind, as_bytes = scales[0].dtype, bench.torch.cat([part.view(bench.torch.uint8) for part in scales])
-    return Quantized(values, tiled_scales(bench.torch, as_bytes).view(kind), corner)
+    return BlockScaled(values, tiled_scales(bench.torch, as_bytes).view(kind), corner)
 
 
 def tiled_scales(torch: Any, scales: Any) -> Any:

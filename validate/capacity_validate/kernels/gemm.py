@@ -8,7 +8,7 @@ from typing import Any
 from capacity_validate.cases import Case
 from capacity_validate.kernels.prepared import (
     TOLERANCES,
-    Bench,
+    KernelBench,
     Prepared,
     Unsupported,
     attempt,
@@ -34,7 +34,7 @@ SUSTAINED_S = (
 Product = Callable[[], Any]
 
 
-def gemm(case: Case, bench: Bench) -> Prepared:
+def gemm(case: Case, bench: KernelBench) -> Prepared:
     """[m, k] x [k, n] with weights stored [n, k], as checkpoints do."""
     builders = {
         "fp8": _fp8_per_tensor,
@@ -66,7 +66,7 @@ def gemm(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
+def _checked(bench: KernelBench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
     """`call` and its error on a corner of the product, against float64; `a` and `w` need be no larger than it."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
@@ -77,7 +77,7 @@ def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Call
     return call, check
 
 
-def _plain(case: Case, bench: Bench, copies: int = 1) -> list[tuple[Product, Callable[[], float]]]:
+def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Product, Callable[[], float]]]:
     """Weights rotate; activations stay, as the kernel before has just written them."""
     torch, dtype = bench.torch, bench.dtype(case.kernel)
     if case.kernel == "tf32" and not bench.on_cuda:
@@ -96,7 +96,7 @@ def _plain(case: Case, bench: Bench, copies: int = 1) -> list[tuple[Product, Cal
     return [product(w) for w in bench.rotating(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _fp8(bench: Bench, rows: int, columns: int, *, row_wise: bool) -> tuple[Any, Any]:
+def _fp8(bench: KernelBench, rows: int, columns: int, *, row_wise: bool) -> tuple[Any, Any]:
     """Random FP8 values and their scales, of each row or of all; made piece by piece."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
@@ -115,7 +115,7 @@ def _fp8(bench: Bench, rows: int, columns: int, *, row_wise: bool) -> tuple[Any,
     return values, scales
 
 
-def _scaled(case: Case, bench: Bench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
+def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
     torch = bench.torch
     a, scale_a = _fp8(bench, case["m"], case["k"], row_wise=row_wise)
     w, scale_w = _fp8(bench, case["n"], case["k"], row_wise=row_wise)
@@ -138,21 +138,21 @@ def _scaled(case: Case, bench: Bench, *, row_wise: bool) -> tuple[Product, Calla
     return _checked(bench, call, corner(a, scale_a, CHECK_ROWS), corner(w, scale_w, CHECK_COLUMNS))
 
 
-def _fp8_per_tensor(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+def _fp8_per_tensor(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     return _scaled(case, bench, row_wise=False)
 
 
-def _fp8_row_wise(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+def _fp8_row_wise(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     return _scaled(case, bench, row_wise=True)
 
 
-def _block_scaled(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+def _block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     from capacity_validate.kernels.block_scaled import block_scaled
 
     return _checked(bench, *block_scaled(case, bench))
 
 
-def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     torch = bench.torch
     if not hasattr(torch, "_int_mm"):
         raise Unsupported(f"torch {torch.__version__} has no INT8 product")
@@ -173,7 +173,7 @@ def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
     return _checked(bench, call, a, w)
 
 
-def _int4(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+def _int4(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     """Weight-only INT4 with one scale and zero point for each 128 inputs: torch's own kernel."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from capacity_validate.kernels.prepared import Bench, Unsupported
+from capacity_validate.kernels.prepared import KernelBench, Unsupported
 
 PACKAGES = {"fa3": "flash_attn_interface", "flashinfer": "flashinfer"}
 WORKSPACE_BYTES = 128 * 2**20  # that FlashInfer asks for
@@ -45,7 +45,7 @@ def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
 
 
 def paged_decode_call(
-    bench: Bench, query: Any, keys: Any, values: Any, table: Any, *, context: int
+    bench: KernelBench, query: Any, keys: Any, values: Any, table: Any, *, context: int
 ) -> Callable[[], Any]:
     """FlashInfer's decode over pages [pages, tokens, KV heads, d]; every sequence has `context` tokens."""
     found, torch = package("flashinfer"), bench.torch

@@ -24,7 +24,7 @@ _BUILDERS = {
     "elementwise": "capacity_validate.kernels.elementwise",
     "bandwidth": "capacity_validate.kernels.elementwise",
     "launch": "capacity_validate.kernels.elementwise",
-    "transfer": "capacity_validate.kernels.transfers",
+    "transfer": "capacity_validate.kernels.elementwise",
 }
 TOLERANCES = {
     "fp32": 1e-5,
@@ -48,7 +48,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class KernelBench:
     """Where a case runs."""
 
     torch: Any
@@ -142,15 +142,15 @@ def supported_operators() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def prepare(case: Case, bench: Bench) -> Prepared:
-    """Inputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
+def prepare(case: Case, bench: KernelBench) -> Prepared:
+    """StepInputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
     name = _BUILDERS.get(case.operator)
     if name is None:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(_BUILDERS)}")
     if (reason := bench.missing.get(case.kernel)) is not None:
         raise Unsupported(reason)
     module = importlib.import_module(name)
-    builder: Callable[[Case, Bench], Prepared] = getattr(module, case.operator)
+    builder: Callable[[Case, KernelBench], Prepared] = getattr(module, case.operator)
     return builder(case, bench)
 
 
@@ -218,7 +218,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     return float(peak)
 
 
-def peak_bytes(bench: Bench, call: Callable[[], object]) -> float:
+def peak_bytes(bench: KernelBench, call: Callable[[], object]) -> float:
     """Memory that a call needs besides its inputs: the allocator's peak on a GPU, living tensors on a CPU."""
     if not bench.on_cuda:
         return live_peak_bytes(bench.torch, call)

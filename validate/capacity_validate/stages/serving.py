@@ -10,16 +10,15 @@ from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
-from capacity_validate.attention_check import attention_findings
 from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
-from capacity_validate.engine_loop import poisson_workload, run_engine
 from capacity_validate.graphs import GraphedTransformer
-from capacity_validate.judging import calibrated_predictor
 from capacity_validate.memory_check import pool_bytes
+from capacity_validate.model_error import calibrated_predictor
+from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
-from capacity_validate.stages.result import LoadedRun, StageResult
-from capacity_validate.transformer import Transformer
+from capacity_validate.stages.stage_result import LoadedRun, StageResult
+from capacity_validate.transformer import Transformer, attention_findings
 
 
 class _Executor(NamedTuple):

@@ -1,4 +1,8 @@
-"""Kernels by themselves and steps of a whole model, timed side by side."""
+"""Kernels by themselves and steps of a whole model, timed side by side; then a second model's steps, never fitted.
+
+Constants come from kernels, and the loop's host time from the first model. Only another model (a mixture of experts
+where the campaign says so) can show what they are worth for another model.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,17 @@ from capacity.base.errors import UnsupportedModel
 from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_out
 from capacity_validate.cases import Case
 from capacity_validate.devices import reader_of
-from capacity_validate.judging import measured_cases
-from capacity_validate.kernels import Bench, Prepared
+from capacity_validate.kernels import KernelBench, Prepared
 from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
-from capacity_validate.plausibility import DRIFT, DRIFT_CPU
-from capacity_validate.provisional import is_provisional
+from capacity_validate.model_error import measured_cases
+from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
+from capacity_validate.profile_match import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
-from capacity_validate.stages.result import StageResult
+from capacity_validate.stages.stage_result import StageResult
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
-from capacity_validate.timing_remarks import timing_remarks
 from capacity_validate.transformer import Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
@@ -111,7 +114,7 @@ def _built(session: Session) -> Iterator[StageResult]:
 def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     """What times cases of kernels, and steps of the session's model."""
     facts = session.facts
-    bench = Bench(
+    bench = KernelBench(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
@@ -130,7 +133,7 @@ def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     )
 
 
-def _step_calls(session: Session, bench: Bench) -> Callable[[Case], Prepared | None]:
+def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepared | None]:
     """What times a step of the whole model; None for a case of a kernel."""
     model = session.transformer
 
@@ -173,3 +176,54 @@ def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
             mixed.append(waiting.pop(0))
         mixed.append(case)
     return [*mixed, *waiting]
+
+
+WEIGHTS_SHARE = 0.6  # of what is free beside the first model
+UNSEEN_CACHE_SHARE = 0.15
+BUDGET_SHARE = 0.2
+
+
+def unseen_stage(session: Session) -> Iterator[StageResult]:
+    stage = session.plan.unseen
+    if stage is None:
+        return
+    if session.time_left_s() <= 0:
+        yield StageResult(remarks=(f"{stage.model}: left out, the budget was spent",))
+        return
+    spec = find_model(stage.model)
+    reason = session.missing.get(spec.dtype)
+    try:
+        require_supported(spec)
+    except UnsupportedModel as refusal:
+        reason = str(refusal)
+    if reason is not None:
+        yield StageResult(remarks=(f"no second model was run: {reason}",))
+        return
+    session.announce(f"{spec.name}, which no fit sees")
+    free = session.free_bytes()
+    layers = min(layers_that_fit(spec, WEIGHTS_SHARE * free), stage.max_layers or spec.num_layers)
+    if layers < 1:
+        yield StageResult(
+            remarks=(f"{spec.name} does not fit beside the first model: no second one was run",)
+        )
+        return
+    few = cut_layers(spec, layers)
+    blocks = blocks_for(stage, few, UNSEEN_CACHE_SHARE * free)
+    model = Transformer(few, device=session.facts.torch_name, num_blocks=blocks, seed=session.seed + 1)
+    model.fill_caches()
+    try:
+        cases = step_cases(stage, few, eager=session.on_gpu and not model.capturable, of="unseen")
+        own = session.with_model(WholeModel(spec=spec, transformer=model), None)
+        outcome = runner_of(own, None).run(
+            cases,
+            passes=session.plan.passes,
+            deadline=time.monotonic() + BUDGET_SHARE * session.time_left_s(),
+            progress=session.progress,
+        )
+    finally:
+        model.release()
+        session.free_memory()
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.left_out:
+        yield StageResult(remarks=(f"{spec.name}: the budget left out {len(outcome.left_out)} steps",))

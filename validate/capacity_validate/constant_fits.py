@@ -28,8 +28,15 @@ from capacity.step.model import StepModel
 from capacity.step.operators import norm
 from capacity.step.setting import HostTime, graph_sizes
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.model_shapes import shape_of
-from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.predictions import (
+    Target,
+    calibrates,
+    constants_of,
+    formula,
+    lookup_of,
+    shape_of,
+    target_of,
+)
 from capacity_validate.splitting import how_split, split
 
 ROWS_PER_CONSTANT = 3

@@ -10,8 +10,7 @@ from capacity.model import ModelSpec
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, fit_profile
 from capacity_validate.cases import Case, MeasuredCase
-from capacity_validate.engine_loop import EngineRun, match_schedule, simulate, step_errors
-from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import (
     Extrapolation,
@@ -20,6 +19,7 @@ from capacity_validate.report_data import (
     ServingComparison,
 )
 from capacity_validate.residuals import step_evidence
+from capacity_validate.serving_loop import EngineRun, match_schedule, simulate, step_errors
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
 

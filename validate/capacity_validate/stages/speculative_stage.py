@@ -9,21 +9,20 @@ from dataclasses import replace
 from itertools import product
 
 from capacity.step import decode_shape
-from capacity_validate.attention_check import attention_findings
 from capacity_validate.findings import ON_HOST, Finding
-from capacity_validate.judging import calibrated_predictor
-from capacity_validate.report_data import SpeculationRow
+from capacity_validate.model_error import calibrated_predictor
+from capacity_validate.report_data import SpeculativeRunRow
 from capacity_validate.session import Session
 from capacity_validate.small_models import cut_layers
-from capacity_validate.speculation import (
+from capacity_validate.speculative_decoding import (
     PROMPT_TOKENS,
     SpeculativeRun,
     distribution_findings,
     predicted_speedup,
     run_models,
 )
-from capacity_validate.stages.result import StageResult
-from capacity_validate.transformer import Transformer
+from capacity_validate.stages.stage_result import StageResult
+from capacity_validate.transformer import Transformer, attention_findings
 
 EXACT_DOUBT = 1e-3
 ROUNDED_DOUBT = 0.05  # bf16 through some dozens of layers; a token of another model is some 0.5 off
@@ -107,8 +106,8 @@ def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
     )
 
 
-def _row(run: SpeculativeRun, predicted: float) -> SpeculationRow:
-    return SpeculationRow(
+def _row(run: SpeculativeRun, predicted: float) -> SpeculativeRunRow:
+    return SpeculativeRunRow(
         draft_tokens=run.draft_tokens,
         agreement=run.agreement,
         tokens=run.tokens,
