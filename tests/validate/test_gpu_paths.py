@@ -14,7 +14,7 @@ from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
 from capacity_validate.graphs import DecodeGraph  # noqa: E402
 from capacity_validate.kernels import KernelBench, Unsupported, causal, prepare  # noqa: E402
-from capacity_validate.kernels.installed import PACKAGES  # noqa: E402
+from capacity_validate.kernels.attention import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402

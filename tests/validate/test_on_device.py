@@ -28,7 +28,7 @@ from capacity_validate.technique_checks import (  # noqa: E402
     cached_against_uncached,
     graphs_against_eager,
     model_on,
-    paged_error,
+    paged_finding,
     served_dtype,
 )
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -76,7 +76,8 @@ def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
 @NEEDS_GPU
 @pytest.mark.parametrize(("heads", "kv_heads", "width", "window"), WINDOWS)
 def test_paged_attention_in_bf16(heads: int, kv_heads: int, width: int, window: int | None) -> None:
-    assert paged_error(DEVICE, heads=heads, kv_heads=kv_heads, width=width, window=window) < 2e-2
+    found = paged_finding(DEVICE, heads=heads, kv_heads=kv_heads, width=width, window=window)
+    assert found.value < 2e-2
 
 
 @NEEDS_GPU

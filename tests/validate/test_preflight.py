@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import capacity_validate.preflight as module
+import capacity_validate.session as module
 import pytest
 from capacity_validate.cases import make_case
 from capacity_validate.kernels import KernelBench, Unsupported, prepare
-from capacity_validate.preflight import preflight
+from capacity_validate.session import preflight
 from fake_cuda import FakeCuda, FakeDevice
 
 from capacity.base.errors import InvalidInput

@@ -20,7 +20,7 @@ from capacity_validate.speculative_decoding import (  # noqa: E402
     run_models,
     verify,
 )
-from capacity_validate.stages.speculative_stage import _length_finding, _token_finding  # noqa: E402
+from capacity_validate.stages.model_runs import _length_finding, _token_finding  # noqa: E402
 from capacity_validate.timing import ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 

@@ -39,12 +39,8 @@ class DecodeGraph:
         self._idle = {
             name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
         }
-        captures.aside(self._warm_up)
+        captures.aside(lambda: [self._decode() for _ in range(3)])
         self.graph, self.chosen = captures.capture(self._decode, pool=captures.shared_pool)
-
-    def _warm_up(self) -> None:
-        for _ in range(3):
-            self._decode()
 
     def _decode(self) -> Any:
         return self.model.logits(self.step).argmax(dim=-1)

@@ -24,7 +24,6 @@ from capacity_validate.model_error import (
     fitted_profile,
     measured_cases,
     plain_predictor,
-    refused_fit,
     serving_comparison,
     step_cases_of,
 )
@@ -319,7 +318,7 @@ def _report(
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
-        refused=tuple(refused_fit(refusal) for refusal in refused),
+        refused=tuple(refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
         findings=results.findings,

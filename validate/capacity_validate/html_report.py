@@ -13,6 +13,7 @@ from capacity.report.layout import printed
 from capacity_validate.comparison_page import comparison_tables
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
+from capacity_validate.review_page import parity_chart
 
 _STYLE = """
 body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1c2733;line-height:1.45}
@@ -318,7 +319,10 @@ def figures_html(report: ValidationReport) -> str:
         import plotly.io
     except ImportError:
         return "<p>No figures: plotly is not installed.</p>"
-    figures = [figure for figure in (_roofline(report), _parity(report)) if figure is not None]
+    roofline = _roofline(report)
+    figures = [] if roofline is None else [roofline]
+    if any(row.role == "held out" for row in report.cases):
+        figures.append(parity_chart(report.cases, report.environment["device"]).figure)
     return "".join(
         plotly.io.to_html(figure, full_html=False, include_plotlyjs=position == 0)
         for position, figure in enumerate(figures)
@@ -354,26 +358,4 @@ def _roofline(report: ValidationReport) -> Any:
     figure.update_xaxes(type="log", title="FLOP per byte")
     figure.update_yaxes(type="log", title="FLOP/s")
     figure.update_layout(title="Roofline: measured kernels under the profile's roofs", height=520)
-    return figure
-
-
-def _parity(report: ValidationReport) -> Any:
-    """Predicted against measured, held-out cases, before and after."""
-    from plotly.graph_objects import Figure, Scatter
-
-    rows = [r for r in report.cases if r.role == "held out"]
-    if not rows:
-        return None
-    figure = Figure()
-    for label, values in (
-        ("before", [(r.measured_s, r.before_s, r.id) for r in rows if r.before_s]),
-        ("after", [(r.measured_s, r.after_s, r.id) for r in rows if r.after_s]),
-    ):
-        x, y, text = zip(*values, strict=True) if values else ((), (), ())
-        figure.add_trace(Scatter(x=x, y=y, text=text, mode="markers", name=label))
-    ends = [min(r.measured_s for r in rows), max(r.measured_s for r in rows)]
-    figure.add_trace(Scatter(x=ends, y=ends, mode="lines", name="exact", line={"color": "#889"}))
-    figure.update_xaxes(type="log", title="measured, s")
-    figure.update_yaxes(type="log", title="predicted, s")
-    figure.update_layout(title="Held-out cases: predicted against measured", height=520)
     return figure

@@ -74,16 +74,12 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
         best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
         fraction = None if best is None else roof_fraction(best, profile)
         if best is not None and fraction is not None:
-            done = best.bytes if label == "copy" else best.flops
+            rate = (best.bytes if label == "copy" else best.flops) / best.seconds / size
+            rounded = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             shown.append(
-                f"best {label} {_rounded(done / best.seconds / size)} {unit} ({fraction:.0%} of {profile.name}'s roof, "
-                f"{best.case.id})"
+                f"best {label} {rounded} {unit} ({fraction:.0%} of {profile.name}'s roof, {best.case.id})"
             )
     return (f"reached here: {'; '.join(shown)}",) if shown else ()
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:

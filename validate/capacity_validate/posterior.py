@@ -8,13 +8,14 @@ Predictions are asked for at a dozen places of theta only: each is a replay of w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import UNWRITTEN, Written
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -46,17 +47,20 @@ SHARED = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A figure beside what was predicted for it before and after, and how it was counted.
+class JudgedFigure(Written):
+    """A measured figure with its prediction before and after, in its own unit, and how it was counted.
 
-    `surprise`: how many standard deviations it was off what was known before; `weight`: 1, less where it is far off
-    even afterwards.
+    `surprise`: how many standard deviations it was off what was known before; `off`: off what is known after;
+    `weight`: 1, less where it is far off even then.
     """
 
-    figure: MeasuredFigure
+    LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
+
+    name: str
+    measured: float
     before: float
     after: float
-    surprise: float
+    surprise: float = field(metadata=UNWRITTEN)
     off: float
     weight: float
 
@@ -72,7 +76,7 @@ class Posterior:
 
     mean: Vector
     covariance: Matrix
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedFigure, ...]
     jacobian: Matrix  # of the figures' logarithms, at the mode
 
 
@@ -110,8 +114,9 @@ def infer(
     weights = student_weights(off)
     covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
     judged = tuple(
-        Judged(
-            figure=figure,
+        JudgedFigure(
+            name=figure.name,
+            measured=figure.value,
             before=float(np.exp(first)),
             after=float(np.exp(last)),
             surprise=float(beforehand),

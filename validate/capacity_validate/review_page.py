@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +13,18 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, lay
 from capacity.report.sheet import Sheet
 
 if TYPE_CHECKING:
+    from capacity_validate.report_data import CaseRow
     from capacity_validate.review import Review
 
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
 
 
-def parity_chart(review: Review, units: Units = STANDARD) -> Chart:
+def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD) -> Chart:
     """Predicted against measured time of each case: held-out ones where a fit was made, else all."""
     import plotly.graph_objects as go
 
-    held_out = [row for row in review.cases if row.role == "held out"]
-    rows = held_out or list(review.cases)
+    held_out = [row for row in cases if row.role == "held out"]
+    rows = held_out or list(cases)
     figure = go.Figure()
     for index, (name, field) in enumerate(SIDES):
         points = [(row, getattr(row, field)) for row in rows if getattr(row, field)]
@@ -48,8 +50,8 @@ def parity_chart(review: Review, units: Units = STANDARD) -> Chart:
     what = "held-out cases" if held_out else "cases, none of them held out"
     return Chart(
         name="parity",
-        title=f"{review.device}: predicted against measured",
-        alt=f"{len(rows):,} {what} of {len(review.cases):,}; on the line a prediction is exact.",
+        title=f"{device}: predicted against measured",
+        alt=f"{len(rows):,} {what} of {len(cases):,}; on the line a prediction is exact.",
         figure=figure,
         rows=tuple(
             {
@@ -61,7 +63,7 @@ def parity_chart(review: Review, units: Units = STANDARD) -> Chart:
                 "error before": row.error_before,
                 "error after": row.error_after,
             }
-            for row in review.cases
+            for row in cases
         ),
     )
 
@@ -121,12 +123,16 @@ CLASSES = (
 
 def review_html(review: Review, *, python: str | None = None, made: date | None = None) -> str:
     """The page, one file of HTML that needs nothing else; `python` asks the same again."""
+    moved = [(row.family, row.name, f"{row.before:.4g}", f"{row.after:.4g}") for row in review.constants]
+    constants = table_html(("family", "constant", "profile", "calibrated"), moved) if moved else ""
     return Sheet(
         question=QUESTION,
         subject=f"{review.device}, profile {review.profile}",
         answer=_answer(review),
-        charts=[chart for chart in (parity_chart(review), errors_chart(review)) if chart.rows],
-        more=(("The profile as it is, and calibrated", _constants(review)),),
+        charts=[
+            chart for chart in (parity_chart(review.cases, review.device), errors_chart(review)) if chart.rows
+        ],
+        more=(("The profile as it is, and calibrated", constants),),
         assumptions=[
             "Errors of a class with cases that are held out are of those, which the fit did not see; of any other, of "
             "all its cases.",
@@ -158,9 +164,3 @@ def _answer(review: Review) -> str:
         for each in review.classes
     ]
     return table_html(CLASSES, rows)
-
-
-def _constants(review: Review) -> str:
-    """What calibration moved; empty where it moved nothing."""
-    rows = [(row.family, row.name, f"{row.before:.4g}", f"{row.after:.4g}") for row in review.constants]
-    return table_html(("family", "constant", "profile", "calibrated"), rows) if rows else ""

@@ -192,20 +192,8 @@ def paged_finding(
 ) -> Finding:
     """Decode attention through a scattered block table, windows included, against float64."""
     dtype = served_dtype(device)
-    return Finding(
-        name=f"paged attention, {heads}/{kv_heads} heads of {width}, window {window or 'none'}, on {device} in {dtype}",
-        value=paged_error(device, heads=heads, kv_heads=kv_heads, width=width, window=window, seed=seed),
-        limit=KERNEL_TOLERANCES[dtype],
-        detail=f"contexts of {', '.join(map(str, CONTEXTS))} tokens; relative, against float64",
-    )
-
-
-def paged_error(
-    device: str, *, heads: int, kv_heads: int, width: int, window: int | None, seed: int = 1
-) -> float:
-    """The largest relative error over contexts."""
     generator = torch.Generator(device=device).manual_seed(seed)
-    kind = torch.float32 if served_dtype(device) == "fp32" else torch.bfloat16
+    kind = torch.float32 if dtype == "fp32" else torch.bfloat16
 
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, device=device).to(kind)
@@ -229,7 +217,12 @@ def paged_error(
         k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
         expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
         errors.append(float((out[row].double().to(expected.device) - expected).norm() / expected.norm()))
-    return max(errors)
+    return Finding(
+        name=f"paged attention, {heads}/{kv_heads} heads of {width}, window {window or 'none'}, on {device} in {dtype}",
+        value=max(errors),
+        limit=KERNEL_TOLERANCES[dtype],
+        detail=f"contexts of {', '.join(map(str, CONTEXTS))} tokens; relative, against float64",
+    )
 
 
 def graphs_against_eager(model: Transformer, captures: Captures) -> float:

@@ -49,7 +49,7 @@ def measured() -> None:
         f"from capacity_validate.review import review\n\nanswer = review({[file.name for file in files]!r})\n"
     )
     parts.record_downloads("review", review, lambda: review_html(review, python=python))
-    parts.chart(parity_chart(review, units))
+    parts.chart(parity_chart(review.cases, review.device, units))
     parts.chart(errors_chart(review))
     st.subheader("The profile as it is, and calibrated")
     parts.table(

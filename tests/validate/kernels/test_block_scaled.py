@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, block_scaled, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, gemm, prepare  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
@@ -103,9 +103,9 @@ def test_scales_in_the_wrong_order_are_found(case: Any, monkeypatch: pytest.Monk
 def test_quantized_values_are_near_what_they_stand_for() -> None:
     """The relative error of each format on normal values: 2.6 %, 2.6 % and some 10 %."""
     for quantize, most in (
-        (block_scaled._fp8_block, 0.04),
-        (block_scaled._mxfp8, 0.04),
-        (block_scaled._nvfp4, 0.13),
+        (gemm._fp8_block, 0.04),
+        (gemm._mxfp8, 0.04),
+        (gemm._nvfp4, 0.13),
     ):
         one = bench()
         made = quantize(one, 128, 256, weights=False)

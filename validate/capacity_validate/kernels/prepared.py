@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,6 +172,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     import weakref
 
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_iter
 
     tensors: dict[int, int] = {}  # living tensors by storage
     inputs: set[int] = set()
@@ -195,21 +196,14 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
         tensors[key] = tensors.get(key, 0) + 1
         weakref.finalize(tensor, gone, key, size).atexit = False
 
-    def each(values: Any) -> Iterator[Any]:
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                yield value
-            elif isinstance(value, list | tuple):
-                yield from each(value)
-
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            for tensor in each((*args, *(kwargs or {}).values())):
+            for tensor in filter(torch.is_tensor, tree_iter((args, kwargs))):
                 key = tensor.untyped_storage().data_ptr()
                 if not tensors.get(key):
                     inputs.add(key)
             out = func(*args, **(kwargs or {}))
-            for tensor in each(out if isinstance(out, list | tuple) else (out,)):
+            for tensor in filter(torch.is_tensor, tree_iter(out)):
                 made(tensor)
             return out
 

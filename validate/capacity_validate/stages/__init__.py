@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from capacity_validate.session import Session
 from capacity_validate.stages.checks import collective_stage, memory_stage, technique_stage
-from capacity_validate.stages.serving import serving_stage
-from capacity_validate.stages.speculative_stage import speculation_stage
+from capacity_validate.stages.model_runs import serving_stage, speculation_stage
 from capacity_validate.stages.stage_result import StageResult, joined
 from capacity_validate.stages.steps import step_stage, unseen_stage
 
