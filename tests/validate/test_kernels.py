@@ -8,8 +8,12 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E402
 from capacity_validate.cases import Case, make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, prepare  # noqa: E402
-from capacity_validate.kernels.prepared import relative_error  # noqa: E402
+from capacity_validate.kernels import (  # noqa: E402
+    KernelBench,
+    Unsupported,
+    prepare,
+    relative_error,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

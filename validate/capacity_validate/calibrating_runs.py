@@ -12,16 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, Traffic
 from capacity.hardware import HardwareProfile, user_profiles_directory
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import JudgedFigure, Posterior, infer
 from capacity_validate.replay_figures import Replay, replayed_run
-from capacity_validate.replaying import TRAFFIC_FIELDS, workload_of
+from capacity_validate.replaying import split_options, workload_of
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten
@@ -180,10 +178,7 @@ def replay_of(
     options: dict[str, Any],
 ) -> Replay:
     """The figures of these runs and how they are predicted. Raises InvalidInput naming what is missing."""
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    unknown = [field for field in traffic_fields if field not in TRAFFIC_FIELDS]
-    if unknown:
-        raise InvalidInput(f"calibrate takes no {unknown[0]!r}: it replays what the files say was sent")
+    pool_fields, traffic_fields = split_options("calibrate", options)
     named = pool_fields.get("engine")
     engine = evidence.engine(None if named is None else str(named))
     if engine is not None:

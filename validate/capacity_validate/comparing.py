@@ -14,19 +14,18 @@ from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
-from capacity.deployment import Pool, Service, Traffic, build
+from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.replaying import (
-    TRAFFIC_FIELDS,
     client_of,
     frontend_of,
     replay,
     replayed,
+    split_options,
     workload_of,
 )
 from capacity_validate.server_log import ServerLog, read_server_log
@@ -58,11 +57,7 @@ def compare(
     if not results:
         raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
     runs = [run.require_measured() for path in results for run in read_results(path)]
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    build(Traffic, traffic_fields)  # a value that is none is said, whether the files need it or not
-    unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
-    if unknown:
-        raise InvalidInput(f"compare takes no {unknown[0]!r}: it replays what the files say was sent")
+    pool_fields, traffic_fields = split_options("compare", options)
     printed = next((run.server for run in runs if run.server is not None), None)
     log = printed if server_log is None else read_server_log(server_log)
     named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)

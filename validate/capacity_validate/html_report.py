@@ -13,7 +13,7 @@ from capacity.report.layout import printed
 from capacity_validate.comparison_page import comparison_tables
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
-from capacity_validate.review_page import parity_chart
+from capacity_validate.review_page import class_table, parity_chart
 
 _STYLE = """
 body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1c2733;line-height:1.45}
@@ -38,10 +38,7 @@ def to_html(report: ValidationReport) -> str:
         f'<p class="{mark}">{escape(report.verdict)}</p>',
         _facts(report),
         "<h2>How wrong before, how wrong after</h2>",
-        _table(
-            ("class", "cases", "held out", "before: median", "p90", "after: median", "p90"),
-            _class_rows(report),
-        ),
+        class_table(report.classes) if report.classes else "",
         figures_html(report),
         _section("Whole model and serving", _serving_tables(report)),
         _section("A real engine on the same device", _engine(report)),
@@ -127,14 +124,6 @@ def _facts(report: ValidationReport) -> str:
         ("basis", "measured on this device; held-out cases were not seen by the fit"),
     ]
     return _table(("", ""), shown) + (list_html(report.remarks) if report.remarks else "")
-
-
-def _class_rows(report: ValidationReport) -> list[tuple[object, ...]]:
-    return [
-        (c.family, c.cases, c.held_out, percent(c.before_median), percent(c.before_p90),
-         percent(c.after_median), percent(c.after_p90))
-        for c in report.classes
-    ]  # fmt: skip
 
 
 def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:

@@ -46,7 +46,7 @@ def exact_findings(model: Transformer) -> list[Finding]:
 
 def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
     """What a prefill of `tokens` needs besides weights and cache: the allocator's peak; on a CPU all it creates."""
-    from capacity_validate.kernels.prepared import KernelBench, peak_bytes
+    from capacity_validate.kernels import KernelBench, peak_bytes
 
     step = model.inputs(
         [InputRow(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))]

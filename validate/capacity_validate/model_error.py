@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from capacity.model import ModelSpec
 from capacity.step import decode_shape
@@ -113,13 +114,8 @@ def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
     spec, layers = whole.spec, whole.transformer.model.num_layers
     by_id = {m.case.id: m for m in step_cases_of(session)}
     for few in by_id.values():
-        deeper = make_case(
-            few.case.operator,
-            few.case.kernel,
-            variant=few.case.variant,
-            **{**dict(few.case.sizes), "layers": layers},
-        )
-        more = by_id.get(deeper.id)
+        sizes = {**dict(few.case.sizes), "layers": layers}
+        more = by_id.get(replace(few.case, sizes=tuple(sorted(sizes.items()))).id)
         if few.case["layers"] != whole.half_depth or more is None or few.case.operator != "model decode":
             continue
         shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=spec.window_tokens)

@@ -130,6 +130,17 @@ def infer(
     return Posterior(mean=theta * units, covariance=covariance, judged=judged, jacobian=jacobian / units)
 
 
+def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
+    """Return one-sided differences of what is predicted, `at` for theta itself; 0 where there are none."""
+    columns = np.zeros((len(at), len(theta)))
+    for i in active:
+        moved = theta.copy()
+        moved[i] += steps[i]
+        slope = (predict(moved) - at) / steps[i]
+        columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
+    return columns
+
+
 def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
     """The covariance of theta once figures of these derivatives and this noise are known, whatever their values."""
     units = np.sqrt(np.diag(covariance))
@@ -171,14 +182,8 @@ class _Problem:
     active: tuple[int, ...]
 
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
-        """Derivatives of the predicted logarithms by theta, from one-sided differences; 0 where there are none."""
-        columns = np.zeros((len(at), len(theta)))
-        for i in self.active:
-            moved = theta.copy()
-            moved[i] += DIFFERENCE
-            slope = (self.predict(moved) - at) / DIFFERENCE
-            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
-        return columns
+        """Return the derivatives of the predicted logarithms by theta."""
+        return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def independent(self, residuals: Matrix | Vector) -> Any:
         """Residuals, or their derivatives, in standard deviations and without their common part."""

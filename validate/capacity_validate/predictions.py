@@ -214,7 +214,7 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         return None
     bits = _BITS.get(case.kernel, 16.0)
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
-    shape = shape_of_tokens(case["tokens"])
+    shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 
     def seconds(constants: Any) -> float:
         experts = Experts(
@@ -235,12 +235,6 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         return experts.seconds(shape)
 
     return seconds
-
-
-def shape_of_tokens(tokens: int) -> Any:
-    from capacity.step import StepShape
-
-    return StepShape(prefill_sequences=1, prefill_tokens=tokens)
 
 
 def _elementwise(case: Case, profile: HardwareProfile) -> Formula:

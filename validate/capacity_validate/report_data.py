@@ -17,8 +17,14 @@ from capacity_validate.cases import MeasuredCase, Status
 from capacity_validate.comparison import Comparison
 from capacity_validate.constant_fits import Refused
 from capacity_validate.findings import ON_HOST, Finding
+from capacity_validate.speculative_decoding import SpeculativeRun
 
 FEWEST_HELD_OUT = 3  # steps that a verdict rests on
+_FAILURES: dict[Status, str] = {
+    "wrong": "kernels gave wrong results",
+    "implausible": "cases have times that cannot be",
+    "failed": "kernels failed",
+}
 Role = Literal["fitted", "held out", "shown"]
 
 
@@ -108,20 +114,6 @@ class ServingComparison(Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeRunRow:
-    """A speculative run of two real models: accepted length by the run and by formula, speed-up over plain decoding."""
-
-    draft_tokens: int
-    agreement: float
-    tokens: int
-    equal_tokens: int
-    accepted_length: float
-    expected_length: float
-    measured_speedup: float
-    predicted_speedup: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstants:
     """A family's constants before and after, and its median errors on held-out cases."""
 
@@ -180,7 +172,7 @@ class ValidationReport(AnswerRecord):
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
     serving: tuple[ServingComparison, ...]
-    speculation: tuple[SpeculativeRunRow, ...]
+    speculation: tuple[SpeculativeRun, ...]
     memory: dict[str, float]
     extrapolation: Extrapolation | None
     tolerance_ttft: float
@@ -205,19 +197,15 @@ class ValidationReport(AnswerRecord):
     def failures(self) -> tuple[str, ...]:
         """What is not as it should be; empty: all is well."""
         failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
-        if self.ttft_error is not None and self.ttft_error > self.tolerance_ttft:
-            failed.append(f"TTFT error {self.ttft_error:.0%} exceeds {self.tolerance_ttft:.0%}")
-        if self.tpot_error is not None and self.tpot_error > self.tolerance_tpot:
-            failed.append(f"TPOT error {self.tpot_error:.0%} exceeds {self.tolerance_tpot:.0%}")
-        wrong = [case.id for case in self.not_timed if case.status == "wrong"]
-        if wrong:
-            failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
-        odd = [case.id for case in self.not_timed if case.status == "implausible"]
-        if odd:
-            failed.append(f"{len(odd)} cases have times that cannot be: {', '.join(odd[:3])}")
-        crashed = [case.id for case in self.not_timed if case.status == "failed"]
-        if crashed:
-            failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
+        for name, error, tolerance in (
+            ("TTFT", self.ttft_error, self.tolerance_ttft),
+            ("TPOT", self.tpot_error, self.tolerance_tpot),
+        ):
+            if error is not None and error > tolerance:
+                failed.append(f"{name} error {error:.0%} exceeds {tolerance:.0%}")
+        for status, text in _FAILURES.items():
+            if names := [case.id for case in self.not_timed if case.status == status]:
+                failed.append(f"{len(names)} {text}: {', '.join(names[:3])}")
         failed += self.broken
         return tuple(failed)
 

@@ -13,7 +13,7 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, lay
 from capacity.report.sheet import Sheet
 
 if TYPE_CHECKING:
-    from capacity_validate.report_data import CaseRow
+    from capacity_validate.report_data import CaseRow, ClassErrors
     from capacity_validate.review import Review
 
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
@@ -128,7 +128,7 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
     return Sheet(
         question=QUESTION,
         subject=f"{review.device}, profile {review.profile}",
-        answer=_answer(review),
+        answer=class_table(review.classes),
         charts=[
             chart for chart in (parity_chart(review.cases, review.device), errors_chart(review)) if chart.rows
         ],
@@ -144,7 +144,7 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
     ).html(made)
 
 
-def _answer(review: Review) -> str:
+def class_table(classes: Sequence[ClassErrors]) -> str:
     """Every class of kernels, before and after."""
     rows = [
         (
@@ -161,6 +161,6 @@ def _answer(review: Review) -> str:
                 )
             ),
         )
-        for each in review.classes
+        for each in classes
     ]
     return table_html(CLASSES, rows)

@@ -161,7 +161,9 @@ def _profile(
     torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
     """The profile that the device is judged by; a CPU's is measured, or read from the file that is continued."""
-    begun = _profile_of_file(path)
+    begun = None
+    if path.exists() and path.stat().st_size and (text := read_measurements(path).profile_toml) is not None:
+        begun = parse_profile(text, origin=path)
     if facts.kind == "cuda":
         torch.cuda.set_device(facts.torch_name)
         if begun is not None and gpu is None:
@@ -178,14 +180,6 @@ def _profile(
     from capacity_validate.cpu_profile import measure_cpu_profile
 
     return measure_cpu_profile(torch, facts), ()
-
-
-def _profile_of_file(path: Path) -> HardwareProfile | None:
-    """The profile that a continued file was begun with, where it carries one."""
-    if not path.exists() or not path.stat().st_size:
-        return None
-    text = read_measurements(path).profile_toml
-    return None if text is None else parse_profile(text, origin=path)
 
 
 def copy_rate(torch: Any, device: str, free_bytes: float) -> float:

@@ -6,12 +6,14 @@ from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.base.record import UNWRITTEN, Written
 from capacity.pool.drafting import expected_tokens
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
@@ -95,18 +97,20 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeRun:
-    """A real speculative run against a plain one, and what was predicted of it."""
+class SpeculativeRun(Written):
+    """A run of two real models against plain decoding: accepted length and speed-up, by the run and by formula."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("accepted_length", "expected_length", "measured_speedup")
 
     draft_tokens: int
     agreement: float
     tokens: int
     equal_tokens: int  # to the plain greedy run's: all of them, until rounding decides between two tokens
-    verifications: int
-    plain_s: float
-    speculative_s: float
-    doubt: float = 0.0  # see greedy_doubt
-    predicted_speedup: float | None = None
+    verifications: int = field(metadata=UNWRITTEN)
+    plain_s: float = field(metadata=UNWRITTEN)
+    speculative_s: float = field(metadata=UNWRITTEN)
+    doubt: float = field(default=0.0, metadata=UNWRITTEN)  # see greedy_doubt
+    predicted_speedup: float = math.nan
 
     @property
     def accepted_length(self) -> float:
@@ -117,7 +121,7 @@ class SpeculativeRun:
         return expected_tokens(self.agreement, self.draft_tokens)
 
     @property
-    def speedup(self) -> float:
+    def measured_speedup(self) -> float:
         return self.plain_s / self.speculative_s
 
 

@@ -32,7 +32,14 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.step.time_classes import EFFECTS
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.posterior import DIFFERENCE, Matrix, Vector, learnt_covariance, noise_covariance
+from capacity_validate.posterior import (
+    DIFFERENCE,
+    Matrix,
+    Vector,
+    derivatives,
+    learnt_covariance,
+    noise_covariance,
+)
 from capacity_validate.replay_figures import Replay, prior_of, replayed_run
 from capacity_validate.replaying import replayed
 
@@ -217,7 +224,8 @@ class _Design:
             steps=(),
             kv_tokens=None,
         )
-        slopes = self._slopes(replay)
+        steps = DIFFERENCE * np.sqrt(np.diag(self.covariance))
+        slopes = derivatives(replay.predict, self.mean, replay.predict(self.mean), steps, replay.active)
         return _Candidate(
             traffic=traffic,
             num_prompts=len(workload),
@@ -226,16 +234,6 @@ class _Design:
             slopes=slopes,
             replay=replay,
         )
-
-    def _slopes(self, replay: Replay) -> Matrix:
-        at, steps = replay.predict(self.mean), DIFFERENCE * np.sqrt(np.diag(self.covariance))
-        columns = np.zeros((len(at), len(self.mean)))
-        for i in replay.active:
-            moved = self.mean.copy()
-            moved[i] += steps[i]
-            slope = (replay.predict(moved) - at) / steps[i]
-            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
-        return columns
 
     def after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
         """The covariance of theta once this run has been learnt from: its values do not matter to it."""

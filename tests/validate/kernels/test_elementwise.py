@@ -7,8 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, elementwise, prepare  # noqa: E402
-from capacity_validate.kernels.prepared import live_peak_bytes  # noqa: E402
+from capacity_validate.kernels import (  # noqa: E402
+    KernelBench,
+    elementwise,
+    live_peak_bytes,
+    prepare,
+)
 from capacity_validate.timing import CudaStopwatch  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 

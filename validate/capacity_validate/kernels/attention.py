@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import (
+from capacity_validate.kernels import (
     KernelBench,
     Prepared,
     Unsupported,

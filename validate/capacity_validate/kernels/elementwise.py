@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import TOLERANCES, KernelBench, Prepared, Unsupported, relative_error
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, relative_error
 
 CHECK_ROWS = 64  # that a reference is computed for
 SUMMED = 2**24  # values of a reference sum at a time

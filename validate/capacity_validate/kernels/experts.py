@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt, relative_error
 from capacity_validate.kernels.fused import gated
-from capacity_validate.kernels.prepared import TOLERANCES, KernelBench, Prepared, attempt, relative_error
 
 CHECK_TOKENS = 2
 DOUBLED_ROWS = 1024  # of a weight matrix, in float64 at a time

@@ -70,7 +70,7 @@ def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
     x, residual = x.contiguous(), residual.contiguous()
     out, total = torch.empty_like(x), torch.empty_like(x)
     hidden = x.shape[-1]
-    width = _power_of_two(hidden)
+    width = power_of_two(hidden)
     warps = min(16, max(4, width // 512))
     _kernels().add_norm[(x.numel() // hidden,)](
         x, residual, weight, out, total, epsilon, HIDDEN=hidden, WIDTH=width, num_warps=warps
@@ -89,7 +89,7 @@ def fused_rope_and_cache(
     out = torch.empty(rows, heads, d, device=q.device, dtype=q.dtype)
     _kernels().rope_and_cache[(rows, heads + kv_heads)](
         q, k, v, out, keys, values, *tables, positions, slots, q.stride(0), k.stride(0), v.stride(0),
-        HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=_power_of_two(d // 2), num_warps=1,
+        HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=power_of_two(d // 2), num_warps=1,
     )  # fmt: skip
     return out
 
@@ -103,7 +103,7 @@ def fused_gated(gate_up: Any) -> Any:
     return out
 
 
-def _power_of_two(value: int) -> int:
+def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import (
+from capacity_validate.kernels import (
     TOLERANCES,
     KernelBench,
     Prepared,

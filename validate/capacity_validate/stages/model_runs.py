@@ -23,7 +23,6 @@ from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.graphs import GraphedTransformer
 from capacity_validate.memory_check import pool_bytes
 from capacity_validate.model_error import calibrated_predictor
-from capacity_validate.report_data import SpeculativeRunRow
 from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
 from capacity_validate.small_models import cut_layers
@@ -147,7 +146,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
         speedup = predicted_speedup(run, target_s=target_s, draft_s=draft_s, context=context)
         yield StageResult(
             findings=(_length_finding(run), _token_finding(run, exact=target.model.dtype == "fp32")),
-            speculation=(_row(run, speedup),),
+            speculation=(replace(run, predicted_speedup=speedup),),
         )
         expected_s = time.monotonic() - start
     yield StageResult(findings=attention_findings(target, "speculative decoding"))
@@ -176,17 +175,4 @@ def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
         limit=EXACT_DOUBT if exact else ROUNDED_DOUBT,
         detail=f"gap to the first choice over the largest logit; {run.equal_tokens} of {run.tokens} tokens are plain "
         "decoding's, which parts for good where rounding once decides otherwise",
-    )
-
-
-def _row(run: SpeculativeRun, predicted: float) -> SpeculativeRunRow:
-    return SpeculativeRunRow(
-        draft_tokens=run.draft_tokens,
-        agreement=run.agreement,
-        tokens=run.tokens,
-        equal_tokens=run.equal_tokens,
-        accepted_length=run.accepted_length,
-        expected_length=run.expected_length,
-        measured_speedup=run.speedup,
-        predicted_speedup=predicted,
     )
