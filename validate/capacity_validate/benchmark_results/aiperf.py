@@ -14,6 +14,7 @@ from capacity_validate.benchmark_results.measured_run import (
     count,
     known,
     number,
+    percentiles,
     rate,
     summarise_ms,
 )
@@ -40,8 +41,7 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         if not isinstance(entry, dict):
             continue
         factor = _TO_MS.get(str(entry.get("unit", "ms")), 1.0)
-        keys = {"mean": "avg", **{f"p{p}": f"p{p}" for p in (50, 90, 95, 99)}}
-        latencies[metric] = known({ours: entry.get(theirs) for ours, theirs in keys.items()}, factor)
+        latencies[metric] = known(percentiles(entry, mean="avg"), factor)
     config = document.get("input_config") or {}
     load = _aiperf_load(config)
     completed = int(average("request_count") or 0)

@@ -12,6 +12,7 @@ from capacity_validate.benchmark_results.measured_run import (
     count,
     known,
     number,
+    percentiles,
     rate,
 )
 
@@ -58,9 +59,7 @@ def _guidellm_statistics(entry: object, factor: float = 1.0) -> dict[str, float]
     values = entry.get("successful")
     if not isinstance(values, dict) or not values.get("count"):
         return {}
-    quantiles = values.get("percentiles") or {}
-    statistics = {"mean": values.get("mean"), "p50": values.get("median")}
-    return known(statistics | {f"p{p}": quantiles.get(f"p{p}") for p in (90, 95, 99)}, factor)
+    return known(percentiles({**(values.get("percentiles") or {}), **values}), factor)
 
 
 def _guidellm_requests(benchmark: Document) -> RequestColumns | None:

@@ -24,6 +24,7 @@ from capacity_validate.benchmark_results.measured_run import (
     count,
     known,
     number,
+    percentiles,
 )
 from capacity_validate.server_log import ServerLog
 
@@ -107,7 +108,7 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     )
 
 
-def _statistics(percentiles: object, mean: object) -> dict[str, float]:
+def _statistics(entry: object, mean: object) -> dict[str, float]:
     found = percentiles if isinstance(percentiles, dict) else {}
     return known(
         {"mean": found.get("average", mean)}

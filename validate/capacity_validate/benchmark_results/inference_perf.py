@@ -15,6 +15,7 @@ from capacity_validate.benchmark_results.measured_run import (
     count,
     known,
     number,
+    percentiles,
     rate,
     summarise_ms,
 )
@@ -35,8 +36,7 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
         entry = latency.get(name)
         if not isinstance(entry, dict):
             continue
-        statistics = {"mean": entry.get("mean"), "p50": entry.get("median", entry.get("p50"))}
-        latencies[metric] = known(statistics | {f"p{p}": entry.get(f"p{p}") for p in (90, 95, 99)}, 1e3)
+        latencies[metric] = known(percentiles(entry), 1e3)
     throughput = success.get("throughput") or {}
     prompt = success.get("prompt_tokens") or success.get("prompt_len") or {}
     output = success.get("output_tokens") or success.get("output_len") or {}

@@ -225,6 +225,12 @@ def known(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, fl
     return {name: value * factor for name, value in numbers.items() if value is not None}
 
 
+def percentiles(document: Document, *, mean: str = "mean", median: str = "median") -> dict[str, object]:
+    """Return a tool's statistics by our names; `mean` and `median` are what it calls them."""
+    tails = {f"p{p}": document.get(f"p{p}") for p in (90, 95, 99)}
+    return {"mean": document.get(mean), "p50": document.get(median, document.get("p50")), **tails}
+
+
 def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """`mean_ttft_ms` and its kin; `names` maps our metric to the tool's."""
     latencies = {

@@ -58,14 +58,9 @@ def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
     ]
     attempt(calls[0])
 
-    def check() -> float:
-        places = sampled(tokens, CHECKED_ROWS)
-        q, k, v = (x[:1] for x in sets[0])
-        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
-
     return Prepared(
         calls=calls,
-        check=check,
+        check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
         flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
         bytes=float(moved),
@@ -138,6 +133,13 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
     queries = [head * groups + member for head in chosen for member in range(groups)]
     reference = reference_attention(torch, q[:, queries], k[:, chosen], v[:, chosen], positions=positions)
     return relative_error(torch, out[:, queries], reference)
+
+
+def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) -> float:
+    """Return the relative error of some rows of the first prompt."""
+    places = sampled(q.shape[2], CHECKED_ROWS)
+    out = call()[:1, :, places]
+    return sampled_error(torch, q[:1, :, places], k[:1], v[:1], out, positions=places)
 
 
 def decode_attention(case: Case, bench: KernelBench) -> Prepared:
@@ -246,14 +248,9 @@ def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
     calls = [partial(causal_attention, *one, used=used) for one in sets]
     attempt(calls[0])
 
-    def check() -> float:
-        places = sampled(tokens, CHECKED_ROWS)
-        q, k, v = (x[:1] for x in sets[0])
-        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
-
     return Prepared(
         calls=calls,
-        check=check,
+        check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
         flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
         bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
