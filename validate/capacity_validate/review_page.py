@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capacity.base.html import table_html
+from capacity.base.html import records_html, table_html
 from capacity.report.display import STANDARD, Units, shown
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
 from capacity.report.sheet import Sheet
@@ -110,15 +110,12 @@ def errors_chart(review: Review) -> Chart:
 
 
 QUESTION = "How far off are predictions of this device?"
-CLASSES = (
-    "class",
-    "cases",
-    "held out",
-    "median error before",
-    "p90 before",
-    "median error after",
-    "p90 after",
-)
+ERRORS = {
+    "median error before": "before_median",
+    "p90 before": "before_p90",
+    "median error after": "after_median",
+    "p90 after": "after_p90",
+}
 
 
 def review_html(review: Review, *, python: str | None = None, made: date | None = None) -> str:
@@ -146,21 +143,14 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
 
 def class_table(classes: Sequence[ClassErrors]) -> str:
     """Every class of kernels, before and after."""
-    rows = [
-        (
-            each.family,
-            f"{each.cases:,}",
-            f"{each.held_out:,}",
-            *(
-                shown(error, ".1%")
-                for error in (
-                    each.before_median,
-                    each.before_p90,
-                    each.after_median,
-                    each.after_p90,
-                )
-            ),
-        )
-        for each in classes
-    ]
-    return table_html(CLASSES, rows)
+    return records_html(
+        [
+            {
+                "class": each.family,
+                "cases": each.cases,
+                "held out": each.held_out,
+                **{head: shown(getattr(each, name), ".1%") for head, name in ERRORS.items()},
+            }
+            for each in classes
+        ]
+    )

@@ -109,11 +109,8 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
 
 
 def _statistics(entry: object, mean: object) -> dict[str, float]:
-    found = percentiles if isinstance(percentiles, dict) else {}
-    return known(
-        {"mean": found.get("average", mean)}
-        | {name: found.get(name) for name in ("p50", "p90", "p95", "p99")}
-    )
+    found = {"average": mean, **(entry if isinstance(entry, dict) else {})}
+    return known(percentiles(found, mean="average"))
 
 
 def _throughput(path: Path, document: Document) -> MeasuredRun:
