@@ -291,7 +291,7 @@ def replayed(path: Path) -> tuple[float, ...]:
     """Percent off. Half of a file's cases fitted, the other half predicted, with and without what was fitted."""
     from capacity_validate.calibrating import base_profile
     from capacity_validate.cases import read_measurements
-    from capacity_validate.fitting import calibrated_profile, fit_families
+    from capacity_validate.constant_fits import calibrated_profile, fit_families
     from capacity_validate.predictions import FAMILY
     from capacity_validate.residuals import step_evidence
     from capacity_validate.small_models import find_model

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from capacity_app.boundary import LEAK_NOTHING, in_words, plain, with_code
 from capacity_validate import compare
-from capacity_validate.comparison_tables import error_text, metric_rows, metric_title, predicted_texts
+from capacity_validate.comparison_page import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
 
 Open = Callable[..., Any]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from capacity_validate.attention_check import attention_findings
+from capacity_validate.transformer import attention_findings
 
 
 def model(device: str = "cuda:0", dtype: str = "bf16", **counts: int) -> SimpleNamespace:

@@ -15,7 +15,7 @@ from capacity_validate.campaigns import (
 from capacity_validate.cases import (
     make_case,
 )
-from capacity_validate.kernels.prepared import supported_operators
+from capacity_validate.kernels import supported_operators
 from hypothesis import given
 from hypothesis import strategies as st
 

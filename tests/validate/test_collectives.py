@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.collectives import (  # noqa: E402
+from capacity_validate.collective_times import (  # noqa: E402
     CALLS,
     KINDS,
     bus_bytes,
@@ -131,7 +131,7 @@ def test_many_calls_make_a_sample() -> None:
 def test_collectives_between_two_processes() -> None:
     """For real, with gloo; in a process of its own: torch's workers import the main module."""
     code = (
-        "from capacity_validate.collectives import measure_collectives\n"
+        "from capacity_validate.collective_times import measure_collectives\n"
         "if __name__ == '__main__':\n"
         "    cases = measure_collectives(ranks=2, on_cuda=False, message_bytes=[4096, 65536])\n"
         "    print(len(cases), {c.status for c in cases}, min(c.seconds for c in cases), sum(c.bytes for c in cases))\n"

@@ -12,9 +12,7 @@ import pytest
 from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.comparison import RunComparison
-from capacity_validate.comparison_page import rendered
-from capacity_validate.comparison_tables import inside_text
-from capacity_validate.figures import comparison_charts
+from capacity_validate.comparison_page import comparison_charts, inside_text, rendered
 
 import capacity
 from capacity.answers.deployment_run import run_service

@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate import device_techniques  # noqa: E402
-from capacity_validate.device_techniques import (  # noqa: E402
+from capacity_validate import technique_checks  # noqa: E402
+from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
+from capacity_validate.small_models import small_model_names  # noqa: E402
+from capacity_validate.stages import checks as stage  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402
     WINDOWS,
     device_findings,
     graphs_against_eager,
     model_on,
 )
-from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
-from capacity_validate.small_models import small_model_names  # noqa: E402
-from capacity_validate.stages import techniques as stage  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from validation_reports import bare_report  # noqa: E402
 
@@ -34,14 +34,14 @@ def test_every_model_and_every_window_is_checked_on_the_device() -> None:
 
 
 def test_a_wrong_kernel_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = device_techniques.paged_decode_attention
+    right = technique_checks.paged_decode_attention
 
     def off_by_one(*args: Any, window_tokens: int | None = None, **options: Any) -> Any:
         return right(*args, window_tokens=window_tokens and window_tokens - 20, **options)
 
-    monkeypatch.setattr(device_techniques, "paged_decode_attention", off_by_one)
+    monkeypatch.setattr(technique_checks, "paged_decode_attention", off_by_one)
     found = [
-        device_techniques.paged_finding("cpu", heads=h, kv_heads=k, width=d, window=w)
+        technique_checks.paged_finding("cpu", heads=h, kv_heads=k, width=d, window=w)
         for h, k, d, w in WINDOWS
     ]
     assert [f.passed for f in found] == [True, True, False]
@@ -51,7 +51,7 @@ def test_graphs_are_held_to_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None
     """With the eager model in the graphs' place: alike; with one whose choices are another's: not."""
     model = Transformer(model_on("cpu", "tiny"), device="cpu", num_blocks=64)
     captures: Any = None
-    monkeypatch.setattr(device_techniques, "GraphedTransformer", lambda model, *_, **__: model)
+    monkeypatch.setattr(technique_checks, "GraphedTransformer", lambda model, *_, **__: model)
     assert graphs_against_eager(model, captures) < 1e-5
 
     class Shifted(SimpleNamespace):
@@ -59,9 +59,9 @@ def test_graphs_are_held_to_eager_steps(monkeypatch: pytest.MonkeyPatch) -> None
             return [(token + 1) % 4096 for token in model.next_tokens(step)]
 
     monkeypatch.setattr(
-        device_techniques, "GraphedTransformer", lambda model, *_, **__: Shifted(inputs=model.inputs)
+        technique_checks, "GraphedTransformer", lambda model, *_, **__: Shifted(inputs=model.inputs)
     )
-    assert graphs_against_eager(model, captures) > device_techniques.GRAPH_DOUBT
+    assert graphs_against_eager(model, captures) > technique_checks.GRAPH_DOUBT
 
 
 def session(*, on_gpu: bool, left_s: float = 100.0, missing: dict[str, str] | None = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capacity_validate.engine_log import decode_steps
+from capacity_validate.decode_log import decode_steps
 
 
 def vllm(

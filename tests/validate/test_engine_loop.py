@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate import engine_loop  # noqa: E402
-from capacity_validate.engine_loop import match_schedule, poisson_workload, run_engine, simulate  # noqa: E402
+from capacity_validate import serving_loop  # noqa: E402
+from capacity_validate.serving_loop import match_schedule, poisson_workload, run_engine, simulate  # noqa: E402
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 
@@ -91,7 +91,7 @@ def test_block_tables_follow_the_pool_through_preemption(
 ) -> None:
     """Kept as arrays that new blocks are appended to: at every step they are what the scheduler's pool holds."""
     tiny.num_blocks = num_blocks
-    blocks, checked = engine_loop._Loop._blocks, 0
+    blocks, checked = serving_loop._ServingLoop._blocks, 0
 
     def watched(self: Any, index: int, held: Any) -> Any:
         nonlocal checked
@@ -100,7 +100,7 @@ def test_block_tables_follow_the_pool_through_preemption(
         assert kept.tolist() == list(held)
         return kept
 
-    monkeypatch.setattr(engine_loop._Loop, "_blocks", watched)
+    monkeypatch.setattr(serving_loop._ServingLoop, "_blocks", watched)
     workload = poisson_workload(
         requests=10, rate_per_s=60.0, prompt_tokens=(20, 80), output_tokens=(4, 30), seed=1
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from capacity_validate.cases import MeasuredCase, make_case
-from capacity_validate.fitting import evidence_by_target, fit_families, fit_host_time
+from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time
+from capacity_validate.plausibility import timing_remarks
 from capacity_validate.predictions import (
     Predictor,
 )
@@ -14,7 +15,6 @@ from capacity_validate.small_models import (
 )
 from capacity_validate.splitting import split
 from capacity_validate.timing import How, summarise_samples
-from capacity_validate.timing_remarks import timing_remarks
 from invented_kernels import H200, evidence
 
 from capacity.model import load_model

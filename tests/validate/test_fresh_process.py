@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_validate.fresh_process import FIRST, MeasuringFailed, Outcome, run_in_fresh_processes
+from capacity_validate.fresh_process import FIRST, MeasuringFailed, ProcessOutcome, run_in_fresh_processes
 
 from capacity.base.errors import InvalidInput, UnknownName
 
@@ -25,7 +25,9 @@ def count(folder: str) -> int:
     return number
 
 
-def eventful(*, folder: str, budget_s: float, skip: Mapping[str, str], progress: Any, stage: Any) -> Outcome:
+def eventful(
+    *, folder: str, budget_s: float, skip: Mapping[str, str], progress: Any, stage: Any
+) -> ProcessOutcome:
     """Dies in the first stage, then loses the device there, then in serving; the fourth comes through."""
     number = count(folder)
     stage(FIRST)
@@ -34,14 +36,14 @@ def eventful(*, folder: str, budget_s: float, skip: Mapping[str, str], progress:
     if number == 0:
         os.abort()
     if number == 1:
-        return Outcome(answer="partial", stage=FIRST, lost="an illegal instruction", repeatable=True)
+        return ProcessOutcome(answer="partial", stage=FIRST, lost="an illegal instruction", repeatable=True)
     stage("serving")
     if "serving" not in skip:
-        return Outcome(answer="most", stage="serving", lost="the launch timed out")
-    return Outcome(answer=[dict(skip), 0 < budget_s < 60])
+        return ProcessOutcome(answer="most", stage="serving", lost="the launch timed out")
+    return ProcessOutcome(answer=[dict(skip), 0 < budget_s < 60])
 
 
-def wrong(*, kind: str, **_: Any) -> Outcome:
+def wrong(*, kind: str, **_: Any) -> ProcessOutcome:
     if kind == "input":
         raise InvalidInput("--device is 'x'")
     if kind == "name":
@@ -49,13 +51,13 @@ def wrong(*, kind: str, **_: Any) -> Outcome:
     raise TypeError("a defect of ours")
 
 
-def dying(*, stage: Callable[[str], None], skip: Mapping[str, str], **_: Any) -> Outcome:
+def dying(*, stage: Callable[[str], None], skip: Mapping[str, str], **_: Any) -> ProcessOutcome:
     stage("memory" if "serving" in skip else "serving")
     os._exit(9)
 
 
-def silent(*, skip: Mapping[str, str], **_: Any) -> Outcome:
-    return Outcome(answer="partial", stage=FIRST, lost=f"gone {len(skip)}", repeatable=True)
+def silent(*, skip: Mapping[str, str], **_: Any) -> ProcessOutcome:
+    return ProcessOutcome(answer="partial", stage=FIRST, lost=f"gone {len(skip)}", repeatable=True)
 
 
 @pytest.fixture(autouse=True)

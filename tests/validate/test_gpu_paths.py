@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate import feed_forwards  # noqa: E402
+from capacity_validate import model_blocks  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
 from capacity_validate.graphs import DecodeGraph  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, causal, prepare  # noqa: E402
-from capacity_validate.kernels.installed import PACKAGES  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, causal, prepare  # noqa: E402
+from capacity_validate.kernels.attention import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
-from capacity_validate.step_inputs import Row  # noqa: E402
+from capacity_validate.step_inputs import InputRow  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from gpu_shapes import gpu_shapes  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -39,7 +39,7 @@ def one_of_each_kind() -> list[Case]:
 @pytest.mark.parametrize("case", one_of_each_kind(), ids=lambda case: case.id)
 def test_every_builder_runs_in_shapes_of_a_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     with gpu_shapes(monkeypatch):
-        bench = Bench(torch, "cuda:0", 50 * 2**20, None, 4e9)
+        bench = KernelBench(torch, "cuda:0", 50 * 2**20, None, 4e9)
         if case.kernel == "int8" and case["m"] <= 16:
             with pytest.raises(Unsupported, match="more than 16 rows"):
                 prepare(case, bench)
@@ -73,7 +73,7 @@ def in_half(name: str) -> ModelSpec:
     return replace(small_model(name), dtype="bf16", checkpoint=uniform_scheme("bf16", half, base=half))
 
 
-def rows_of_each_kind() -> list[Row]:
+def rows_of_each_kind() -> list[InputRow]:
     """Two decoded rows, a fresh prompt, a later chunk of another, and a verification of three drafts."""
     blocks = iter(range(100))
 
@@ -81,11 +81,11 @@ def rows_of_each_kind() -> list[Row]:
         return [next(blocks) for _ in range(-(-tokens // 16))]
 
     return [
-        Row(tokens=[5], computed=30, blocks=held(31)),
-        Row(tokens=[6], computed=99, blocks=held(100)),
-        Row(tokens=[7] * 40, computed=0, blocks=held(40)),
-        Row(tokens=[8] * 20, computed=64, blocks=held(84), samples=0),
-        Row(tokens=[9] * 4, computed=50, blocks=held(54), samples=4),
+        InputRow(tokens=[5], computed=30, blocks=held(31)),
+        InputRow(tokens=[6], computed=99, blocks=held(100)),
+        InputRow(tokens=[7] * 40, computed=0, blocks=held(40)),
+        InputRow(tokens=[8] * 20, computed=64, blocks=held(84), samples=0),
+        InputRow(tokens=[9] * 4, computed=50, blocks=held(54), samples=4),
     ]
 
 
@@ -96,9 +96,7 @@ def test_a_whole_model_steps_in_shapes_of_a_gpu(
 ) -> None:
     monkeypatch.setattr(causal, "takes_flash", lambda q, k, _: q.shape[2] == k.shape[2])
     experts: list[str] = []
-    monkeypatch.setattr(
-        feed_forwards, "looped_experts", lambda _, __, x, *___: (experts.append("loop"), x)[1]
-    )
+    monkeypatch.setattr(model_blocks, "looped_experts", lambda _, __, x, *___: (experts.append("loop"), x)[1])
     with gpu_shapes(monkeypatch, capability=capability) as launches:
         model = Transformer(in_half(name), device="cuda:0", num_blocks=64)
         logits = model.logits(model.inputs(rows_of_each_kind()))

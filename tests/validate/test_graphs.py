@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.graphs import GraphedTransformer  # noqa: E402
-from capacity_validate.step_inputs import Row  # noqa: E402
+from capacity_validate.step_inputs import InputRow  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,8 +58,8 @@ def test_graphs_padded_to_their_size_give_the_eager_tokens(
     for index, context in enumerate((30, 90, 17)):
         tokens = torch.randint(4096, (context,), generator=generator).tolist()
         blocks = list(range(index * 8, index * 8 + 8))
-        tiny.logits(tiny.inputs([Row(tokens=tokens[:-1], computed=0, blocks=blocks)]))
-        rows.append(Row(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
+        tiny.logits(tiny.inputs([InputRow(tokens=tokens[:-1], computed=0, blocks=blocks)]))
+        rows.append(InputRow(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
     before = [cache[:24].clone() for cache in tiny.cache_tensors]
     expected = tiny.next_tokens(tiny.inputs(rows))
     for _ in range(2):

@@ -213,7 +213,7 @@ def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_pat
 
 
 def test_a_stage_that_fails_costs_its_own_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import capacity_validate.stages.speculation as speculation
+    import capacity_validate.stages.model_runs as speculation
 
     def fail(**_: Any) -> None:
         raise TypeError("a version that this was not written for")

@@ -8,15 +8,19 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E402
 from capacity_validate.cases import Case, make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, prepare  # noqa: E402
-from capacity_validate.kernels.prepared import relative_error  # noqa: E402
+from capacity_validate.kernels import (  # noqa: E402
+    KernelBench,
+    Unsupported,
+    prepare,
+    relative_error,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
+def bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
 
 
 QUICK = ordered_cases(load_campaign("quick").cpu)
@@ -24,7 +28,7 @@ SMALLEST = list({case.family: case for case in reversed(QUICK)}.values())
 
 
 @pytest.mark.parametrize("case", SMALLEST, ids=lambda case: case.family)
-def test_every_cpu_kernel_is_right_or_says_that_it_is_missing(case: Case, bench: Bench) -> None:
+def test_every_cpu_kernel_is_right_or_says_that_it_is_missing(case: Case, bench: KernelBench) -> None:
     try:
         prepared = prepare(case, bench)
     except Unsupported as reason:
@@ -35,7 +39,7 @@ def test_every_cpu_kernel_is_right_or_says_that_it_is_missing(case: Case, bench:
 
 
 @pytest.mark.parametrize("kernel", ["fp8", "fp8_rowwise", "int8", "w4a16", "bf16", "fp16"])
-def test_low_precision_products_are_far_from_wrong_inputs(kernel: str, bench: Bench) -> None:
+def test_low_precision_products_are_far_from_wrong_inputs(kernel: str, bench: KernelBench) -> None:
     """The check would notice: an unrelated result is off by more than ten times the tolerance."""
     case = make_case("gemm", kernel, m=32, n=128, k=256)
     try:
@@ -47,7 +51,7 @@ def test_low_precision_products_are_far_from_wrong_inputs(kernel: str, bench: Be
     assert relative_error(torch, out.flip(0), out) > 10 * max(prepared.tolerance, 0.01)
 
 
-def test_no_kernel_is_timed_on_zeros(bench: Bench) -> None:
+def test_no_kernel_is_timed_on_zeros(bench: KernelBench) -> None:
     for values in (
         bench.random(64, 64, dtype=torch.float32),
         *bench.rotating(3, 64, 64, dtype=torch.float32),
@@ -55,6 +59,6 @@ def test_no_kernel_is_timed_on_zeros(bench: Bench) -> None:
         assert 0.5 < float(values.std()) < 2.0
 
 
-def test_rotated_sets_are_different_memory(bench: Bench) -> None:
+def test_rotated_sets_are_different_memory(bench: KernelBench) -> None:
     sets = bench.rotating(4, 512, 512, dtype=torch.float32)
     assert len({t.data_ptr() for t in sets}) == 4

@@ -9,7 +9,7 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import base_profile
 from capacity_validate.cases import read_measurements
-from capacity_validate.fitting import calibrated_profile, fit_families, fit_host_time
+from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.small_models import small_model
 from capacity_validate.splitting import split

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
-from capacity_validate.mixers import window_mask  # noqa: E402
+from capacity_validate.model_blocks import window_mask  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
-from capacity_validate.step_inputs import Row  # noqa: E402
+from capacity_validate.step_inputs import InputRow  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,7 +37,7 @@ def test_padded_latent_decode_is_the_gathered_one() -> None:
     model = Transformer(small_model("tiny-mla"), device="cpu", num_blocks=32)
     model.fill_caches()
     rows = [
-        Row(tokens=[5], computed=c - 1, blocks=list(range(i * 8, i * 8 + 8)))
+        InputRow(tokens=[5], computed=c - 1, blocks=list(range(i * 8, i * 8 + 8)))
         for i, c in enumerate((3, 100, 40))
     ]
     step = model.inputs(rows)

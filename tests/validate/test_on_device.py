@@ -10,28 +10,27 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate import layers  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.capture import Captures  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.device_techniques import (  # noqa: E402
-    GRAPH_DOUBT,
-    GRAPHED,
-    MODEL_TOLERANCES,
-    WINDOWS,
-    graphs_against_eager,
-    model_on,
-    paged_error,
-    served_dtype,
-)
 from capacity_validate.kernels import (  # noqa: E402
-    Bench,
+    KernelBench,
     Unsupported,
     fused,
     prepare,
 )
 from capacity_validate.small_models import small_model_names  # noqa: E402
-from capacity_validate.techniques import cached_against_uncached  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402
+    GRAPH_DOUBT,
+    GRAPHED,
+    MODEL_TOLERANCES,
+    WINDOWS,
+    cached_against_uncached,
+    graphs_against_eager,
+    model_on,
+    paged_finding,
+    served_dtype,
+)
 from capacity_validate.transformer import Transformer  # noqa: E402
 
 ON_GPU = bool(torch.cuda.is_available())
@@ -55,7 +54,7 @@ if not ON_GPU:  # references of a GPU's kernels are worth every core
 @pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)
 def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None:
     generator = torch.Generator(device=DEVICE).manual_seed(0)
-    bench = Bench(torch, DEVICE, 50 * 2**20, generator, 8e9)
+    bench = KernelBench(torch, DEVICE, 50 * 2**20, generator, 8e9)
     try:
         prepared = prepare(case, bench)
     except Unsupported as reason:
@@ -77,7 +76,8 @@ def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
 @NEEDS_GPU
 @pytest.mark.parametrize(("heads", "kv_heads", "width", "window"), WINDOWS)
 def test_paged_attention_in_bf16(heads: int, kv_heads: int, width: int, window: int | None) -> None:
-    assert paged_error(DEVICE, heads=heads, kv_heads=kv_heads, width=width, window=window) < 2e-2
+    found = paged_finding(DEVICE, heads=heads, kv_heads=kv_heads, width=width, window=window)
+    assert found.value < 2e-2
 
 
 @NEEDS_GPU
@@ -89,7 +89,9 @@ def test_fused_kernels_in_bf16() -> None:
 
     x, residual, weight = random(9, 4096), random(9, 4096), random(4096)
     for ours, plain in zip(
-        fused.add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6), strict=True
+        fused.add_norm(x, residual, weight, 1e-6),
+        fused.plain_add_norm(x, residual, weight, 1e-6),
+        strict=True,
     ):
         assert torch.allclose(ours.float(), plain.float(), atol=0.05, rtol=0.02)
     both = random(9, 2 * 14336)
@@ -98,14 +100,14 @@ def test_fused_kernels_in_bf16() -> None:
         fused.gated(both).float(), torch.nn.functional.silu(gate) * up, atol=0.05, rtol=0.02
     )
     q, k, v = (p.reshape(9, -1, 128) for p in random(9, 48 * 128).split((4096, 1024, 1024), dim=-1))
-    tables = layers.rope_tables(128, 100, base=1e4, device=DEVICE, dtype=torch.bfloat16)
+    tables = fused.rope_tables(128, 100, base=1e4, device=DEVICE, dtype=torch.bfloat16)
     positions, slots = torch.arange(9, device=DEVICE) * 7, torch.randperm(32, device=DEVICE)[:9]
     ours, plain = (torch.zeros(2, 2, 16, 8, 128, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     turned = fused.rope_and_cache(
         q, k, v, positions=positions, tables=tables, keys=ours[0], values=ours[1], slots=slots
     )
-    layers.write_cache(plain[0], plain[1], layers.rotate(k, positions, tables), v, slots)
-    assert torch.allclose(turned.float(), layers.rotate(q, positions, tables).float(), atol=0.05, rtol=0.02)
+    fused.write_cache(plain[0], plain[1], fused.rotate(k, positions, tables), v, slots)
+    assert torch.allclose(turned.float(), fused.rotate(q, positions, tables).float(), atol=0.05, rtol=0.02)
     assert torch.allclose(ours.float(), plain.float(), atol=0.05, rtol=0.02)
 
 

@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E402
 from capacity_validate.cases import Case, MeasurementLog  # noqa: E402
-from capacity_validate.fitting import FamilyFit, fit_families  # noqa: E402
-from capacity_validate.kernels import Bench, Prepared  # noqa: E402
+from capacity_validate.constant_fits import FamilyFit, fit_families  # noqa: E402
+from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
 from capacity_validate.predictions import calibrates, formula  # noqa: E402
 from capacity_validate.review import Review, review  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
@@ -77,7 +77,7 @@ class Planted:
         self.telemetry = Telemetry(lambda: None)
         self.path = folder / "measurements.jsonl"
         runner = CaseRunner(
-            bench=Bench(self.fake.torch, "cuda:0", 2**20, None, 1e9),
+            bench=KernelBench(self.fake.torch, "cuda:0", 2**20, None, 1e9),
             stopwatch=CudaStopwatch(self.fake.torch, "cuda:0"),
             log=MeasurementLog(self.path, HEADER),
             case_s=1e-3,

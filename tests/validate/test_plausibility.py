@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case  # noqa: E402
-from capacity_validate.fitting import fit_families  # noqa: E402
-from capacity_validate.kernels import Bench, Prepared  # noqa: E402
+from capacity_validate.constant_fits import fit_families  # noqa: E402
+from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
 from capacity_validate.plausibility import (  # noqa: E402
     all_alike,
     bound_remarks,
@@ -81,7 +81,7 @@ def run(tmp_path: Path, seconds: Callable[[int], float], *, passes: int = 1) -> 
         )  # fmt: skip
 
     runner = CaseRunner(
-        bench=Bench(fake.torch, "cuda:0", 2**20, None, 1e9),
+        bench=KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9),
         stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
         log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
         case_s=0.01,

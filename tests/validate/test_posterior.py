@@ -9,7 +9,7 @@ import pytest
 from capacity_validate.posterior import (
     CONTRADICTS,
     SHARED,
-    Figure,
+    MeasuredFigure,
     Vector,
     infer,
     noise_covariance,
@@ -31,9 +31,9 @@ def linear(theta: Vector) -> Vector:
     return SLOPES @ theta
 
 
-def figures(values: Vector, deviation: float = 0.05) -> list[Figure]:
+def figures(values: Vector, deviation: float = 0.05) -> list[MeasuredFigure]:
     return [
-        Figure(name=f"figure {i}", value=float(np.exp(value)), deviation=deviation, shared=str(i))
+        MeasuredFigure(name=f"figure {i}", value=float(np.exp(value)), deviation=deviation, shared=str(i))
         for i, value in enumerate(values)
     ]
 
@@ -96,8 +96,8 @@ def test_predictions_that_bend_are_followed_to_their_mode() -> None:
 
 
 def test_percentiles_of_one_run_share_their_errors() -> None:
-    alike = [Figure(name=name, value=1.0, deviation=0.1, shared="ttft") for name in ("p90", "p99")]
-    other = Figure(name="tpot", value=1.0, deviation=0.2, shared="tpot")
+    alike = [MeasuredFigure(name=name, value=1.0, deviation=0.1, shared="ttft") for name in ("p90", "p99")]
+    other = MeasuredFigure(name="tpot", value=1.0, deviation=0.2, shared="tpot")
     noise = noise_covariance([*alike, other])
     assert noise[0, 1] == pytest.approx(SHARED * 0.01)
     assert noise[0, 2] == 0.0
@@ -109,7 +109,7 @@ def test_what_cannot_be_predicted_is_left_out_and_nothing_at_all_is_refused() ->
         return np.array([theta[0], np.nan])
 
     found = infer(partly, figures(np.array([0.1, 0.1])), np.zeros(2), PRIOR)
-    assert [judged.figure.name for judged in found.judged] == ["figure 0"]
+    assert [judged.name for judged in found.judged] == ["figure 0"]
     with pytest.raises(InvalidInput, match="none of the measured figures can be predicted"):
         infer(lambda _: np.full(1, np.nan), figures(np.array([0.1])), np.zeros(2), PRIOR)
 
@@ -132,7 +132,7 @@ def test_steps_of_few_and_of_many_tokens_tell_a_tilt_of_experts_from_a_factor() 
 
     learnt, others = (8, 96), (16, 48, 192)
     figures = [
-        Figure(name=str(each), value=float(np.exp(value)), deviation=0.01, shared=str(each))
+        MeasuredFigure(name=str(each), value=float(np.exp(value)), deviation=0.01, shared=str(each))
         for each, value in zip(learnt, seconds(planted, learnt), strict=True)
     ]
     known = prior_of(pool).covariance_matrix

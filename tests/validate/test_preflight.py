@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import capacity_validate.preflight as module
+import capacity_validate.session as module
 import pytest
 from capacity_validate.cases import make_case
-from capacity_validate.kernels import Bench, Unsupported, prepare
-from capacity_validate.preflight import preflight
+from capacity_validate.kernels import KernelBench, Unsupported, prepare
+from capacity_validate.session import preflight
 from fake_cuda import FakeCuda, FakeDevice
 
 from capacity.base.errors import InvalidInput
@@ -72,7 +72,7 @@ def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None
     fake = FakeCuda(devices=(FakeDevice(name="Tesla T4", major=7, minor=5),))
     found = preflight(fake.torch, "cuda:0")
     assert found.remarks == ("compute capability 7.5 has no bf16 of its own: its cases are left out",)
-    bench = Bench(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
+    bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
     with pytest.raises(Unsupported, match=r"7\.5 has no bf16"):
         prepare(make_case("gemm", "bf16", m=1, n=64, k=64), bench)
 

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from capacity_validate.devices import DeviceFacts
-from capacity_validate.profile_match import match_profile
-from capacity_validate.provisional import is_provisional, provisional_profile, provisional_remark
+from capacity_validate.profile_match import (
+    is_provisional,
+    match_profile,
+    provisional_profile,
+    provisional_remark,
+)
 
 import capacity
 from capacity.base.errors import InvalidInput

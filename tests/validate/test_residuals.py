@@ -11,7 +11,7 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile, write_profile
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
-from capacity_validate.fitting import calibrated_profile
+from capacity_validate.constant_fits import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
 from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
 from capacity_validate.splitting import split

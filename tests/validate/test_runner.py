@@ -15,11 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import DIED, Case, MeasurementLog, make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Prepared  # noqa: E402
+from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
+from capacity_validate.plausibility import timing_remarks  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, CudaStopwatch, Samples  # noqa: E402
-from capacity_validate.timing_remarks import timing_remarks  # noqa: E402
 from capacity_validate.trouble import DeviceLost  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 
@@ -33,7 +33,7 @@ HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
 
 def runner(path: Path, prepared: Callable[[Case], Prepared]) -> CaseRunner:
     return CaseRunner(
-        bench=Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
+        bench=KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
         stopwatch=CpuStopwatch(),
         log=MeasurementLog(path, HEADER),
         case_s=0.001,
@@ -78,7 +78,7 @@ def test_an_allocation_that_really_fails_skips_its_case(tmp_path: Path) -> None:
     """Eight PiB: the allocator of this machine refuses, and the next case runs."""
     sizes = [make_case("bandwidth", "fp32", variant="read", bytes=n) for n in (2**53, 4096)]
     run = CaseRunner(
-        bench=Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
+        bench=KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
         stopwatch=CpuStopwatch(),
         log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
         case_s=0.001,
@@ -105,7 +105,7 @@ def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
 
 def gpu_runner(path: Path, fake: FakeCuda, prepared: Callable[[Case], Prepared]) -> CaseRunner:
     return CaseRunner(
-        bench=Bench(fake.torch, "cuda:0", 2**20, None, 1e9),
+        bench=KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9),
         stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
         log=MeasurementLog(path, HEADER),
         case_s=0.001,
@@ -223,14 +223,14 @@ def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(
         "import os, sys, time, torch\n"
         "from pathlib import Path\n"
         "from capacity_validate.cases import MeasurementLog, make_case\n"
-        "from capacity_validate.kernels import Bench, Prepared\n"
+        "from capacity_validate.kernels import KernelBench, Prepared\n"
         "from capacity_validate.runner import CaseRunner\n"
         "from capacity_validate.timing import CpuStopwatch\n"
         "def prepared(case):\n"
         "    call = os.abort if case['m'] == 2 else (lambda: None)\n"
         "    return Prepared(calls=[call], check=None, tolerance=0.0, flops=1.0, bytes=1.0)\n"
         f"log = MeasurementLog(Path(sys.argv[1]), {HEADER!r})\n"
-        "run = CaseRunner(bench=Bench(torch, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
+        "run = CaseRunner(bench=KernelBench(torch, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
         "                 case_s=0.001, own_calls=prepared)\n"
         "cases = [make_case('gemm', 'fp32', m=m) for m in range(1, 4)]\n"
         "print(run.run(cases, passes=1, deadline=time.monotonic() + 60).timed)\n"

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.small_models import cut_layers, small_model  # noqa: E402
-from capacity_validate.speculation import (  # noqa: E402
+from capacity_validate.speculative_decoding import (  # noqa: E402
     acceptance_rate,
     chi_square_p,
     distribution_findings,
@@ -20,7 +20,7 @@ from capacity_validate.speculation import (  # noqa: E402
     run_models,
     verify,
 )
-from capacity_validate.stages.speculation import _length_finding, _token_finding  # noqa: E402
+from capacity_validate.stages.model_runs import _length_finding, _token_finding  # noqa: E402
 from capacity_validate.timing import ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 

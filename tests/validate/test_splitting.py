@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, ordered_cases
 from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.fitting import fit_families
-from capacity_validate.model_cases import step_cases
+from capacity_validate.constant_fits import fit_families
 from capacity_validate.splitting import extent, how_split, shape_key, split
+from capacity_validate.stages.steps import step_cases
 from capacity_validate.timing import summarise_samples
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.techniques import (  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402
     attention_sinks,
     online_softmax,
     sliding_window,

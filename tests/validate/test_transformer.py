@@ -12,8 +12,8 @@ from capacity_validate.memory_check import (  # noqa: E402
     exact_findings,
 )
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
-from capacity_validate.step_inputs import Row  # noqa: E402
-from capacity_validate.techniques import (  # noqa: E402
+from capacity_validate.step_inputs import InputRow  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402
     cached_against_uncached,
 )
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -41,15 +41,15 @@ def test_one_mixed_step_is_the_sum_of_its_rows(model: Transformer) -> None:
     prompts = [torch.randint(4096, (n,), generator=generator).tolist() for n in (33, 20, 48)]
     blocks = [[3, 17, 5, 9], [30, 2, 8], [11, 0, 21, 6]]
     whole = [
-        model.logits(model.inputs([Row(tokens=p, computed=0, blocks=b)]))
+        model.logits(model.inputs([InputRow(tokens=p, computed=0, blocks=b)]))
         for p, b in zip(prompts, blocks, strict=True)
     ]
     for p, b, held_back in zip(prompts, blocks, (1, 1, 16), strict=True):
-        model.logits(model.inputs([Row(tokens=p[:-held_back], computed=0, blocks=b)]))
+        model.logits(model.inputs([InputRow(tokens=p[:-held_back], computed=0, blocks=b)]))
     mixed = model.logits(
         model.inputs(
             [
-                Row(tokens=p[-n:], computed=len(p) - n, blocks=b)
+                InputRow(tokens=p[-n:], computed=len(p) - n, blocks=b)
                 for p, b, n in zip(prompts, blocks, (1, 1, 16), strict=True)
             ]
         )

@@ -57,7 +57,6 @@ print(worst)
 
 _FUSED = """
 import torch
-from capacity_validate import layers
 from capacity_validate.kernels import fused
 
 generator = torch.Generator().manual_seed(1)
@@ -65,13 +64,13 @@ random = lambda *shape: torch.randn(*shape, generator=generator)
 worst = 0.0
 for hidden in (512, 320):
     x, residual, weight = random(5, hidden), random(5, hidden), random(hidden)
-    pairs = zip(fused.fused_add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6))
+    pairs = zip(fused.fused_add_norm(x, residual, weight, 1e-6), fused.plain_add_norm(x, residual, weight, 1e-6))
     for ours, theirs in pairs:
         worst = max(worst, float((ours - theirs).abs().max()))
 for heads, kv_heads, d in ((8, 2, 64), (4, 4, 96), (3, 1, 32)):
     rows, widths = 7, (heads * d, kv_heads * d, kv_heads * d)
     q, k, v = (p.reshape(rows, -1, d) for p in random(rows, sum(widths)).split(widths, dim=-1))
-    tables = layers.rope_tables(d, 50, base=1e4, device="cpu", dtype=torch.float32)
+    tables = fused.rope_tables(d, 50, base=1e4, device="cpu", dtype=torch.float32)
     positions, slots = torch.randint(50, (rows,), generator=generator), torch.randperm(32, generator=generator)[:rows]
     caches = [torch.zeros(2, 16, kv_heads, d) for _ in range(4)]
     ours = fused.fused_rope_and_cache(q, k, v, positions, tables, *caches[:2], slots)
@@ -93,7 +92,7 @@ torch.Tensor.is_cuda = True  # the paths of a GPU, on tensors that the interpret
 from dataclasses import replace
 from capacity_validate.kernels import causal, paged
 from capacity_validate.small_models import cut_layers, small_model
-from capacity_validate.techniques import cached_against_uncached
+from capacity_validate.technique_checks import cached_against_uncached
 from capacity_validate.transformer import Transformer
 
 causal.takes_flash = lambda *_: False

@@ -7,26 +7,21 @@ Everything heavy is imported inside them; only `validate` needs torch.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["calibrate", "compare", "suggest_runs", "validate"]
 
 
+_HOMES = {
+    "validate": "harness",
+    "calibrate": "calibrating",
+    "suggest_runs": "suggesting",
+    "compare": "comparing",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "validate":
-        from capacity_validate.harness import validate
-
-        return validate
-    if name == "calibrate":
-        from capacity_validate.calibrating import calibrate
-
-        return calibrate
-    if name == "suggest_runs":
-        from capacity_validate.suggesting import suggest_runs
-
-        return suggest_runs
-    if name == "compare":
-        from capacity_validate.comparing import compare
-
-        return compare
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

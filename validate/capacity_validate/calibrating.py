@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, OutsideValidity
+from capacity.base.record import AnswerRecord
 from capacity.hardware import (
     HardwareProfile,
     dump_profile,
@@ -19,7 +20,7 @@ from capacity.hardware import (
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
-from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_families
+from capacity_validate.constant_fits import FamilyFit, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY
 from capacity_validate.residuals import earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
@@ -44,11 +45,20 @@ class MovedConstant:
         return self.after / self.before if self.before else None
 
 
+def moved_constants(fits: Iterable[FamilyFit]) -> tuple[MovedConstant, ...]:
+    """Return every constant that was fitted."""
+    return tuple(
+        MovedConstant(family=fit.target.label, name=name, before=before, after=after)
+        for fit in fits
+        for name, (before, after) in fit.moved.items()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(AnswerRecord):
     """A calibrated profile, where it was written, and what it rests on."""
 
-    SCHEMA = "capacity/calibration/v1"
+    SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
     profile: str
     base: str
@@ -59,13 +69,6 @@ class Calibration:
     errors: dict[str, tuple[float, float]]  # by family, held out: median before and after
     refused: dict[str, str]
     bands: dict[str, tuple[float, float]]  # by regime: 90 % of steps lie within, measured / predicted - 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": self.SCHEMA,
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
-            "moved": [asdict(moved) for moved in self.moved],
-        }
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -185,11 +188,7 @@ def calibrate_kernels(
         path=str(path),
         files=tuple(str(m.path) for m in files),
         cases=len(cases),
-        moved=tuple(
-            MovedConstant(family=fit.target.label, name=constant, before=before, after=after)
-            for fit in fits
-            for constant, (before, after) in fit.moved.items()
-        ),
+        moved=moved_constants(fits),
         errors={fit.target.label: (fit.error_before.median, fit.error_after.median) for fit in fits},
         refused=calibrated.refused,
         bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
@@ -236,7 +235,7 @@ def fit_profile(
         profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
         fits=tuple(fits),
         residuals=residuals,
-        refused={entry.target.label: entry.reason for entry in refused} | missing,
+        refused={entry.family: entry.reason for entry in refused} | missing,
     )
 
 

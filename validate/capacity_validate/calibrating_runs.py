@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
-from capacity.deployment import Pool, Traffic
+from capacity.base.record import AnswerRecord
 from capacity.hardware import HardwareProfile, user_profiles_directory
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
-from capacity_validate.posterior import Judged, Posterior, infer
+from capacity_validate.posterior import JudgedFigure, Posterior, infer
 from capacity_validate.replay_figures import Replay, replayed_run
-from capacity_validate.replaying import TRAFFIC_FIELDS, workload_of
+from capacity_validate.replaying import split_options, workload_of
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten
@@ -57,29 +56,13 @@ class LearntParameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearntFigure:
-    """A measured figure beside its prediction before and after, in its own unit.
-
-    `off`: standard deviations between measured and predicted afterwards; `weight`: how much it was counted, 1 in full.
-    """
-
-    name: str
-    measured: float
-    before: float
-    after: float
-    off: float
-    weight: float
-    contradicts: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCalibration:
+class RunCalibration(AnswerRecord):
     """A variant of a profile that has learnt from runs, where it was written, and what it rests on.
 
     `over_roof`: parameters that the runs would have beyond what the hardware can do, and the kernels concerned.
     """
 
-    SCHEMA = "capacity/calibrated-runs/v1"
+    SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
 
     profile: str
     base: str
@@ -88,26 +71,19 @@ class RunCalibration:
     model: str
     engine: str
     parameters: tuple[LearntParameter, ...]
-    figures: tuple[LearntFigure, ...]
+    figures: tuple[JudgedFigure, ...]
     over_roof: tuple[str, ...]
     notices: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": self.SCHEMA,
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
-            "parameters": [asdict(parameter) for parameter in self.parameters],
-            "figures": [asdict(figure) for figure in self.figures],
-        }
-
     def lines(self) -> list[str]:
         """For a terminal."""
+        unseen = [parameter.title for parameter in self.parameters if not parameter.seen]
         shown = [
             f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
             f"{self.engine}, on top of {self.base}",
             "what a part takes, by its time before (nine of ten lie within):",
             *(parameter.line for parameter in self.parameters if parameter.seen),
-            *self._unseen,
+            *([f"    nothing is learnt of: {'; '.join(unseen)}"] if unseen else []),
             f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
         ]
         for figure in self.figures:
@@ -116,12 +92,6 @@ class RunCalibration:
         shown += [f"contradiction: {text}" for text in self.contradictions]
         shown += [f"note: {notice}" for notice in self.notices]
         return [*shown, f"written: {self.path}; use it with --gpu {self.profile}"]
-
-    @property
-    def _unseen(self) -> list[str]:
-        """What the runs say nothing of, in one line."""
-        titles = [parameter.title for parameter in self.parameters if not parameter.seen]
-        return [f"    nothing is learnt of: {'; '.join(titles)}"] if titles else []
 
     @property
     def contradictions(self) -> tuple[str, ...]:
@@ -176,9 +146,7 @@ def calibrate_runs(
     variant = variant_of(profile, name, adjustment)
     learnt = replay.resolved.adjusted_by(adjustment)
     path = write_profile(variant, Path(out) if out is not None else user_profiles_directory())
-    left_out = {figure.name for figure in replay.figures} - {
-        judged.figure.name for judged in posterior.judged
-    }
+    left_out = {figure.name for figure in replay.figures} - {judged.name for judged in posterior.judged}
     return RunCalibration(
         profile=variant.name,
         base=profile.name,
@@ -187,7 +155,7 @@ def calibrate_runs(
         model=learnt.model.name,
         engine=learnt.engine.label,
         parameters=tuple(_parameters(known, adjustment)),
-        figures=tuple(_figure(judged) for judged in posterior.judged),
+        figures=posterior.judged,
         over_roof=tuple(_roofs(learnt.step_model.capped)),
         notices=tuple(
             dict.fromkeys(
@@ -210,10 +178,7 @@ def replay_of(
     options: dict[str, Any],
 ) -> Replay:
     """The figures of these runs and how they are predicted. Raises InvalidInput naming what is missing."""
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    unknown = [field for field in traffic_fields if field not in TRAFFIC_FIELDS]
-    if unknown:
-        raise InvalidInput(f"calibrate takes no {unknown[0]!r}: it replays what the files say was sent")
+    pool_fields, traffic_fields = split_options("calibrate", options)
     named = pool_fields.get("engine")
     engine = evidence.engine(None if named is None else str(named))
     if engine is not None:
@@ -262,13 +227,9 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
         source=f"capacity calibrate, {rows} figures of {resolved.model.name} on {resolved.engine.label}",
         date=datetime.now(tz=UTC).date().isoformat(),
         rows=known.rows + rows,
-        models=_with(known.models, resolved.model.name),
-        engines=_with(known.engines, resolved.engine.label),
+        models=tuple(dict.fromkeys((*known.models, resolved.model.name))),
+        engines=tuple(dict.fromkeys((*known.engines, resolved.engine.label))),
     )
-
-
-def _with(names: Sequence[str], name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*names, name)))
 
 
 def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
@@ -285,18 +246,6 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
         )
         for i, parameter in enumerate(PARAMETERS)
     ]
-
-
-def _figure(judged: Judged) -> LearntFigure:
-    return LearntFigure(
-        name=judged.figure.name,
-        measured=judged.figure.value,
-        before=judged.before,
-        after=judged.after,
-        off=judged.off,
-        weight=judged.weight,
-        contradicts=judged.contradicts,
-    )
 
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import parse_json, read_text
-from capacity_validate.resuming import require_same_conditions
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
@@ -98,6 +97,9 @@ class MeasuredCase:
         return timing.how == "events" and timing.seconds < GRAPH_BELOW_S
 
 
+_WHERE_SAID = ("reference_error", "extra_bytes", "burst_s", "conditions", "note")
+
+
 def as_line(measured: MeasuredCase) -> dict[str, Any]:
     record: dict[str, Any] = {
         "operator": measured.case.operator,
@@ -109,7 +111,7 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
     if measured.timing is not None:
         record["timing"] = asdict(measured.timing)
         record |= {"flops": measured.flops, "bytes": measured.bytes}
-    for name in ("reference_error", "extra_bytes", "burst_s", "conditions", "note"):
+    for name in _WHERE_SAID:
         if value := getattr(measured, name):
             record[name] = value
     if measured.attempts > 1:
@@ -121,6 +123,7 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
 
 def from_line(record: Mapping[str, Any]) -> MeasuredCase:
     timing = record.get("timing")
+    kept = ("flops", "bytes", *_WHERE_SAID, "attempts", "passes")
     return MeasuredCase(
         case=make_case(
             str(record["operator"]),
@@ -130,15 +133,7 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
         ),
         status=record["status"],
         timing=None if timing is None else Timing(**{**timing, "samples": tuple(timing.get("samples", ()))}),
-        flops=float(record.get("flops", 0.0)),
-        bytes=float(record.get("bytes", 0.0)),
-        reference_error=record.get("reference_error"),
-        extra_bytes=record.get("extra_bytes"),
-        burst_s=record.get("burst_s"),
-        conditions=record.get("conditions"),
-        attempts=int(record.get("attempts", 1)),
-        passes=int(record.get("passes", 0)),
-        note=str(record.get("note", "")),
+        **{name: record[name] for name in kept if name in record},
     )
 
 
@@ -295,8 +290,19 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
     return value
 
 
-def by_family(measured: Iterable[MeasuredCase]) -> dict[str, list[MeasuredCase]]:
-    families: dict[str, list[MeasuredCase]] = {}
-    for case in measured:
-        families.setdefault(case.case.family, []).append(case)
-    return families
+def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises InvalidInput naming all that differs between a file's beginning and this run."""
+    differing = [
+        f"{name} {_told(was.get(name))}, now {_told(now.get(name))}"
+        for name in dict.fromkeys((*was, *now))
+        if was.get(name) != now.get(name)
+    ]
+    if differing:
+        raise InvalidInput(
+            f"{path} was measured under other conditions: {'; '.join(differing)}. Choose another --out: evidence of "
+            "two machines, or of two states of one, is not mixed in one file"
+        )
+
+
+def _told(value: Any) -> str:
+    return "unknown" if value is None else repr(value)

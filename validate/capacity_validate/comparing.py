@@ -14,20 +14,18 @@ from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
-from capacity.deployment import Pool, Service, Traffic, build
+from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
-from capacity_validate.likely_causes import likely_causes
 from capacity_validate.replaying import (
-    TRAFFIC_FIELDS,
     client_of,
     frontend_of,
     replay,
     replayed,
+    split_options,
     workload_of,
 )
 from capacity_validate.server_log import ServerLog, read_server_log
@@ -59,11 +57,7 @@ def compare(
     if not results:
         raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
     runs = [run.require_measured() for path in results for run in read_results(path)]
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    build(Traffic, traffic_fields)  # a value that is none is said, whether the files need it or not
-    unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
-    if unknown:
-        raise InvalidInput(f"compare takes no {unknown[0]!r}: it replays what the files say was sent")
+    pool_fields, traffic_fields = split_options("compare", options)
     printed = next((run.server for run in runs if run.server is not None), None)
     log = printed if server_log is None else read_server_log(server_log)
     named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
@@ -245,4 +239,84 @@ def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRo
         MetricRow(name=name, measured=printed / unit, predicted=estimated)
         for name, printed, estimated, unit in pairs
         if printed is not None
+    )
+
+
+GOOD = 0.10
+LARGE = 0.25
+
+
+def likely_causes(
+    run: MeasuredRun,
+    rows: Sequence[MetricRow],
+    predicted: Mapping[str, Any],
+    *,
+    kv_known: bool,
+    drafts: bool = False,
+    other_weights: str | None = None,
+) -> list[str]:
+    """What usually lies behind a gap like this one; a gap within the prediction's own interval is none to speak of.
+
+    `drafts`: the simulated server decodes speculatively; `other_weights`: how the log's weights differ from its own.
+    """
+    errors = {row.name: row.error for row in rows if not row.inside}
+    measured = {row.name for row in rows if row.error is not None}
+    ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
+    causes = [] if other_weights is None else [other_weights]
+    if run.accepted_length and not drafts:
+        causes.append(
+            f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
+        )
+    if tpot is not None and tpot < -GOOD:
+        causes.append(
+            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, or a "
+            "capped GPU; `--fit-overheads` separates the first, `capacity validate` on that GPU the others"
+        )
+    if tpot is not None and tpot > GOOD:
+        causes.append(
+            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
+            "format than was said here; check --quantization, --kv-cache-dtype and --engine"
+        )
+    if ttft is not None and ttft < -LARGE:
+        causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
+    if ttft is not None and ttft > LARGE:
+        causes.append(
+            f"first tokens come sooner than predicted ({ttft:+.0%}): prompts that hit the server's prefix cache "
+            "(the files do not say which tokens were shared), or a larger token budget; check --max-num-batched-tokens"
+        )
+    tail = errors.get("p99_ttft_ms")
+    if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE >= abs(ttft or 0.0):
+        causes.append(
+            "only the tail is longer than predicted: pauses of the server or client, or preemptions"
+        )
+    if not causes and {"mean_ttft_ms", "mean_tpot_ms"} <= measured:
+        causes.append(
+            "none found: mean TTFT and TPOT agree but other figures lie outside their intervals; check that the "
+            "benchmark sent its requests as described here, without pauses"
+            if any(row.inside is False for row in rows)
+            else "none needed: the gap is within what the model is known to be off by"
+        )
+    return causes
+
+
+def _slow_first_token(
+    run: MeasuredRun, rows: Sequence[MetricRow], predicted: Mapping[str, Any], *, kv_known: bool
+) -> str:
+    by_name = {row.name: row for row in rows}
+    mean = by_name["mean_ttft_ms"]
+    gap_ms = mean.measured - (mean.predicted or 0.0)
+    median = by_name.get("p50_ttft_ms")
+    if median is not None and median.predicted and median.measured - median.predicted < 0.5 * gap_ms:
+        return (
+            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above, the median only "
+            f"{median.measured - median.predicted:.0f} ms): queueing in bursts; check --max-num-seqs"
+        )
+    if predicted.get("preemptions") == 0 and run.concurrency and not kv_known:
+        return (
+            f"first tokens come {gap_ms:.0f} ms later than predicted: requests queue for seats or KV blocks that the "
+            "simulation thinks are there (give --server-log), or the client and HTTP take their share (--fit-overheads)"
+        )
+    return (
+        f"first tokens come {gap_ms:.0f} ms later than predicted for all alike: client, HTTP, tokenizer and eager "
+        "prefill; `--fit-overheads` measures it"
     )

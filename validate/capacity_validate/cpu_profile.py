@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import timeit
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
 from typing import Any
@@ -24,8 +25,10 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     Bandwidth is that of whichever level the working set of a small model lives in: the last-level cache where it is
     large. Links are those between two processes of this machine; their values are assumed.
     """
-    rates = {name: _product_rate(torch, getattr(torch, kind)) for name, kind in _DTYPES.items()}
-    bandwidth = max(_matrix_vector_rate(torch), _copy_rate(torch))
+    rates = {
+        name: _best_rate(torch, _products(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
+    }
+    bandwidth = _best_rate(torch, _streams(torch))
     today = date.today().isoformat()
     measured = Provenance(
         source=f"best of {_REPETITIONS} calls, {facts.compute_units} thread(s), on {facts.name}, plus 10 %",
@@ -78,46 +81,27 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
-def torch_threads() -> int:
-    import torch
-
-    return int(torch.get_num_threads())
-
-
-def _best_s(call: Callable[[], object]) -> float:
-    clock = time.thread_time if torch_threads() == 1 else time.perf_counter
-    call()
-    best = float("inf")
-    for _ in range(_REPETITIONS):
-        start = clock()
-        call()
-        best = min(best, clock() - start)
-    return best
-
-
-def _product_rate(torch: Any, dtype: Any) -> float:
-    """FLOP/s of the best product."""
+def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -> float:
+    """Return the highest rate of work (an amount, and the call that does it), each the best of a few calls."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = 0.0
+    for amount, call in work:
+        call()
+        best = max(best, amount / min(timeit.repeat(call, timer=clock, number=1, repeat=_REPETITIONS)))
+    return _HEADROOM * best
+
+
+def _products(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[], object]]]:
+    """Matrix products with their FLOP."""
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
-        best = max(best, 2.0 * m * n * k / _best_s(partial(torch.nn.functional.linear, a, w)))
-    return _HEADROOM * best
+        yield 2.0 * m * n * k, partial(torch.nn.functional.linear, a, w)
 
 
-def _matrix_vector_rate(torch: Any) -> float:
-    """Bytes/s of weights that one row is multiplied with."""
-    best = 0.0
+def _streams(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
+    """Weights that one row is multiplied with, and copies, with the bytes that they read and write."""
     for n, k in _WEIGHTS:
-        a, w = torch.randn(1, k), torch.randn(n, k)
-        best = max(best, 4.0 * n * k / _best_s(partial(torch.nn.functional.linear, a, w)))
-    return _HEADROOM * best
-
-
-def _copy_rate(torch: Any) -> float:
-    """Bytes/s read plus written by a copy."""
-    best = 0.0
+        yield 4.0 * n * k, partial(torch.nn.functional.linear, torch.randn(1, k), torch.randn(n, k))
     for count in _COPY_VALUES:
         source = torch.randn(count)
-        target = torch.empty_like(source)
-        best = max(best, 8.0 * count / _best_s(partial(target.copy_, source)))
-    return _HEADROOM * best
+        yield 8.0 * count, partial(torch.empty_like(source).copy_, source)

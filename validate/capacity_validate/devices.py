@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity_validate.host_facts import cpu_cache_bytes, cpu_name, host_memory_bytes
-from capacity_validate.nvml_handles import find_handle, named_as_slice
 from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
@@ -190,7 +190,7 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     properties = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     nvml = _nvml()
-    handle = None if nvml is None else find_handle(nvml, _ask, properties, index)
+    handle = None if nvml is None else find_handle(nvml, properties, index)
     facts = {} if handle is None else _nvml_facts(nvml, handle.card)
     is_slice = named_as_slice(str(properties.name)) or (handle is not None and handle.is_slice)
     if facts.get("mig") and not is_slice:
@@ -227,7 +227,7 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
             *remarks,
             "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
         )
-    return _with_remarks(device, remarks)
+    return replace(device, remarks=remarks)
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -241,6 +241,7 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
     mig = _ask(nvml, "nvmlDeviceGetMigMode", handle)
     rates = _ask(nvml, "nvmlDeviceGetUtilizationRates", handle)
     processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    nvlinks = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
     return {
         "sm_clock_hz": clock("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         "sm_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
@@ -253,7 +254,9 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
         "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
-        "nvlink_links": _nvlinks(nvml, handle),
+        "nvlink_links": None
+        if all(state is None for state in nvlinks)
+        else sum(state == 1 for state in nvlinks),
         "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
         "mig": None if mig is None else bool(mig[0]),
@@ -267,17 +270,12 @@ def _throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
     return tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0))
 
 
-def _nvlinks(nvml: Any, handle: Any) -> int | None:
-    states = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
-    return None if all(state is None for state in states) else sum(state == 1 for state in states)
-
-
 def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
     """What a telemetry thread asks the driver of this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
     if nvml is None:
         return None
-    found = find_handle(nvml, _ask, require_torch().cuda.get_device_properties(facts.index), facts.index)
+    found = find_handle(nvml, require_torch().cuda.get_device_properties(facts.index), facts.index)
     if found is None:
         return None
     handle = found.card
@@ -329,6 +327,73 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def _with_remarks(facts: DeviceFacts, remarks: Iterable[str]) -> DeviceFacts:
-    values = {name: getattr(facts, name) for name in DeviceFacts.__dataclass_fields__}
-    return DeviceFacts(**{**values, "remarks": (*facts.remarks, *remarks)})
+def cpu_name() -> str:
+    """The CPU's model, as the system calls it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def host_memory_bytes() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    free = os.sysconf("SC_AVPHYS_PAGES") * page
+    return os.sysconf("SC_PHYS_PAGES") * page, free
+
+
+def cpu_cache_bytes(*, level: int) -> int:
+    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if int((entry / "level").read_text()) == level:
+                size = (entry / "size").read_text().strip()
+                return int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
+        except (OSError, ValueError):
+            continue
+    return 2**20
+
+
+class Handle(NamedTuple):
+    """What NVML is asked by: of a slice the card that it is a slice of, for only cards have clocks and power."""
+
+    card: Any
+    is_slice: bool
+
+
+def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
+    """By UUID, for CUDA_VISIBLE_DEVICES renumbers; by index only where nothing renumbers and the names agree."""
+    for text in _uuids(properties, index):
+        for spelled in (text, text.encode()):
+            found = _ask(nvml, "nvmlDeviceGetHandleByUUID", spelled)
+            if found is not None:
+                is_slice = text.startswith("MIG-")
+                if is_slice or _ask(nvml, "nvmlDeviceIsMigDeviceHandle", found):
+                    parent = _ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found)
+                    return Handle(found if parent is None else parent, is_slice=True)
+                return Handle(found, is_slice=False)
+    if os.environ.get("CUDA_VISIBLE_DEVICES") is not None or named_as_slice(str(properties.name)):
+        return None
+    found = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+    name = None if found is None else _ask(nvml, "nvmlDeviceGetName", found)
+    name = name.decode() if isinstance(name, bytes) else name
+    if found is None or (name is not None and name != properties.name):
+        return None
+    return Handle(found, is_slice=False)
+
+
+def named_as_slice(name: str) -> bool:
+    """CUDA calls a slice `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
+    return "MIG" in name.split()
+
+
+def _uuids(properties: Any, index: int) -> list[str]:
+    """Names that the device may have, likeliest first."""
+    uuid = getattr(properties, "uuid", None)
+    texts = [] if uuid is None else [f"GPU-{uuid}", f"MIG-{uuid}"]
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if index < len(visible) and visible[index].startswith(("MIG-", "GPU-")):
+        texts.insert(0, visible[index])
+    if named_as_slice(str(properties.name)):
+        texts.sort(key=lambda text: not text.startswith("MIG-"))
+    return texts

@@ -13,9 +13,9 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import read_bytes
 from capacity_validate.benchmark_results import MeasuredRun, read_results
-from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
+from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
 from capacity_validate.cases import SCHEMA
-from capacity_validate.engine_log import DecodeSteps, decode_steps
+from capacity_validate.decode_log import DecodeSteps, decode_steps
 from capacity_validate.server_log import ServerLog, server_log_of
 
 FETCH_SECONDS = 10.0

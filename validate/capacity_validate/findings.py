@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from capacity.base.record import Written
 
 ON_HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Written):
     """`value` should be at most `limit` (or equal it, where `exact`)."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("passed",)
 
     name: str
     value: float

@@ -29,7 +29,7 @@ _START = "from capacity_validate.fresh_process import main; main()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ProcessOutcome:
     """What one process came to: its answer, and the stage in which it lost the device, and how."""
 
     answer: Any = None
@@ -74,7 +74,7 @@ def run_in_fresh_processes(
 
 def _one_process(
     work: str, arguments: Mapping[str, Any], progress: Callable[[int, int, str], None] | None
-) -> Outcome:
+) -> ProcessOutcome:
     ours, theirs = Pipe()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     command = [sys.executable, "-c", _START, str(theirs.fileno())]
@@ -85,13 +85,13 @@ def _one_process(
     if isinstance(ended.answer, BaseException):
         raise ended.answer
     if ended.answer is not None:
-        outcome: Outcome = ended.answer
+        outcome: ProcessOutcome = ended.answer
         return outcome
     if ended.interrupted:
         raise KeyboardInterrupt
     code = process.returncode
     how = f"signal {-code}" if code < 0 else f"code {code}"
-    return Outcome(
+    return ProcessOutcome(
         stage=ended.stage,
         lost=f"the process ended with {how} in {ended.stage}",
         repeatable=ended.stage == FIRST,
@@ -101,7 +101,7 @@ def _one_process(
 class _Ended(NamedTuple):
     """What a process said last: its outcome or error, the stage that it was in, and whether Ctrl-C came."""
 
-    answer: Outcome | BaseException | None
+    answer: ProcessOutcome | BaseException | None
     stage: str
     interrupted: bool
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from capacity_validate.capture import Captures
-from capacity_validate.step_inputs import Inputs
+from capacity_validate.step_inputs import StepInputs
 from capacity_validate.transformer import Transformer
 
 
@@ -24,7 +24,7 @@ class DecodeGraph:
         blocks = -(-max_context // model.block_size)
         like: dict[str, Any] = {"device": model.device, "dtype": torch.int64}
         scratch = model.num_blocks * model.block_size
-        self.step = Inputs(
+        self.step = StepInputs(
             tokens=torch.zeros(batch, **like),
             positions=torch.zeros(batch, **like),
             slots=torch.full((batch,), scratch, **like),
@@ -39,17 +39,13 @@ class DecodeGraph:
         self._idle = {
             name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
         }
-        captures.aside(self._warm_up)
+        captures.aside(lambda: [self._decode() for _ in range(3)])
         self.graph, self.chosen = captures.capture(self._decode, pool=captures.shared_pool)
-
-    def _warm_up(self) -> None:
-        for _ in range(3):
-            self._decode()
 
     def _decode(self) -> Any:
         return self.model.logits(self.step).argmax(dim=-1)
 
-    def next_tokens(self, step: Inputs) -> list[int]:
+    def next_tokens(self, step: StepInputs) -> list[int]:
         rows = step.decode_rows
         for name, idle in self._idle.items():
             static = getattr(self.step, name)
@@ -80,7 +76,7 @@ class GraphedTransformer:
             for size in sorted(sizes, reverse=True)
         ]
 
-    def next_tokens(self, step: Inputs) -> list[int]:
+    def next_tokens(self, step: StepInputs) -> list[int]:
         fitting = [graph for graph in self._graphs if graph.batch >= step.decode_rows]
         if step.prefills or not fitting:
             return self._eager.next_tokens(step)

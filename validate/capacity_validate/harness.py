@@ -15,8 +15,8 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity_validate.calibrating import FittedProfile, write_profile
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
-from capacity_validate.fresh_process import FIRST, Outcome, run_in_fresh_processes
-from capacity_validate.judging import (
+from capacity_validate.fresh_process import FIRST, ProcessOutcome, run_in_fresh_processes
+from capacity_validate.model_error import (
     calibrated_predictor,
     extrapolation,
     fits_of,
@@ -24,7 +24,6 @@ from capacity_validate.judging import (
     fitted_profile,
     measured_cases,
     plain_predictor,
-    refused_fit,
     serving_comparison,
     step_cases_of,
 )
@@ -37,7 +36,7 @@ from capacity_validate.session import MEASUREMENTS, Session, environment, open_s
 from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
 
 if TYPE_CHECKING:
-    from capacity_validate.stages import Stage, StageResult
+    from capacity_validate.stages import StageResult, ValidationStage
 
 __all__ = ["MEASUREMENTS", "validate"]
 
@@ -146,13 +145,13 @@ class Ran(NamedTuple):
     measured: Measured
 
 
-def one_process(**arguments: Any) -> Outcome:
+def one_process(**arguments: Any) -> ProcessOutcome:
     """What a process of its own measures and judges: `run_here`'s arguments."""
     ran = run_here(**arguments)
     lost = ran.measured.lost
     if lost is None:
-        return Outcome(answer=ran.report)
-    return Outcome(
+        return ProcessOutcome(answer=ran.report)
+    return ProcessOutcome(
         answer=ran.report, stage=ran.measured.stage, lost=str(lost), repeatable=ran.measured.stage == FIRST
     )
 
@@ -252,7 +251,9 @@ def measure(
 
 
 @contextmanager
-def _failures_recorded(stage: Stage, session: Session, results: list[StageResult]) -> Iterator[None]:
+def _failures_recorded(
+    stage: ValidationStage, session: Session, results: list[StageResult]
+) -> Iterator[None]:
     """What goes wrong in a stage is said in the report and does not cost the other stages.
 
     Raises CapacityError as it comes, and DeviceLost where CUDA's context is beyond use.
@@ -317,7 +318,7 @@ def _report(
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
-        refused=tuple(refused_fit(refusal) for refusal in refused),
+        refused=tuple(refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
         findings=results.findings,

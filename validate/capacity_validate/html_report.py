@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from capacity.base.html import list_html, page_html, table_html
+from capacity.base.html import list_html, page_html, records_html, table_html
 from capacity.report.layout import printed
-from capacity_validate.comparison_tables import comparison_tables
+from capacity_validate.comparison_page import comparison_tables, metric_rows
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
-from capacity_validate.report_figures import figures_html
+from capacity_validate.review_page import class_table, parity_chart
 
 _STYLE = """
-body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1c2733;line-height:1.45}
-table{border-collapse:collapse;margin:.8rem 0;font-size:.9rem}
-th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #dde3ea}
-th:first-child,td:first-child,.text{text-align:left}
 .verdict{font-size:1.15rem;padding:.8rem 1rem;border-left:5px solid #2a7f62;background:#f2f8f5}
 .failed{border-color:#b3402e;background:#fbf3f1}
-details{margin:.6rem 0}
 """
 
 
@@ -36,10 +32,7 @@ def to_html(report: ValidationReport) -> str:
         f'<p class="{mark}">{escape(report.verdict)}</p>',
         _facts(report),
         "<h2>How wrong before, how wrong after</h2>",
-        _table(
-            ("class", "cases", "held out", "before: median", "p90", "after: median", "p90"),
-            _class_rows(report),
-        ),
+        class_table(report.classes),
         figures_html(report),
         _section("Whole model and serving", _serving_tables(report)),
         _section("A real engine on the same device", _engine(report)),
@@ -48,25 +41,7 @@ def to_html(report: ValidationReport) -> str:
         _section("Error bands of the calibrated profile", _bands(report)),
         _section("Memory", _memory(report)),
         _section("Not timed", _not_timed(report)),
-        "<h2>Every case</h2><details><summary>show</summary>",
-        _table(
-            (
-                "case",
-                "role",
-                "measured",
-                "by",
-                "spread",
-                "TFLOP/s",
-                "GB/s",
-                "of roof",
-                "predicted before",
-                "error",
-                "predicted after",
-                "error",
-            ),
-            _case_rows(report),
-        ),
-        "</details>",
+        f"<h2>Every case</h2><details><summary>show</summary>{_cases(report)}</details>",
     ]
     title = f"capacity validate: {report.environment['device']}"
     return page_html(title, "\n".join(part for part in parts if part), style=_STYLE)
@@ -74,20 +49,6 @@ def to_html(report: ValidationReport) -> str:
 
 def _section(title: str, content: str) -> str:
     return f"<h2>{title}</h2>{content}" if content else ""
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns of numbers to the right, of words to the left; empty without rows."""
-    shown = [[str(value) for value in row] for row in rows]
-    if not shown:
-        return ""
-    columns = ("" if all(map(_is_number, cells)) else ' class="text"' for cells in zip(*shown, strict=True))
-    return table_html(head, shown, scope="", columns=columns)
-
-
-def _is_number(text: str) -> bool:
-    """With or without a unit."""
-    return not text or (text.lstrip("+-")[:1].isdecimal() and len(text.split()) <= 2)
 
 
 def number(value: float) -> str:
@@ -103,7 +64,9 @@ def signed(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.1f} %"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -111,162 +74,141 @@ def duration(seconds: float) -> str:
 
 
 def _facts(report: ValidationReport) -> str:
-    facts = report.environment["facts"]
-    shown = [
-        ("date", report.environment["date"]),
-        ("campaign", f"{report.campaign}, {report.seconds:.0f} s, {len(report.cases)} cases timed"),
-        ("profile", report.profile),
-        ("torch", report.environment["torch"]),
-        (
-            "driver, CUDA",
-            f"{facts['driver_version']}, {facts['cuda_version']}" if facts["driver_version"] else "none",
-        ),
-        ("memory", f"{facts['memory_total_bytes'] / 2**30:.1f} GiB"),
-        ("basis", "measured on this device; held-out cases were not seen by the fit"),
-    ]
-    return _table(("", ""), shown) + (list_html(report.remarks) if report.remarks else "")
+    facts, environment = report.environment["facts"], report.environment
+    driver = facts["driver_version"]
+    shown = {
+        "date": environment["date"],
+        "campaign": f"{report.campaign}, {report.seconds:.0f} s, {len(report.cases)} cases timed",
+        "profile": report.profile,
+        "torch": environment["torch"],
+        "driver, CUDA": f"{driver}, {facts['cuda_version']}" if driver else "none",
+        "memory": f"{facts['memory_total_bytes'] / 2**30:.1f} GiB",
+        "basis": "measured on this device; held-out cases were not seen by the fit",
+    }
+    return table_html(None, shown.items()) + (list_html(report.remarks) if report.remarks else "")
 
 
-def _class_rows(report: ValidationReport) -> list[tuple[object, ...]]:
-    return [
-        (c.family, c.cases, c.held_out, percent(c.before_median), percent(c.before_p90),
-         percent(c.after_median), percent(c.after_p90))
-        for c in report.classes
-    ]  # fmt: skip
-
-
-def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:
-    def predicted(seconds: float | None) -> str:
-        return "" if seconds is None else duration(seconds)
-
-    return [
-        (
-            r.id,
-            r.role,
-            duration(r.measured_s),
-            r.how,
-            percent(r.spread),
-            f"{r.flops_per_s / 1e12:.4g}" if r.flops else "",
-            f"{r.bytes_per_s / 1e9:.4g}" if r.bytes else "",
-            percent(r.roof_fraction),
-            predicted(r.before_s),
-            signed(r.error_before),
-            predicted(r.after_s),
-            signed(r.error_after),
-        )
-        for r in report.cases
-    ]
+def _cases(report: ValidationReport) -> str:
+    return records_html(
+        [
+            {
+                "case": r.id,
+                "role": r.role,
+                "measured": duration(r.measured_s),
+                "by": r.how,
+                "spread": percent(r.spread),
+                "TFLOP/s": f"{r.flops_per_s / 1e12:.4g}" if r.flops else "",
+                "GB/s": f"{r.bytes_per_s / 1e9:.4g}" if r.bytes else "",
+                "of roof": percent(r.roof_fraction),
+                "predicted before": duration(r.before_s),
+                "error before": signed(r.error_before),
+                "predicted after": duration(r.after_s),
+                "error after": signed(r.error_after),
+            }
+            for r in report.cases
+        ]
+    )
 
 
 def _serving_tables(report: ValidationReport) -> str:
-    rows = [
-        (
-            f"run {number}: {s.requests} requests at {s.rate_per_s:.2f}/s",
-            f"{duration(s.measured_ttft_s)} / {duration(s.simulated_ttft_s)} ({signed(s.ttft_error)})",
-            f"{duration(s.measured_tpot_s)} / {duration(s.simulated_tpot_s)} ({signed(s.tpot_error)})",
-            f"{s.equal_steps} of {s.steps}",
-            percent(s.step_error_median),
-        )
+    serving = [
+        {
+            "serving": f"run {number}: {s.requests} requests at {s.rate_per_s:.2f}/s",
+            "mean TTFT measured / simulated": f"{duration(s.measured_ttft_s)} / {duration(s.simulated_ttft_s)} "
+            f"({signed(s.ttft_error)})",
+            "mean TPOT measured / simulated": f"{duration(s.measured_tpot_s)} / {duration(s.simulated_tpot_s)} "
+            f"({signed(s.tpot_error)})",
+            "same schedule": f"{s.equal_steps} of {s.steps}",
+            "step error": percent(s.step_error_median),
+        }
         for number, s in enumerate(report.serving, start=1)
     ]
     speculation = [
-        (
-            f"k = {r.draft_tokens}, agreement {r.agreement:g}",
-            f"{r.accepted_length:.2f} / {r.expected_length:.2f}",
-            f"{r.measured_speedup:.2f} / {r.predicted_speedup:.2f}",
-            f"{r.equal_tokens} of {r.tokens}",
-        )
+        {
+            "speculative decoding": f"k = {r.draft_tokens}, agreement {r.agreement:g}",
+            "accepted length / formula": f"{r.accepted_length:.2f} / {r.expected_length:.2f}",
+            "speed-up measured, launched kernel by kernel / predicted": f"{r.measured_speedup:.2f} / "
+            f"{r.predicted_speedup:.2f}",
+            "greedy tokens equal": f"{r.equal_tokens} of {r.tokens}",
+        }
         for r in report.speculation
     ]
     note = ""
-    if report.extrapolation:
-        e = report.extrapolation
+    if (e := report.extrapolation) is not None:
         note = (
             f"<p>All {e.layers:.0f} layers, extrapolated from two depths: decode step {duration(e.measured_s)}, "
             f"predicted {duration(e.predicted_s)} ({signed(e.error)}).</p>"
         )
-    return (
-        _table(
-            (
-                "serving",
-                "mean TTFT measured / simulated",
-                "mean TPOT measured / simulated",
-                "same schedule",
-                "step error",
-            ),
-            rows,
-        )
-        + _table(
-            (
-                "speculative decoding",
-                "accepted length / formula",
-                "speed-up measured, launched kernel by kernel / predicted",
-                "greedy tokens equal",
-            ),
-            speculation,
-        )
-        + note
-    )
+    return records_html(serving) + records_html(speculation) + note
 
 
 def _engine(report: ValidationReport) -> str:
     if report.engine is None:
         return ""
     rows = [
-        (Path(run.path).name, row.name, number(row.measured), "" if row.predicted is None else number(row.predicted),
-         signed(row.error))
+        {"run": Path(run.path).name, "metric": row.pop(""), **row}
         for run in report.engine.runs
-        for row in run.metrics
-    ]  # fmt: skip
+        for row in metric_rows(run.metrics)
+    ]
     note = f"<p>{escape(report.engine.model)}, {escape(report.engine.engine)}. {escape(report.engine.verdict)}</p>"
-    return note + _table(("run", "metric", "measured", "predicted", "error"), rows)
+    return note + records_html(rows)
 
 
 def _findings(report: ValidationReport) -> str:
-    rows = [
-        (
-            "holds" if f.passed else "FAILS",
-            f.name,
-            f.device or "measured device",
-            number(f.value),
-            number(f.limit),
-            f.detail,
-        )
-        for f in report.findings
-    ]
-    return _table(("", "what", "on", "value", "limit", "detail"), rows)
+    return records_html(
+        [
+            {
+                "": "holds" if f.passed else "FAILS",
+                "what": f.name,
+                "on": f.device or "measured device",
+                "value": number(f.value),
+                "limit": number(f.limit),
+                "detail": f.detail,
+            }
+            for f in report.findings
+        ]
+    )
 
 
 def _constants(report: ValidationReport) -> str:
-    rows = [
-        (c.family, name, f"{before:.4g}", f"{after:.4g}", f"{c.rows} cases")
+    moved = [
+        {
+            "kernel": c.family,
+            "constant": name,
+            "before": f"{before:.4g}",
+            "after": f"{after:.4g}",
+            "cases": c.rows,
+        }
         for c in report.constants
         for name, (before, after) in c.moved.items()
     ]
-    refused = [(r.family, r.reason) for r in report.refused]
-    return _table(("kernel", "constant", "before", "after", ""), rows) + _table(("not moved", "why"), refused)
+    refused = [{"not moved": r.family, "why": r.reason} for r in report.refused]
+    return records_html(moved) + records_html(refused)
 
 
 def _bands(report: ValidationReport) -> str:
-    rows = [(regime, signed(low), signed(high)) for regime, (low, high) in report.bands.items()]
-    table = _table(("steps of", "from", "to"), rows)
+    rows = [
+        {"steps of": regime, "from": signed(low), "to": signed(high)}
+        for regime, (low, high) in report.bands.items()
+    ]
     note = "<p>Nine of ten steps that no fit saw lie within, measured over predicted.</p>"
-    return table and note + table
+    return note + records_html(rows) if rows else ""
 
 
 def _memory(report: ValidationReport) -> str:
-    rows = [
+    shown = [
         (name.replace("_", " "), f"{value / 2**20:,.1f} MiB" if name.endswith("bytes") else f"{value:,.0f}")
         for name, value in report.memory.items()
     ]
-    return _table(("", ""), rows)
+    return table_html(None, shown) if shown else ""
 
 
 def _not_timed(report: ValidationReport) -> str:
-    rows: list[tuple[object, ...]] = [(case.id, case.status, case.note) for case in report.not_timed]
+    rows = [{"case": case.id, "status": str(case.status), "why": case.note} for case in report.not_timed]
     if report.left_out:
-        rows.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
-    return _table(("case", "status", "why"), rows)
+        why = "left out: the budget was spent"
+        rows.append({"case": f"{len(report.left_out)} cases", "status": "budget", "why": why})
+    return records_html(rows)
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
@@ -309,3 +251,51 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines.append(f"written: {folder}/report.html, report.json{profile}")
     lines.append(report.verdict)
     return lines
+
+
+def figures_html(report: ValidationReport) -> str:
+    """Roofline and parity; plotly's script is in the page, once."""
+    try:
+        import plotly.io
+    except ImportError:
+        return "<p>No figures: plotly is not installed.</p>"
+    roofline = _roofline(report)
+    figures = [] if roofline is None else [roofline]
+    if any(row.role == "held out" for row in report.cases):
+        figures.append(parity_chart(report.cases, report.environment["device"]).figure)
+    return "".join(
+        plotly.io.to_html(figure, full_html=False, include_plotlyjs=position == 0)
+        for position, figure in enumerate(figures)
+    )
+
+
+def _roofline(report: ValidationReport) -> Any:
+    """Achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
+    from plotly.graph_objects import Figure, Scatter
+
+    rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]
+    if not rows:
+        return None
+    figure = Figure()
+    kernels = {row.family.split("/")[1] for row in rows}
+    intensities = [row.flops / row.bytes for row in rows]
+    low, high = math.log10(min(intensities)) - 0.5, math.log10(max(intensities)) + 1.0
+    span = [10 ** (low + (high - low) * i / 50) for i in range(51)]
+    for name in sorted(kernels & set(report.roofs)):
+        roof = [min(report.roofs[name], x * report.roofs["hbm_bytes_per_s"]) for x in span]
+        figure.add_trace(Scatter(x=span, y=roof, mode="lines", name=f"roof {name}"))
+    for family in dict.fromkeys(row.family for row in rows):
+        own = [row for row in rows if row.family == family]
+        figure.add_trace(
+            Scatter(
+                x=[r.flops / r.bytes for r in own],
+                y=[r.flops / r.measured_s for r in own],
+                mode="markers",
+                name=family,
+                text=[r.id for r in own],
+            )
+        )
+    figure.update_xaxes(type="log", title="FLOP per byte")
+    figure.update_yaxes(type="log", title="FLOP/s")
+    figure.update_layout(title="Roofline: measured kernels under the profile's roofs", height=520)
+    return figure

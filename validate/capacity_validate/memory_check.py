@@ -11,7 +11,7 @@ from capacity.model.layers import Attention
 from capacity.model.quantization import weight_bytes
 from capacity.pool.activations import activation_bytes
 from capacity_validate.findings import Finding
-from capacity_validate.step_inputs import Row
+from capacity_validate.step_inputs import InputRow
 from capacity_validate.transformer import Transformer
 
 HIDDEN_COPIES = 2  # the residual and the normalised input
@@ -46,13 +46,13 @@ def exact_findings(model: Transformer) -> list[Finding]:
 
 def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
     """What a prefill of `tokens` needs besides weights and cache: the allocator's peak; on a CPU all it creates."""
-    from capacity_validate.kernels.prepared import Bench, peak_bytes
+    from capacity_validate.kernels import KernelBench, peak_bytes
 
     step = model.inputs(
-        [Row(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))]
+        [InputRow(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))]
     )
     model.logits(step)
-    bench = Bench(torch, model.device, 0, None, 0.0)
+    bench = KernelBench(torch, model.device, 0, None, 0.0)
     return peak_bytes(bench, lambda: model.logits(step))
 
 

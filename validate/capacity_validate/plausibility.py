@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.fitting import FamilyFit, evidence_by_target
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target
 from capacity_validate.predictions import formula, peak_flops_per_s
 from capacity_validate.splitting import shape_key
 
@@ -74,16 +74,12 @@ def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) ->
         best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
         fraction = None if best is None else roof_fraction(best, profile)
         if best is not None and fraction is not None:
-            done = best.bytes if label == "copy" else best.flops
+            rate = (best.bytes if label == "copy" else best.flops) / best.seconds / size
+            rounded = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             shown.append(
-                f"best {label} {_rounded(done / best.seconds / size)} {unit} ({fraction:.0%} of {profile.name}'s roof, "
-                f"{best.case.id})"
+                f"best {label} {rounded} {unit} ({fraction:.0%} of {profile.name}'s roof, {best.case.id})"
             )
     return (f"reached here: {'; '.join(shown)}",) if shown else ()
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
@@ -177,3 +173,49 @@ def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
     """How much longer the same cases took in the last pass than in the first, at the median; 0 of fewer than five."""
     ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
+
+
+NAMED = 5  # cases in a remark, at most
+
+
+def timing_remarks(measured: Sequence[MeasuredCase]) -> tuple[str, ...]:
+    """One line for each thing that a reader of the times should know."""
+    timed = [m for m in measured if m.status == "ok" and m.timing is not None]
+    remarks = [_burst_remark(m) for m in timed if m.burst_s]
+    if held := [m for m in timed if m.timing is not None and m.timing.held_down]:
+        if partly := [m for m in held if not m.slowed]:
+            remarks.append(f"clocks were held down in samples of {len(partly)} cases, which were left out")
+        if throughout := [m for m in held if m.slowed]:
+            remarks.append(
+                f"clocks were held down throughout {_names(throughout)}: their times are the slow card's, "
+                "no fit takes them"
+            )
+    if gaps := [m for m in timed if m.has_launch_gaps]:
+        remarks.append(
+            f"no CUDA graph could be made of {_names(gaps)}: launch gaps are in their times, no fit takes them"
+        )
+    return tuple(remarks)
+
+
+def _burst_remark(measured: MeasuredCase) -> str:
+    burst_s = measured.burst_s or 0.0
+    conditions = measured.conditions or {}
+    clock, power = conditions.get("clock_hz"), conditions.get("power_watts")
+    at = ", ".join(
+        text
+        for text in (
+            f"{clock / 1e9:.2f} GHz" if clock else "",
+            f"{power:.0f} W" if power else "",
+            *conditions.get("reasons", ()),
+        )
+        if text
+    )
+    rates = f"{measured.flops / burst_s / 1e12:.0f} TFLOP/s in a burst, {measured.flops / measured.seconds / 1e12:.0f}"
+    slower = measured.seconds / burst_s - 1
+    return f"{measured.case.id}: {rates} sustained ({slower:+.1%} time{': ' + at if at else ''})"
+
+
+def _names(cases: Iterable[MeasuredCase]) -> str:
+    names = [m.case.id for m in cases]
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + rest

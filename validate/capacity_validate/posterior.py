@@ -8,13 +8,14 @@ Predictions are asked for at a dozen places of theta only: each is a replay of w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import UNWRITTEN, Written
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -30,7 +31,7 @@ DIFFERENCE = 0.5  # prior standard deviations, for derivatives: runs are discret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MeasuredFigure:
     """One measured figure: `value` above 0, `deviation` of its logarithm, and which others share its errors.
 
     Figures of equal `shared` (the percentiles of one metric of one run) have `SHARED` of their variance in common.
@@ -46,17 +47,20 @@ SHARED = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A figure beside what was predicted for it before and after, and how it was counted.
+class JudgedFigure(Written):
+    """A measured figure with its prediction before and after, in its own unit, and how it was counted.
 
-    `surprise`: how many standard deviations it was off what was known before; `weight`: 1, less where it is far off
-    even afterwards.
+    `surprise`: how many standard deviations it was off what was known before; `off`: off what is known after;
+    `weight`: 1, less where it is far off even then.
     """
 
-    figure: Figure
+    LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
+
+    name: str
+    measured: float
     before: float
     after: float
-    surprise: float
+    surprise: float = field(metadata=UNWRITTEN)
     off: float
     weight: float
 
@@ -72,13 +76,13 @@ class Posterior:
 
     mean: Vector
     covariance: Matrix
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedFigure, ...]
     jacobian: Matrix  # of the figures' logarithms, at the mode
 
 
 def infer(
     predict: Predict,
-    figures: Sequence[Figure],
+    figures: Sequence[MeasuredFigure],
     prior_mean: Vector,
     prior_covariance: Matrix,
     *,
@@ -110,8 +114,9 @@ def infer(
     weights = student_weights(off)
     covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
     judged = tuple(
-        Judged(
-            figure=figure,
+        JudgedFigure(
+            name=figure.name,
+            measured=figure.value,
             before=float(np.exp(first)),
             after=float(np.exp(last)),
             surprise=float(beforehand),
@@ -123,6 +128,17 @@ def infer(
         )
     )
     return Posterior(mean=theta * units, covariance=covariance, judged=judged, jacobian=jacobian / units)
+
+
+def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
+    """Return one-sided differences of what is predicted, `at` for theta itself; 0 where there are none."""
+    columns = np.zeros((len(at), len(theta)))
+    for i in active:
+        moved = theta.copy()
+        moved[i] += steps[i]
+        slope = (predict(moved) - at) / steps[i]
+        columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
+    return columns
 
 
 def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
@@ -139,7 +155,7 @@ def inverse(matrix: Matrix) -> Matrix:
     return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
-def noise_covariance(figures: Sequence[Figure]) -> Matrix:
+def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
     """Of the figures' logarithms around what the true theta predicts."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
@@ -166,14 +182,8 @@ class _Problem:
     active: tuple[int, ...]
 
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
-        """Derivatives of the predicted logarithms by theta, from one-sided differences; 0 where there are none."""
-        columns = np.zeros((len(at), len(theta)))
-        for i in self.active:
-            moved = theta.copy()
-            moved[i] += DIFFERENCE
-            slope = (self.predict(moved) - at) / DIFFERENCE
-            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
-        return columns
+        """Return the derivatives of the predicted logarithms by theta."""
+        return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def independent(self, residuals: Matrix | Vector) -> Any:
         """Residuals, or their derivatives, in standard deviations and without their common part."""

@@ -10,6 +10,7 @@ from typing import Any
 from capacity.hardware import HardwareProfile
 from capacity.hardware.coefficients import Lookup
 from capacity.model import ModelSpec
+from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
 from capacity.step.model import StepModel
 from capacity.step.operators import (
@@ -21,7 +22,14 @@ from capacity.step.operators import (
 )
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources
 from capacity_validate.cases import Case
-from capacity_validate.model_shapes import shape_of
+
+
+def shape_of(case: Case, window_tokens: int | None = None) -> StepShape:
+    """One whole prompt, or a batch of equal contexts."""
+    if case.operator.endswith(" prefill"):
+        return prefill_shape(1, case["tokens"], window_tokens=window_tokens)
+    return decode_shape(case["batch"], case["context"], window_tokens=window_tokens)
+
 
 FAMILY = "torch"  # the kernels that the harness runs
 _BITS = {
@@ -206,7 +214,7 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         return None
     bits = _BITS.get(case.kernel, 16.0)
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
-    shape = shape_of_tokens(case["tokens"])
+    shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 
     def seconds(constants: Any) -> float:
         experts = Experts(
@@ -227,12 +235,6 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         return experts.seconds(shape)
 
     return seconds
-
-
-def shape_of_tokens(tokens: int) -> Any:
-    from capacity.step import StepShape
-
-    return StepShape(prefill_sequences=1, prefill_tokens=tokens)
 
 
 def _elementwise(case: Case, profile: HardwareProfile) -> Formula:

@@ -1,13 +1,212 @@
-"""Which GPU profile a card is described by, and where the two disagree."""
+"""The GPU profile that describes a card, and where the two disagree; of an unknown card a provisional one, marked so.
+
+Roofs are SMs x highest clock x FLOP a clock and SM, which is a matter of the compute capability. What engines' kernels
+reach of them nobody has measured on such a card: the step model's universal constants stand until a calibration.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import date
+from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware import HardwareProfile, load_profile, profile_names
+from capacity.hardware import HardwareProfile, Link, Provenance, load_profile, profile_names
 from capacity_validate.devices import DeviceFacts
-from capacity_validate.provisional import provisional_profile, provisional_remark
+
+MARK = "Provisional: "
+COPY_REACH = 0.92  # of the memory's rate that a large copy reaches: 85-95 % on cards of every generation
+COPY_PLAUSIBLE = (
+    0.70,
+    1.0,
+)  # of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
+NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # a link and direction, by generation of the card
+PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+PCIE_REACH = 0.8
+SYSTEM_OVER_TDP = 2.47  # all-in watts a GPU, as the bundled profiles assume
+
+
+class _Rates(NamedTuple):
+    """Dense FLOP a clock and SM, a fused multiply-add being two; accumulation in fp32."""
+
+    architecture: str
+    rates: dict[str, float]
+    halved: bool = False  # on GeForce cards, whose tensor cores accumulate in fp32 at half the rate
+
+
+# Source: NVIDIA's architecture whitepapers (Turing, A100, GA102, Ada, H100, Blackwell, RTX Blackwell), read 2026-11
+_RATES = {
+    "7.0": _Rates("volta", {"fp16": 1024, "fp32": 128}),
+    "7.5": _Rates("turing", {"fp16": 1024, "fp32": 128, "int8": 2048}, halved=True),
+    "8.0": _Rates("ampere", {"bf16": 2048, "fp16": 2048, "tf32": 1024, "fp32": 128, "int8": 4096}),
+    "8.6": _Rates(
+        "ampere", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "int8": 2048}, halved=True
+    ),
+    "8.9": _Rates(
+        "ada", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048}, halved=True
+    ),
+    "9.0": _Rates(
+        "hopper", {"bf16": 4096, "fp16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192, "int8": 8192}
+    ),
+    "10.0": _Rates(
+        "blackwell",
+        {"bf16": 8192, "fp16": 8192, "tf32": 4096, "fp32": 256, "fp8": 16384, "int8": 16384, "fp4": 32768},
+    ),
+    "12.0": _Rates(
+        "blackwell",
+        {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096},
+        halved=True,
+    ),
+    "12.1": _Rates(
+        "blackwell",
+        {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096},
+    ),
+}
+_FULL_ON_GEFORCE = ("fp32", "int8", "fp4")
+_CUT_DOWN = {
+    "h20": 0.25
+}  # tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
+
+
+def is_provisional(profile: HardwareProfile) -> bool:
+    """Whether nobody but the driver vouches for a profile."""
+    return (profile.notes or "").startswith(MARK)
+
+
+def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None = None) -> HardwareProfile:
+    """A card's profile by its SMs, clocks, bus, memory and compute capability.
+
+    `copied_bytes_per_s`: reads and writes of a large copy that was timed on it. Raises InvalidInput where the driver
+    says too little.
+    """
+    table = _RATES.get(facts.compute_capability or "")
+    if table is None or facts.sm_clock_max_hz is None:
+        raise InvalidInput(_refusal(facts))
+    hbm, hbm_source = _memory_rate(facts, copied_bytes_per_s)
+    flops = _dense_flops(facts, table)
+    driver = _source(f"the driver, on {facts.name}", "measured")
+    worked_out = _source(
+        f"{facts.compute_units} SMs x {facts.sm_clock_max_hz / 1e9:.3f} GHz x FLOP a clock and SM of compute "
+        f"capability {facts.compute_capability}",
+        "assumed",
+    )
+    watts = facts.power_limit_watts or 300.0
+    values: dict[str, Any] = {
+        "memory_datasheet_bytes": facts.memory_total_bytes,
+        "memory_driver_bytes": facts.memory_total_bytes,
+        "memory_engine_bytes": facts.memory_total_bytes,
+        "hbm_bytes_per_s": hbm,
+        "l2_bytes": facts.cache_bytes,
+        "sm_count": facts.compute_units,
+        "tdp_watts": watts,
+        "system_watts_per_gpu": SYSTEM_OVER_TDP * watts,
+        "gpus_per_node": max(1, facts.devices_in_node),
+    }
+    assumed = _source("assumed as for other cards", "assumed")
+    provenance = dict.fromkeys((*values, *(f"dense_flops_per_s.{name}" for name in flops)), driver)
+    provenance |= dict.fromkeys((f"dense_flops_per_s.{name}" for name in flops), worked_out)
+    provenance |= {"hbm_bytes_per_s": hbm_source, "system_watts_per_gpu": assumed}
+    if facts.power_limit_watts is None:
+        provenance["tdp_watts"] = assumed
+    links = _links(facts)
+    provenance |= {
+        f"{group}.{name}": assumed for group in links for name in ("bytes_per_s", "latency_s", "domain_gpus")
+    }
+    return HardwareProfile(
+        name=_name(facts),
+        vendor="nvidia",
+        architecture=table.architecture,
+        form_factor="unknown",
+        compute_capability=facts.compute_capability,
+        notes=f"{MARK}made of what the driver says of {facts.name}; nobody has checked it against a datasheet.",
+        dense_flops_per_s=flops,
+        provenance=provenance,
+        **values,
+        **links,
+    )
+
+
+def provisional_remark(profile: HardwareProfile) -> str:
+    """What a user must know of it."""
+    best = profile.sixteen_bit
+    return (
+        f"no bundled profile describes this card: a provisional one, {profile.name}, was made of what the driver says "
+        f"({profile.sm_count} SMs, {profile.dense_flops_per_s[best] / 1e12:.0f} TFLOP/s in {best}, "
+        f"{profile.hbm_bytes_per_s / 1e9:.0f} GB/s); only what is calibrated here is known of it"
+    )
+
+
+def _source(text: str, basis: Any) -> Provenance:
+    return Provenance(source=text, date=date.today().isoformat(), basis=basis)
+
+
+def _refusal(facts: DeviceFacts) -> str:
+    clock = "unknown" if facts.sm_clock_max_hz is None else "known"
+    return (
+        f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB), and the driver says too "
+        f"little to make one (compute capability {facts.compute_capability or 'unknown'}, highest clock "
+        f"{clock}); name the nearest with --gpu (`capacity gpus` lists them), or write one "
+        "and give its folder with --profiles"
+    )
+
+
+def _dense_flops(facts: DeviceFacts, table: _Rates) -> dict[str, float]:
+    words = set(re.split(r"[^a-z0-9]+", facts.name.lower()))
+    game = bool(words & {"geforce", "titan"})
+    cut = next((share for word, share in _CUT_DOWN.items() if word in words), 1.0)
+    per_clock = facts.compute_units * (facts.sm_clock_max_hz or 0.0)
+    return {
+        name: per_clock
+        * rate
+        * (0.5 if game and table.halved and name not in _FULL_ON_GEFORCE else 1.0)
+        * (1.0 if name == "fp32" else cut)
+        for name, rate in table.rates.items()
+    }
+
+
+def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[float, Provenance]:
+    """Memory clock x bus x 2, where a copy does not contradict it; else what the copy says."""
+    stated = None
+    if facts.memory_clock_max_hz and facts.memory_bus_bits:
+        stated = 2.0 * facts.memory_clock_max_hz * facts.memory_bus_bits / 8
+    if stated is not None:
+        reach = COPY_PLAUSIBLE[1] if copied_bytes_per_s is None else copied_bytes_per_s / stated
+        if COPY_PLAUSIBLE[0] <= reach <= COPY_PLAUSIBLE[1]:
+            text = f"2 x {(facts.memory_clock_max_hz or 0) / 1e6:.0f} MHz x {facts.memory_bus_bits} bits, by the driver"
+            return stated, _source(text, "assumed")
+    if copied_bytes_per_s is None:
+        raise InvalidInput(_refusal(facts))
+    return copied_bytes_per_s / COPY_REACH, _source(
+        f"a copy timed on {facts.name}, {COPY_REACH:.0%} of it", "measured"
+    )
+
+
+def _links(facts: DeviceFacts) -> dict[str, Any]:
+    generation = int((facts.compute_capability or "8").partition(".")[0])
+    lane = PCIE_LANE_BYTES_PER_S.get(facts.pcie_generation or 4, PCIE_LANE_BYTES_PER_S[4])
+    gpus = max(1, facts.devices_in_node)
+    pcie = Link(
+        kind="pcie",
+        bytes_per_s=PCIE_REACH * lane * (facts.pcie_lanes or 16),
+        latency_s=10e-6,
+        domain_gpus=gpus,
+    )
+    scale_up = pcie
+    if facts.nvlink_links:
+        rate = facts.nvlink_links * NVLINK_BYTES_PER_S.get(generation, 25e9)
+        scale_up = Link(kind="nvlink", bytes_per_s=rate, latency_s=5e-6, domain_gpus=gpus)
+    network = Link(kind="network", bytes_per_s=1.5625e9, latency_s=50e-6, domain_gpus=1024)
+    return {"scale_up": scale_up, "pcie": pcie, "inter_node": network}
+
+
+def _name(facts: DeviceFacts) -> str:
+    """As bundled profiles are named: the card's words without the maker's, and its memory."""
+    words = re.findall(r"[a-z0-9.]+", facts.name.lower())
+    left_out = {"nvidia", "geforce", "tesla", "generation", "graphics", "hbm3", "hbm3e", "hbm2e"}
+    kept = [word for word in words if word not in left_out and not re.fullmatch(r"\d+gb", word)]
+    return f"{'-'.join(kept)}-{round(facts.memory_total_bytes / 1e9)}gb"
+
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12

@@ -52,33 +52,35 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
     """Asymmetric integers with an integer zero point; rounding it may cut the range's ends by Δ/2 more."""
-    grouped = _grouped(x, block)
-    low = grouped.amin(dim=-1, keepdim=True).clamp_max(0.0)
-    high = grouped.amax(dim=-1, keepdim=True).clamp_min(0.0)
-    top = 2**bits - 1
-    scale = ((high - low) / top).clamp_min(1e-12)
-    zero = torch.clamp(torch.round(-low / scale), 0, top)
-    codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
-    values = (codes - zero) * scale
-    inside = (grouped >= -zero * scale) & (grouped <= (top - zero) * scale)
+    grouped, top = _grouped(x, block), 2**bits - 1
+    scale = (_range(grouped) / top).clamp_min(1e-12)
+    codes, zero, inside = _affine(grouped, scale, top)
     bound = torch.where(inside, scale / 2, scale)
     parts: tuple[Any, ...] = (codes.to(torch.uint8), scale.to(torch.float32), zero.to(torch.uint8))
-    return Quantized(parts, values.reshape(x.shape), bound.reshape(x.shape))
+    return Quantized(parts, ((codes - zero) * scale).reshape(x.shape), bound.reshape(x.shape))
 
 
 def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
     """GPTQ's and AWQ's layout: two codes a byte, an FP16 scale and a 4-bit zero point for each `group` inputs."""
     grouped = x.reshape(x.shape[0], -1, group)
-    low = grouped.amin(dim=-1, keepdim=True).clamp_max(0.0)
-    high = grouped.amax(dim=-1, keepdim=True).clamp_min(0.0)
-    scale = ((high - low) / 15).clamp_min(6.2e-5).half()
+    scale = (_range(grouped) / 15).clamp_min(6.2e-5).half()
     wide = scale.to(x.dtype)
-    zero = torch.clamp(torch.round(-low / wide), 0, 15)
-    codes = torch.clamp(torch.round(grouped / wide) + zero, 0, 15)
-    inside = (grouped >= -zero * wide) & (grouped <= (15 - zero) * wide)
+    codes, zero, inside = _affine(grouped, wide, 15)
     bound = torch.where(inside, wide / 2, wide * 1.01)  # the scale itself is rounded to FP16
     parts = (_packed(codes.reshape(x.shape)), scale.squeeze(-1), _packed(zero.squeeze(-1)))
     return Quantized(parts, ((codes - zero) * wide).reshape(x.shape), bound.reshape(x.shape))
+
+
+def _range(grouped: Any) -> Any:
+    """From the smallest to the largest value of each group, 0 within."""
+    return grouped.amax(-1, keepdim=True).clamp_min(0.0) - grouped.amin(-1, keepdim=True).clamp_max(0.0)
+
+
+def _affine(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
+    """Codes from 0 to `top`, the zero point of each group, and which values lie within the codes' range."""
+    zero = torch.clamp(torch.round(-grouped.amin(-1, keepdim=True).clamp_max(0.0) / scale), 0, top)
+    codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
+    return codes, zero, (grouped >= -zero * scale) & (grouped <= (top - zero) * scale)
 
 
 def nf4(x: Any, *, block: int = 64) -> Quantized:

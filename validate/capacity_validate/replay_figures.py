@@ -15,8 +15,8 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step.shape import decode_shape
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.engine_log import DecodeSteps
-from capacity_validate.posterior import Figure, Vector
+from capacity_validate.decode_log import DecodeSteps
+from capacity_validate.posterior import MeasuredFigure, Vector
 from capacity_validate.replaying import frontend_of, replayed
 
 TAILS = 1.5  # as much more for percentiles from 90 on
@@ -59,11 +59,11 @@ class Replay:
     kv_tokens: int | None
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[MeasuredFigure]:
         """As measured."""
         found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
         found += [
-            Figure(
+            MeasuredFigure(
                 name=f"decode step of {steps.sequences} sequences (s)",
                 value=steps.seconds,
                 deviation=self._scatter("step"),
@@ -73,7 +73,7 @@ class Replay:
         ]
         if self.kv_tokens is not None:
             found.append(
-                Figure(
+                MeasuredFigure(
                     name="KV tokens",
                     value=float(self.kv_tokens),
                     deviation=self._scatter("kv_tokens"),
@@ -110,11 +110,11 @@ class Replay:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.log(np.array(values, dtype=np.float64))
 
-    def _of_run(self, found: ReplayedRun) -> Iterator[Figure]:
+    def _of_run(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
         for name in found.names:
             metric, statistic = _parts(name)
             deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
-            yield Figure(
+            yield MeasuredFigure(
                 name=f"{name} of {self._called(found)}",
                 value=measured(found.run, name),
                 deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),
@@ -123,8 +123,9 @@ class Replay:
 
     def _called(self, found: ReplayedRun) -> str:
         """A run by its file; of a file with several, by its lengths too."""
-        name = _short(found.run.path)
-        if sum(other.run.path == found.run.path for other in self.runs) == 1:
+        path = found.run.path
+        name = path if "://" in path else Path(path).name
+        if sum(other.run.path == path for other in self.runs) == 1:
             return name
         prompt, output = found.workload.prompt_tokens.mean(), found.workload.output_tokens.mean()
         return f"{name}, {prompt:.0f} in, {output:.0f} out"
@@ -164,11 +165,6 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
     return known.model_copy(update={"means": means, "covariance": tuple(map(tuple, covariance.tolist()))})
 
 
-def _short(path: str) -> str:
-    """A file's own name; an address as it is."""
-    return path if "://" in path else Path(path).name
-
-
 def adjustment_at(theta: Vector) -> Adjustment:
     """An adjustment of these means alone."""
     means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
@@ -196,17 +192,13 @@ def _names(run: MeasuredRun) -> Iterator[str]:
         wanted.append("e2el")
     for metric in wanted:
         statistics = found[metric]
-        central = "mean" if statistics.get("mean", 0) > 0 else "p50"
+        central = "mean" if statistics.get("mean", 0) > 0 else "median"
         tails = [p for p in PERCENTILES if statistics.get(p, 0) > 0 and metric in ("ttft", "tpot")]
-        yield from (f"{_statistic(p)}_{metric}_ms" for p in (central, *tails))
+        yield from (f"{p}_{metric}_ms" for p in (central, *tails))
     if not wanted:
         yield from (
             name for name in ("output_throughput", "request_throughput") if (getattr(run, name) or 0) > 0
         )
-
-
-def _statistic(name: str) -> str:
-    return "median" if name == "p50" else name
 
 
 def measured(run: MeasuredRun, name: str) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic, build
+from capacity.base.keywords import split
+from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
@@ -26,6 +28,16 @@ TRAFFIC_FIELDS = (
     "client_latency_s",
     "seed",
 )
+
+
+def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the pool, and those of the traffic that a file may lack. Raises InvalidInput for others."""
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    build(Traffic, traffic_fields)  # rejects a bad value, whether the files need it or not
+    unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
+    if unknown:
+        raise InvalidInput(f"{verb} takes no {unknown[0]!r}: it replays what the files say was sent")
+    return pool_fields, traffic_fields
 
 
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:

@@ -6,23 +6,33 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from capacity.base.record import AnswerRecord, Written
 from capacity_validate.cases import MeasuredCase, Status
 from capacity_validate.comparison import Comparison
+from capacity_validate.constant_fits import Refused
 from capacity_validate.findings import ON_HOST, Finding
-from capacity_validate.timing import quantile
+from capacity_validate.speculative_decoding import SpeculativeRun
 
-SCHEMA = "capacity/validation/v1"
 FEWEST_HELD_OUT = 3  # steps that a verdict rests on
+_FAILURES: dict[Status, str] = {
+    "wrong": "kernels gave wrong results",
+    "implausible": "cases have times that cannot be",
+    "failed": "kernels failed",
+}
 Role = Literal["fitted", "held out", "shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRow:
+class CaseRow(Written):
     """One case: predicted by the uncalibrated and the calibrated model, and what it was for."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("error_before", "error_after", "flops_per_s", "bytes_per_s")
 
     id: str
     family: str
@@ -76,8 +86,10 @@ class ClassErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingComparison:
+class ServingComparison(Written):
     """One short serving run: real, simulated with the calibrated and with the uncalibrated model. Times in s."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("ttft_error", "tpot_error")
 
     requests: int
     rate_per_s: float
@@ -102,20 +114,6 @@ class ServingComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculationRow:
-    """A speculative run of two real models: accepted length by the run and by formula, speed-up over plain decoding."""
-
-    draft_tokens: int
-    agreement: float
-    tokens: int
-    equal_tokens: int
-    accepted_length: float
-    expected_length: float
-    measured_speedup: float
-    predicted_speedup: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstants:
     """A family's constants before and after, and its median errors on held-out cases."""
 
@@ -125,15 +123,6 @@ class FittedConstants:
     held_out_before: float
     held_out_after: float
     held_out_after_p90: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedFit:
-    """A family whose constants were not changed, and why."""
-
-    family: str
-    rows: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +148,14 @@ class Extrapolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationReport:
+class ValidationReport(AnswerRecord):
     """What a run measured and how well it was predicted.
 
     `exit_code`: 0 within tolerance, 1 not, 3 when too little was measured.
     """
+
+    SCHEMA: ClassVar[str] = "capacity/validation/v1"
+    LAST: ClassVar[tuple[str, ...]] = ("operator_error", "unseen_errors", "failures", "verdict", "exit_code")
 
     environment: dict[str, Any]
     campaign: str
@@ -175,12 +167,12 @@ class ValidationReport:
     left_out: tuple[str, ...]
     classes: tuple[ClassErrors, ...]
     constants: tuple[FittedConstants, ...]
-    refused: tuple[RefusedFit, ...]
+    refused: tuple[Refused, ...]
     bands: dict[str, tuple[float, float]]  # of the calibrated profile, by regime: measured / predicted - 1
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
     serving: tuple[ServingComparison, ...]
-    speculation: tuple[SpeculationRow, ...]
+    speculation: tuple[SpeculativeRun, ...]
     memory: dict[str, float]
     extrapolation: Extrapolation | None
     tolerance_ttft: float
@@ -205,19 +197,15 @@ class ValidationReport:
     def failures(self) -> tuple[str, ...]:
         """What is not as it should be; empty: all is well."""
         failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
-        if self.ttft_error is not None and self.ttft_error > self.tolerance_ttft:
-            failed.append(f"TTFT error {self.ttft_error:.0%} exceeds {self.tolerance_ttft:.0%}")
-        if self.tpot_error is not None and self.tpot_error > self.tolerance_tpot:
-            failed.append(f"TPOT error {self.tpot_error:.0%} exceeds {self.tolerance_tpot:.0%}")
-        wrong = [case.id for case in self.not_timed if case.status == "wrong"]
-        if wrong:
-            failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
-        odd = [case.id for case in self.not_timed if case.status == "implausible"]
-        if odd:
-            failed.append(f"{len(odd)} cases have times that cannot be: {', '.join(odd[:3])}")
-        crashed = [case.id for case in self.not_timed if case.status == "failed"]
-        if crashed:
-            failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
+        for name, error, tolerance in (
+            ("TTFT", self.ttft_error, self.tolerance_ttft),
+            ("TPOT", self.tpot_error, self.tolerance_tpot),
+        ):
+            if error is not None and error > tolerance:
+                failed.append(f"{name} error {error:.0%} exceeds {tolerance:.0%}")
+        for status, text in _FAILURES.items():
+            if names := [case.id for case in self.not_timed if case.status == status]:
+                failed.append(f"{len(names)} {text}: {', '.join(names[:3])}")
         failed += self.broken
         return tuple(failed)
 
@@ -277,32 +265,9 @@ class ValidationReport:
         return f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [
-            {
-                **asdict(r),
-                "error_before": r.error_before,
-                "error_after": r.error_after,
-                "flops_per_s": r.flops_per_s,
-                "bytes_per_s": r.bytes_per_s,
-            }
-            for r in self.cases
-        ]
-        serving = [
-            {**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving
-        ]
-        return {
-            "schema": SCHEMA,
-            **asdict(self),
-            "cases": rows,
-            "findings": [{**asdict(f), "passed": f.passed} for f in self.findings],
-            "serving": serving,
-            "engine": None if self.engine is None else self.engine.to_dict(),
-            "operator_error": self.operator_error,
-            "unseen_errors": self.unseen_errors,
-            "failures": self.failures,
-            "verdict": self.verdict,
-            "exit_code": self.exit_code,
-        }
+        """Return the record as plain JSON values, the engine's comparison with a schema of its own."""
+        engine = None if self.engine is None else self.engine.to_dict()
+        return {**AnswerRecord.to_dict(self), "engine": engine}
 
     def write_json(self, path: Path) -> None:
         path.write_text(
@@ -337,10 +302,10 @@ def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
         family=family,
         cases=len(members),
         held_out=len(held_out),
-        before_median=quantile(before, 0.5),
-        before_p90=quantile(before, 0.9),
-        after_median=quantile(after, 0.5) if after else None,
-        after_p90=quantile(after, 0.9) if after else None,
+        before_median=float(np.quantile(before, 0.5)),
+        before_p90=float(np.quantile(before, 0.9)),
+        after_median=float(np.quantile(after, 0.5)) if after else None,
+        after_p90=float(np.quantile(after, 0.9)) if after else None,
     )
 
 

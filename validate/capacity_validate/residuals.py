@@ -21,7 +21,7 @@ from capacity.hardware.fits import Fit
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.fitting import fit_host_time
+from capacity_validate.constant_fits import fit_host_time
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import FEWEST_HELD_OUT
 from capacity_validate.splitting import split

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity_validate.calibrating import base_profile, combined, model_of, unseen_of
+from capacity.base.record import AnswerRecord
+from capacity_validate.calibrating import (
+    MovedConstant,
+    base_profile,
+    combined,
+    model_of,
+    moved_constants,
+    unseen_of,
+)
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
-from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction
+from capacity_validate.constant_fits import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction, timing_remarks
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
 from capacity_validate.splitting import split
-from capacity_validate.timing_remarks import timing_remarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantRow:
-    """A constant of the step model: in the profile as it is, and fitted to half of the cases."""
-
-    family: str
-    name: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class Review(AnswerRecord):
     """What measurement files say of a profile. `cases` that are held out were not seen by the fit."""
 
     SCHEMA: ClassVar[str] = "capacity/review/v1"
@@ -40,18 +37,11 @@ class Review:
     roofs: Mapping[str, float]
     cases: tuple[CaseRow, ...]
     classes: tuple[ClassErrors, ...]
-    constants: tuple[ConstantRow, ...]
+    constants: tuple[MovedConstant, ...]
     refused: Mapping[str, str]
     remarks: tuple[
         str, ...
     ] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first; each case with its errors."""
-        rows = [
-            {**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases
-        ]
-        return {"schema": self.SCHEMA, **asdict(self), "cases": rows}
 
 
 def review(
@@ -85,12 +75,8 @@ def review(
         roofs={"hbm_bytes_per_s": profile.hbm_bytes_per_s, **profile.dense_flops_per_s},
         cases=rows,
         classes=class_errors(rows),
-        constants=tuple(
-            ConstantRow(family=fit.target.label, name=name, before=old, after=new)
-            for fit in fits
-            for name, (old, new) in fit.moved.items()
-        ),
-        refused={entry.target.label: entry.reason for entry in refused},
+        constants=moved_constants(fits),
+        refused={entry.family: entry.reason for entry in refused},
         remarks=(
             *timing_remarks(cases),
             *odd_shapes(cases, fits, profile, on_gpu=on_gpu),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from capacity.base.errors import CapacityError
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
-from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
+from capacity_validate.kernels import KernelBench, Prepared, Unsupported, prepare
 from capacity_validate.plausibility import ENOUGH_IMPLAUSIBLE, all_alike, drift, too_fast
 from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merged
@@ -112,7 +112,7 @@ class CaseRunner:
     against `datasheet` as they come: a few that cannot be end the run.
     """
 
-    bench: Bench
+    bench: KernelBench
     stopwatch: Stopwatch
     log: MeasurementLog
     case_s: float

@@ -155,7 +155,9 @@ def _filled_in(
     if "max_model_len" in settings and isinstance(given.max_model_len, int):
         shared.add("max_model_len")
     for name in sorted(shared):
-        own, logged = (_plain(name, getattr(pool, name)) for pool in (given, printed))
+        own, logged = (getattr(pool, name) for pool in (given, printed))
+        if name == "dtype":
+            own, logged = (SIXTEEN_BIT.get(str(value), value) for value in (own, logged))
         if own != logged and (name != "kv_cache_dtype" or _other_kv(spec, own, logged, fields, profiles)):
             raise _contradiction(name, own, logged, log)
     return {name: value for name, value in settings.items() if value is not None} | fields
@@ -215,10 +217,6 @@ def _other_kv(
         pool = resolve(spec, build(Pool, {**fields, "kv_cache_dtype": dtype}), profiles=profiles)
         names.append(find_kv_cache_format(pool.kv_cache_dtype, model_dtype=spec.dtype).name)
     return names[0] != names[1]
-
-
-def _plain(name: str, value: object) -> object:
-    return SIXTEEN_BIT.get(str(value), value) if name == "dtype" else value
 
 
 def _contradiction(name: str, own: object, logged: object, log: ServerLog) -> InvalidInput:

@@ -11,23 +11,17 @@ from capacity.model.layers import Attention, LatentAttention, LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
 
 _LAYERS = 6
+_GROUPED = Attention(num_heads=8, num_kv_heads=2, head_dim=64)
+_EXPERTS = MoEFeedForward(num_experts=8, experts_per_token=2, expert_intermediate_size=512)
 _MIXERS: dict[str, Mixer] = {
-    "tiny": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
-    "tiny-mha": Attention(num_heads=8, num_kv_heads=8, head_dim=64),
-    "tiny-mqa": Attention(num_heads=8, num_kv_heads=1, head_dim=64),
-    "tiny-window": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=64),
-    "tiny-moe": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
-    "tiny-sinks": Attention(
-        num_heads=8,
-        num_kv_heads=2,
-        head_dim=64,
-        window_tokens=64,
-        sinks=True,
-        qkv_bias=True,
-        output_bias=True,
-    ),
-    "tiny-gated": Attention(num_heads=8, num_kv_heads=2, head_dim=64, output_gate=True, qk_norm="full"),
-    "tiny-chunked": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=40, chunked=True),
+    "tiny": _GROUPED,
+    "tiny-mha": replace(_GROUPED, num_kv_heads=8),
+    "tiny-mqa": replace(_GROUPED, num_kv_heads=1),
+    "tiny-window": replace(_GROUPED, window_tokens=64),
+    "tiny-moe": _GROUPED,
+    "tiny-sinks": replace(_GROUPED, window_tokens=64, sinks=True, qkv_bias=True, output_bias=True),
+    "tiny-gated": replace(_GROUPED, output_gate=True, qk_norm="full"),
+    "tiny-chunked": replace(_GROUPED, window_tokens=40, chunked=True),
     "tiny-mla": LatentAttention(
         num_heads=8,
         kv_lora_rank=128,
@@ -38,17 +32,9 @@ _MIXERS: dict[str, Mixer] = {
     ),
 }
 _FEED_FORWARDS: dict[str, FeedForward] = {
-    "tiny-moe": MoEFeedForward(num_experts=8, experts_per_token=2, expert_intermediate_size=512),
-    "tiny-sinks": MoEFeedForward(
-        num_experts=8, experts_per_token=2, expert_intermediate_size=512, expert_bias=True, router_bias=True
-    ),
-    "tiny-gated": MoEFeedForward(
-        num_experts=8,
-        experts_per_token=2,
-        expert_intermediate_size=512,
-        shared_intermediate_size=256,
-        shared_gate=True,
-    ),
+    "tiny-moe": _EXPERTS,
+    "tiny-sinks": replace(_EXPERTS, expert_bias=True, router_bias=True),
+    "tiny-gated": replace(_EXPERTS, shared_intermediate_size=256, shared_gate=True),
 }
 _FOUR_NORMS = ("tiny-gated",)
 

@@ -7,7 +7,7 @@ says how well a fit interpolates, not what it knows of a matrix that it has neve
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import md5
 from typing import Any
 
@@ -43,7 +43,8 @@ def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[Me
     """
     fitted: list[MeasuredCase] = []
     held_out: list[MeasuredCase] = []
-    for members in _by_operator(measured):
+    for operator in dict.fromkeys(m.case.operator for m in measured):
+        members = [m for m in measured if m.case.operator == operator]
         chosen = _whole_shapes(members) or _single_cases(members)
         held_out += (m for m in members if m.case.id in chosen)
         fitted += (m for m in members if m.case.id not in chosen)
@@ -75,21 +76,14 @@ def digest(text: str) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _by_operator(measured: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
-    groups: dict[str, list[MeasuredCase]] = {}
-    for case in measured:
-        groups.setdefault(case.case.operator, []).append(case)
-    return list(groups.values())
-
-
 def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
     """Cases of the shapes that are held out; empty where there are too few shapes."""
-    shapes: dict[Hashable, list[MeasuredCase]] = {}
+    shapes: dict[Any, list[MeasuredCase]] = {}
     for member in members:
         shapes.setdefault(shape_key(member.case), []).append(member)
     if len(shapes) < FEWEST_SHAPES:
         return set()
-    ordered = sorted(shapes, key=lambda key: (_shape_size(key), str(key)))
+    ordered = sorted(shapes, key=lambda key: (math.prod(size for _, size in key[1]), str(key)))
     inner = ordered[1:-1]
     chosen: set[str] = set()
     for turn in (inner[::2], inner[1::2]):
@@ -100,10 +94,6 @@ def _whole_shapes(members: Sequence[MeasuredCase]) -> set[str]:
                 chosen |= {m.case.id for m in shapes[key]}
     chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
     return chosen if len(chosen) >= FEWEST_HELD_OUT * len(members) else set()
-
-
-def _shape_size(key: Any) -> int:
-    return math.prod(size for _, size in key[1])
 
 
 def _single_cases(members: Sequence[MeasuredCase]) -> set[str]:

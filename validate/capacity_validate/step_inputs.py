@@ -28,7 +28,7 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class InputRow:
     """One sequence's share of a step: new tokens after `computed` ones, its block ids, whether it samples."""
 
     tokens: Sequence[int]
@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class StepInputs:
     """A step as tensors. The first `decode_rows` rows have one token each."""
 
     tokens: Any

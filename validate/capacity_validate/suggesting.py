@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from capacity.answers.interval_parts import NINETY, Asked, deviation_of, of_laun
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Traffic, build
 from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
@@ -31,7 +32,14 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.step.time_classes import EFFECTS
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.posterior import DIFFERENCE, Matrix, Vector, learnt_covariance, noise_covariance
+from capacity_validate.posterior import (
+    DIFFERENCE,
+    Matrix,
+    Vector,
+    derivatives,
+    learnt_covariance,
+    noise_covariance,
+)
 from capacity_validate.replay_figures import Replay, prior_of, replayed_run
 from capacity_validate.replaying import replayed
 
@@ -46,7 +54,7 @@ LENGTHS = (
 NARROWER = 0.1  # of the mean half-width: less is said to be hardly anything
 ROUNDS = 5  # prompts of a run for each place of its closed loop
 MOST_TOKENS = 400_000  # of a suggested run: a minute or so of most servers
-ASKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
+ASKED = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
 METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
 TIME_EFFECTS = frozenset(map(str, EFFECTS))
 RESULTS = "RESULTS"
@@ -67,10 +75,10 @@ class SuggestedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
+class Suggestion(AnswerRecord):
     """What to run for a question: `half_widths` are relative, of 90 % intervals of the asked figures, before any."""
 
-    SCHEMA = "capacity/suggested-runs/v1"
+    SCHEMA: ClassVar[str] = "capacity/suggested-runs/v1"
 
     model: str
     gpu: str
@@ -81,18 +89,11 @@ class Suggestion:
     calibrate: str
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": self.SCHEMA,
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
-            "runs": [asdict(run) for run in self.runs],
-        }
-
     def lines(self) -> list[str]:
         """For a terminal, as a script with comments."""
         shown = [
             f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals of what was asked, and after each run",
-            f"# {'':<44}" + "".join(f"{_title(name):>14}" for name in self.half_widths),
+            f"# {'':<44}" + "".join(f"{ASKED[name]:>14}" for name in self.half_widths),
             _widths("today", self.half_widths),
         ]
         for number, run in enumerate(self.runs, start=1):
@@ -109,10 +110,6 @@ class Suggestion:
 
 def _widths(what: str, widths: dict[str, float]) -> str:
     return f"# {what:<44}" + "".join(f"{f'+- {width:.0%}':>14}" for width in widths.values())
-
-
-def _title(name: str) -> str:
-    return {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}[name]
 
 
 def suggest_runs(
@@ -143,13 +140,13 @@ def suggest_runs(
     resolved.memory.require_fit()
     known = prior_of(resolved)
     design = _Design(resolved=resolved, mean=known.mean_vector, covariance=known.covariance_matrix)
-    asked = design.candidate(traffic, ASKED)
+    asked = design.candidate(traffic, tuple(ASKED))
     if asked is None:
         raise InvalidInput("this load is more than the deployment serves: ask about one that it does")
     candidates = [
         found
         for load in _loads(resolved, traffic)
-        if (found := design.candidate(load, ASKED[:2])) is not None
+        if (found := design.candidate(load, tuple(ASKED)[:2])) is not None
     ]
     chosen = design.greedy(asked, candidates)
     runs = tuple(
@@ -227,7 +224,8 @@ class _Design:
             steps=(),
             kv_tokens=None,
         )
-        slopes = self._slopes(replay)
+        steps = DIFFERENCE * np.sqrt(np.diag(self.covariance))
+        slopes = derivatives(replay.predict, self.mean, replay.predict(self.mean), steps, replay.active)
         return _Candidate(
             traffic=traffic,
             num_prompts=len(workload),
@@ -236,16 +234,6 @@ class _Design:
             slopes=slopes,
             replay=replay,
         )
-
-    def _slopes(self, replay: Replay) -> Matrix:
-        at, steps = replay.predict(self.mean), DIFFERENCE * np.sqrt(np.diag(self.covariance))
-        columns = np.zeros((len(at), len(self.mean)))
-        for i in replay.active:
-            moved = self.mean.copy()
-            moved[i] += steps[i]
-            slope = (replay.predict(moved) - at) / steps[i]
-            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
-        return columns
 
     def after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
         """The covariance of theta once this run has been learnt from: its values do not matter to it."""

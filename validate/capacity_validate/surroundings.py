@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity_validate.campaigns import Campaign
-from capacity_validate.devices import DeviceFacts
-from capacity_validate.host_facts import cpu_name
+from capacity_validate.devices import DeviceFacts, cpu_name
 
 _VARIABLES = (
     "CUDA_",
@@ -67,7 +66,7 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "governor": _text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "system": f"{platform.system()} {platform.release()}",
-        "container": _in_container(),
+        "container": Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
         "windows subsystem": "microsoft" in platform.release().lower(),
         "devices": facts.devices_in_node,
     }
@@ -123,7 +122,3 @@ def _text_of(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError:
         return None
-
-
-def _in_container() -> bool:
-    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()

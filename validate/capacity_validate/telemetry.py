@@ -105,7 +105,9 @@ class Telemetry:
 
     def _since(self, instant: float) -> list[Reading]:
         """Readings from the last one before an instant on; the thread may append meanwhile."""
-        return self.readings[max(0, bisect_left(self.readings, instant, key=_instant) - 1) :]
+        return self.readings[
+            max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :
+        ]
 
     def held_down(self, instants: Sequence[float]) -> list[bool]:
         """Of samples taken at these instants: whether heat or a brake, or an odd clock, makes them say nothing."""
@@ -128,10 +130,6 @@ def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
         and clock < SLOW * usual_hz
         and POWER_CAP not in reading.reasons
     )
-
-
-def _instant(reading: Reading) -> float:
-    return reading.at_s
 
 
 def _nearest(places: Sequence[float], instant: float) -> int:

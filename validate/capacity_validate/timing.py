@@ -13,7 +13,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from capacity_validate.capture import Captures
 
@@ -99,8 +101,8 @@ def summarise_samples(
     first, last = statistics.median(samples[:third]), statistics.median(samples[-third:])
     return Timing(
         seconds=median,
-        low_s=quantile(ordered, 0.1),
-        high_s=quantile(ordered, 0.9),
+        low_s=float(np.quantile(ordered, 0.1)),
+        high_s=float(np.quantile(ordered, 0.9)),
         repetitions=len(samples),
         outliers=sum(sample > OUTLIER_FACTOR * median for sample in samples),
         drift=last / first - 1 if first else 0.0,
@@ -119,35 +121,11 @@ def is_known(samples: Sequence[float]) -> bool:
     return summarise_samples(samples, "events").standard_error <= KNOWN
 
 
-def quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Linear interpolation between order statistics, as numpy does."""
-    position = fraction * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
-
-
-class Stopwatch(Protocol):
-    """Times calls that rotate over several sets of inputs."""
-
-    def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
-    ) -> Samples:
-        """Seconds of single calls, in order. `capturable`: the calls may be put into a CUDA graph."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-        ...
-
-    @property
-    def spoiled(self) -> bool:
-        """Whether a refused capture left this process unfit for more work on the device."""
-        ...
-
-
 class CpuStopwatch:
-    """The thread's CPU time around each call; wall time where torch uses several threads."""
+    """The thread's CPU time around each call; wall time where torch uses several threads.
+
+    `sample` gives the seconds of single calls, in order, over several sets of inputs in turn.
+    """
 
     spoiled = False
 
@@ -209,7 +187,10 @@ class ThreadClock(RunClock):
 
 
 class CudaStopwatch:
-    """CUDA events; short kernels as one graph that calls every input set in turn."""
+    """CUDA events; short kernels as one graph that calls every input set in turn.
+
+    `spoiled`: a refused capture left this process unfit for more work on the device.
+    """
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
@@ -303,6 +284,9 @@ class CudaStopwatch:
         ended_s = time.monotonic()
         graph.reset()
         return Samples(seconds, "graph", calls=inner, began_s=began_s, ended_s=ended_s)
+
+
+Stopwatch = CpuStopwatch | CudaStopwatch
 
 
 def _count(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:

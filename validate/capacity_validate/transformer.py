@@ -18,12 +18,13 @@ from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
-from capacity_validate.feed_forwards import DenseMlp, ExpertMlp
-from capacity_validate.kernels.fused import add_norm
-from capacity_validate.layers import rope_tables
-from capacity_validate.mixers import GroupedMixer, LatentMixer
-from capacity_validate.step_inputs import EPSILON, Inputs, Row
+from capacity_validate.findings import Finding
+from capacity_validate.kernels.causal import FLASH
+from capacity_validate.kernels.fused import add_norm, rope_tables
+from capacity_validate.model_blocks import DenseMlp, ExpertMlp, GroupedMixer, LatentMixer
+from capacity_validate.step_inputs import EPSILON, InputRow, StepInputs
 
+HALF = ("bf16", "fp16")  # what FlashAttention computes in
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -150,7 +151,7 @@ class Transformer:
 
     # step
 
-    def inputs(self, rows: Sequence[Row]) -> Inputs:
+    def inputs(self, rows: Sequence[InputRow]) -> StepInputs:
         """Tensors of a step; rows of one token that sample are decoded, wherever they stand in `rows`.
 
         Made on the host and sent in one copy from pinned memory, block tables included, as vLLM does.
@@ -181,7 +182,7 @@ class Transformer:
             ]
         )
         firsts = ends[len(decode) :] - [len(row.tokens) for row in prefills]
-        return Inputs(
+        return StepInputs(
             tokens=sent[0],
             positions=sent[1],
             slots=sent[2],
@@ -206,7 +207,7 @@ class Transformer:
         return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator,unused-ignore]
-    def logits(self, step: Inputs) -> Any:
+    def logits(self, step: StepInputs) -> Any:
         """Logits of the rows that sample, in the order of the sorted rows."""
         x = functional.embedding(step.tokens, self.embedding)
         residual = torch.zeros_like(x)
@@ -220,7 +221,7 @@ class Transformer:
             functional.rms_norm(rows, (rows.shape[-1],), self.final_norm, EPSILON), self.head
         )
 
-    def next_tokens(self, step: Inputs) -> list[int]:
+    def next_tokens(self, step: StepInputs) -> list[int]:
         """The likeliest token of every row that samples; waits for the device."""
         chosen: list[int] = self.logits(step).argmax(dim=-1).tolist()
         return chosen
@@ -238,3 +239,20 @@ class Layer:
         if index >= len(self.norms):
             return x
         return functional.rms_norm(x, (x.shape[-1],), self.norms[index], EPSILON)
+
+
+def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
+    """None on a CPU, in fp32, or where nothing was prefilled. Windows and sinks need a mask, and are only counted."""
+    counts = model.attention_kernels
+    if model.device == "cpu" or model.model.dtype not in HALF or not counts:
+        return ()
+    ran = ", ".join(f"{count} by {name}" for name, count in sorted(counts.items()))
+    return (
+        Finding(
+            name=f"{during}: prefill, chunks and verification run FlashAttention",
+            value=float(counts["masked"]),
+            limit=0.0,
+            detail=f"calls of a layer whose mask was written out, which another kernel than {FLASH} takes; {ran}",
+            exact=True,
+        ),
+    )

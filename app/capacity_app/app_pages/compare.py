@@ -6,10 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import streamlit as st
-from capacity_validate import figures
 from capacity_validate.comparison import MAIN, Comparison, MetricRow, RunComparison
-from capacity_validate.comparison_page import rendered
-from capacity_validate.comparison_tables import error_text, inside_text, metric_rows, predicted_texts
+from capacity_validate.comparison_page import (
+    error_text,
+    inside_text,
+    metric_rows,
+    metrics_chart,
+    predicted_texts,
+    rendered,
+)
 
 from capacity.base.command_text import command_line, python_call
 from capacity.report.subject import subject_of
@@ -57,7 +62,7 @@ def one(run: RunComparison, number: int, subject: str) -> None:
             st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
             continue
         st.warning(with_code(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
-    parts.chart(figures.metrics_chart(run, number, subject=subject))
+    parts.chart(metrics_chart(run, number, subject=subject))
     parts.table(
         f"metrics_{number + 1}",
         metric_rows(run.metrics),

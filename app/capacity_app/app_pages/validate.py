@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
-from capacity_validate import figures
-from capacity_validate.review_page import review_html
+from capacity_validate.review_page import errors_chart, parity_chart, review_html
 
 from capacity_app import parts, uploads
 from capacity_app.jobs import Task
@@ -50,8 +49,8 @@ def measured() -> None:
         f"from capacity_validate.review import review\n\nanswer = review({[file.name for file in files]!r})\n"
     )
     parts.record_downloads("review", review, lambda: review_html(review, python=python))
-    parts.chart(figures.parity_chart(review, units))
-    parts.chart(figures.errors_chart(review))
+    parts.chart(parity_chart(review.cases, review.device, units))
+    parts.chart(errors_chart(review))
     st.subheader("The profile as it is, and calibrated")
     parts.table(
         "constants",

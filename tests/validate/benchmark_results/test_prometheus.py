@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmark_files import write
 from capacity_validate.benchmark_results import read_results
-from capacity_validate.benchmark_results.prometheus import MOST_REPLAYED, is_metrics
+from capacity_validate.benchmark_results.metrics_scrape import MOST_REPLAYED, is_metrics
 
 from capacity.base.errors import MalformedFile
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
 from capacity_validate.predictions import (  # noqa: E402
     Predictor,
@@ -47,7 +47,7 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
             head_dim=32,
             tokens=tokens,
         )
-        prepared = prepare(case, Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
+        prepared = prepare(case, KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
         assert prepared.extra_bytes is not None
         return prepared.extra_bytes()
 
@@ -58,7 +58,7 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
 def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
     """Queries in 16 bit over an FP8 cache: right, half the bytes, and constants of their own."""
     sizes = {"batch": 3, "context": 200, "heads": 8, "kv_heads": 2, "head_dim": 32}
-    bench = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+    bench = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
     half, eight = (
         prepare(make_case("decode_attention", kernel, variant="paged", **sizes), bench)
         for kernel in ("bf16", "fp8")
@@ -72,7 +72,7 @@ def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
 
 def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> None:
     """Its FLOPs and bytes are those of the operator of a step of DeepSeek-V2-Lite with that prompt."""
-    bench = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+    bench = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
     small = make_case("mla_prefill", "fp32", batch=1, tokens=96, heads=4, nope=64, rope=32, value=64)
     built = prepare(small, bench)
     assert built.check is not None

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, block_scaled, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, gemm, prepare  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
@@ -60,8 +60,8 @@ def stand_in(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, **_:
     return ((left * scales[0]) @ (right * scales[1]).T).to(out_dtype)
 
 
-def bench() -> Bench:
-    return Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+def bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
 
 
 CASES = [
@@ -103,13 +103,13 @@ def test_scales_in_the_wrong_order_are_found(case: Any, monkeypatch: pytest.Monk
 def test_quantized_values_are_near_what_they_stand_for() -> None:
     """The relative error of each format on normal values: 2.6 %, 2.6 % and some 10 %."""
     for quantize, most in (
-        (block_scaled._fp8_block, 0.04),
-        (block_scaled._mxfp8, 0.04),
-        (block_scaled._nvfp4, 0.13),
+        (gemm._fp8_block, 0.04),
+        (gemm._mxfp8, 0.04),
+        (gemm._nvfp4, 0.13),
     ):
         one = bench()
         made = quantize(one, 128, 256, weights=False)
-        plain = Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(
+        plain = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(
             128, 256, dtype=torch.float32
         )
         error = float((made.corner - plain).norm() / plain.norm())

@@ -7,8 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, elementwise, prepare  # noqa: E402
-from capacity_validate.kernels.prepared import live_peak_bytes  # noqa: E402
+from capacity_validate.kernels import (  # noqa: E402
+    KernelBench,
+    elementwise,
+    live_peak_bytes,
+    prepare,
+)
 from capacity_validate.timing import CudaStopwatch  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 
@@ -17,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_the_launch_of_a_graph_is_timed_by_events_and_spoils_nothing() -> None:
     fake = FakeCuda()
-    bench = Bench(fake.torch, "cuda:0", 2**20, None, 1e9)
+    bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9)
     prepared = prepare(make_case("launch", "fp32", variant="graph"), bench)
     assert prepared.capturable is False
     watch = CudaStopwatch(fake.torch, "cuda:0")
@@ -32,7 +36,7 @@ def test_the_launch_of_a_graph_is_timed_by_events_and_spoils_nothing() -> None:
 
 def test_a_reduction_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elementwise, "SUMMED", 2**14)
-    bench = Bench(torch, "cpu", 2**10, torch.Generator().manual_seed(0), 1e9)
+    bench = KernelBench(torch, "cpu", 2**10, torch.Generator().manual_seed(0), 1e9)
     prepared = prepare(make_case("bandwidth", "fp32", variant="read", bytes=2**22), bench)
     assert prepared.check is not None
     assert prepared.check() <= prepared.tolerance

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, experts, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, experts, prepare  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import FakeCuda, FakeDevice  # noqa: E402
@@ -41,22 +41,22 @@ def test_grouped_products_are_captured_where_they_ask_nothing_of_the_host(
 
 
 def test_a_loop_over_experts_is_never_put_into_a_graph() -> None:
-    bench = Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
+    bench = KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
     sizes = {"tokens": 4, "experts": 4, "top_k": 2, "hidden": 64, "intermediate": 64}
     assert prepare(make_case("moe", "fp32", variant="loop", **sizes), bench).capturable is False
 
 
 def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    rotating = Bench.rotating
+    rotating = KernelBench.rotating
 
-    def counted(self: Bench, count: int, *shape: int, **options: Any) -> Any:
+    def counted(self: KernelBench, count: int, *shape: int, **options: Any) -> Any:
         made.append(count)
         return rotating(self, count, *shape, **options)
 
-    monkeypatch.setattr(Bench, "rotating", counted)
-    monkeypatch.setattr(Bench, "copies", lambda *_: 1)
-    bench = Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1.0)
+    monkeypatch.setattr(KernelBench, "rotating", counted)
+    monkeypatch.setattr(KernelBench, "copies", lambda *_: 1)
+    bench = KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1.0)
     sizes = {"tokens": 4, "experts": 4, "top_k": 2, "hidden": 64, "intermediate": 64}
     prepare(make_case("moe", "fp32", variant="loop", **sizes), bench)
     assert set(made) == {1}

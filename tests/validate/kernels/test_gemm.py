@@ -7,15 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, gemm, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, attempt, gemm, live_peak_bytes, prepare  # noqa: E402  # noqa: E402
 from capacity_validate.kernels.gemm import QUANTIZED_ROWS  # noqa: E402
-from capacity_validate.kernels.prepared import attempt, live_peak_bytes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def bench() -> Bench:
-    return Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
+def bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
 
 
 @pytest.mark.parametrize("row_wise", [False, True])

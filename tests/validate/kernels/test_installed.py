@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Unsupported, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -19,8 +19,8 @@ HEADS = {"heads": 8, "kv_heads": 2, "head_dim": 32}
 PREFILL = {"batch": 1, "tokens": 40, **HEADS}
 
 
-def bench() -> Bench:
-    return Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+def bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
 
 
 def causal(q: Any, k: Any, v: Any) -> Any:

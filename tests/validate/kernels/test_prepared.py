@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.kernels.prepared import live_peak_bytes  # noqa: E402
+from capacity_validate.kernels import live_peak_bytes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

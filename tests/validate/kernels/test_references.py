@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import Case, make_case  # noqa: E402
-from capacity_validate.kernels import Bench, Prepared, attention, experts, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, Prepared, attention, experts, prepare  # noqa: E402
 from capacity_validate.kernels.attention import sampled  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -27,7 +27,7 @@ LARGE = [
 
 
 def prepared(case: Case) -> Prepared:
-    return prepare(case, Bench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
+    return prepare(case, KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
 
 
 @pytest.mark.parametrize("case", LARGE, ids=lambda case: case.operator + case.variant)

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
 from capacity_validate.campaigns import DecodePoint, TransformerStage  # noqa: E402
-from capacity_validate.model_cases import StepRunner, step_cases  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.stages import steps  # noqa: E402
+from capacity_validate.stages.steps import StepRunner, step_cases  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import MeasuredCase, MeasurementLog, make_case, read_measurements  # noqa: E402
+from capacity_validate.constant_fits import fit_families  # noqa: E402
 from capacity_validate.devices import cpu_facts  # noqa: E402
-from capacity_validate.fitting import fit_families  # noqa: E402
 from capacity_validate.predictions import Predictor  # noqa: E402
 from capacity_validate.residuals import whole_steps  # noqa: E402
 from capacity_validate.review import review  # noqa: E402
 from capacity_validate.session import open_session  # noqa: E402
 from capacity_validate.small_models import find_model  # noqa: E402
-from capacity_validate.stages.unseen import unseen_stage  # noqa: E402
+from capacity_validate.stages.steps import unseen_stage  # noqa: E402
 from capacity_validate.timing import summarise_samples  # noqa: E402
 from capacity_validate.transformer import require_supported  # noqa: E402
 from invented_kernels import H200, evidence  # noqa: E402

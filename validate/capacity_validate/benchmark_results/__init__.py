@@ -15,35 +15,28 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.outside import read_text
-from capacity_validate.benchmark_results import (
-    aiperf,
-    guidellm,
-    inference_perf,
-    llama_bench,
-    sglang,
-    trtllm_bench,
-    vllm,
-    vllm_offline,
+from capacity_validate.benchmark_results.aiperf import AIPERF
+from capacity_validate.benchmark_results.guidellm_report import GUIDELLM
+from capacity_validate.benchmark_results.in_process import LLAMA_BENCH, TRTLLM_BENCH, VLLM_OFFLINE
+from capacity_validate.benchmark_results.inference_perf import INFERENCE_PERF
+from capacity_validate.benchmark_results.measured_run import (
+    MAX_NUMBER,
+    METRICS,
+    STATISTICS,
+    MeasuredRun,
+    ResultFormat,
+    documents,
 )
-from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
-from capacity_validate.benchmark_results.run import METRICS, STATISTICS, MeasuredRun, ResultFormat
-from capacity_validate.benchmark_results.values import MAX_NUMBER, documents
+from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
+from capacity_validate.benchmark_results.sglang_bench import SGLANG
+from capacity_validate.benchmark_results.vllm import VLLM
 
 __all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
 
 MAX_TOKENS = 10**8  # of one request
 
 # SGLang's lines hold the keys of vLLM's too, so they are tried first.
-_FORMATS = (
-    *llama_bench.FORMATS,
-    *inference_perf.FORMATS,
-    *guidellm.FORMATS,
-    *trtllm_bench.FORMATS,
-    *vllm_offline.FORMATS,
-    *aiperf.FORMATS,
-    *sglang.FORMATS,
-    *vllm.FORMATS,
-)
+_FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE, *AIPERF, SGLANG, VLLM)
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:

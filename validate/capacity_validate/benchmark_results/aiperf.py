@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from capacity.base.errors import MalformedFile
-from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
-from capacity_validate.benchmark_results.values import Document, count, known, number, rate, summarise_ms
+from capacity_validate.benchmark_results.measured_run import (
+    Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
+    count,
+    known,
+    number,
+    percentiles,
+    rate,
+    summarise_ms,
+)
 
 _AIPERF = {
     "ttft": "time_to_first_token",
@@ -32,8 +41,7 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         if not isinstance(entry, dict):
             continue
         factor = _TO_MS.get(str(entry.get("unit", "ms")), 1.0)
-        keys = {"mean": "avg", **{f"p{p}": f"p{p}" for p in (50, 90, 95, 99)}}
-        latencies[metric] = known({ours: entry.get(theirs) for ours, theirs in keys.items()}, factor)
+        latencies[metric] = known(percentiles(entry, mean="avg"), factor)
     config = document.get("input_config") or {}
     load = _aiperf_load(config)
     completed = int(average("request_count") or 0)
@@ -129,23 +137,18 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
     )
 
 
-def _has_requests(documents: Sequence[Any]) -> bool:
-    return "metadata" in documents[0] and "metrics" in documents[0]
-
-
-def _has_aggregate(documents: Sequence[Any]) -> bool:
-    return any(isinstance(documents[0].get(_AIPERF[metric]), dict) for metric in ("e2el", "ttft"))
-
-
-FORMATS = (
+AIPERF = (
     ResultFormat(
         tools=("AIPerf", "genai-perf"),
-        recognises=_has_requests,
+        recognises=lambda documents: {"metadata", "metrics"} <= documents[0].keys(),
         read=lambda path, documents: [_aiperf_requests(path, documents)],
     ),
-    ResultFormat(
-        tools=("AIPerf", "genai-perf"),
-        recognises=_has_aggregate,
-        read=lambda path, documents: [_aiperf(path, document) for document in documents],
+    ResultFormat.of_objects(
+        "AIPerf",
+        "genai-perf",
+        read=_aiperf,
+        recognises=lambda document: any(
+            isinstance(document.get(_AIPERF[metric]), dict) for metric in ("e2el", "ttft")
+        ),
     ),
 )

@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
-from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
-from capacity_validate.benchmark_results.values import Document, count, known, number, rate, summarise_ms
+from capacity_validate.benchmark_results.measured_run import (
+    Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
+    count,
+    known,
+    number,
+    percentiles,
+    rate,
+    summarise_ms,
+)
 
 
 def _inference_perf(path: Path, document: Document) -> MeasuredRun:
@@ -26,8 +36,7 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
         entry = latency.get(name)
         if not isinstance(entry, dict):
             continue
-        statistics = {"mean": entry.get("mean"), "p50": entry.get("median", entry.get("p50"))}
-        latencies[metric] = known(statistics | {f"p{p}": entry.get(f"p{p}") for p in (90, 95, 99)}, 1e3)
+        latencies[metric] = known(percentiles(entry), 1e3)
     throughput = success.get("throughput") or {}
     prompt = success.get("prompt_tokens") or success.get("prompt_len") or {}
     output = success.get("output_tokens") or success.get("output_len") or {}
@@ -104,23 +113,15 @@ def _inference_perf_info(info: Document) -> dict[str, Any]:
     }
 
 
-def _has_requests(documents: Sequence[Any]) -> bool:
-    return isinstance(documents[0], list)
-
-
-def _has_summary(documents: Sequence[Any]) -> bool:
-    return "load_summary" in documents[0] and "successes" in documents[0]
-
-
-FORMATS = (
+INFERENCE_PERF = (
     ResultFormat(
         tools=("inference-perf",),
-        recognises=_has_requests,
+        recognises=lambda documents: isinstance(documents[0], list),
         read=lambda path, documents: [_inference_perf_requests(path, documents[0])],
     ),
-    ResultFormat(
-        tools=("inference-perf",),
-        recognises=_has_summary,
-        read=lambda path, documents: [_inference_perf(path, document) for document in documents],
+    ResultFormat.of_objects(
+        "inference-perf",
+        read=_inference_perf,
+        recognises=lambda document: {"load_summary", "successes"} <= document.keys(),
     ),
 )

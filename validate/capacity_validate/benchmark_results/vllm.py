@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from capacity_validate.benchmark_results.run import METRICS, MeasuredRun, RequestColumns, ResultFormat
-from capacity_validate.benchmark_results.values import (
+from capacity_validate.benchmark_results.measured_run import (
+    METRICS,
     Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
     count,
     flat_latencies,
     lists,
@@ -99,14 +100,8 @@ def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
     return {metric: summarise_ms(values) for metric, values in samples.items() if values}
 
 
-def _recognises(documents: Sequence[Any]) -> bool:
-    return "total_output_tokens" in documents[0] and "duration" in documents[0]
-
-
-FORMATS = (
-    ResultFormat(
-        tools=("vllm bench serve",),
-        recognises=_recognises,
-        read=lambda path, documents: [_vllm(path, document) for document in documents],
-    ),
+VLLM = ResultFormat.of_objects(
+    "vllm bench serve",
+    read=_vllm,
+    recognises=lambda document: {"total_output_tokens", "duration"} <= document.keys(),
 )

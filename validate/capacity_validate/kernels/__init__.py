@@ -2,6 +2,219 @@
 
 from __future__ import annotations
 
-from capacity_validate.kernels.prepared import Bench, Prepared, Unsupported, prepare, supported_operators
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-__all__ = ["Bench", "Prepared", "Unsupported", "prepare", "supported_operators"]
+from capacity.base.errors import InvalidInput
+from capacity_validate.capture import Captures
+from capacity_validate.cases import Case
+from capacity_validate.timing import rotations
+from capacity_validate.trouble import first_line, is_out_of_memory
+
+_BUILDERS = {
+    "gemm": "capacity_validate.kernels.gemm",
+    "prefill_attention": "capacity_validate.kernels.attention",
+    "decode_attention": "capacity_validate.kernels.attention",
+    "mla_decode": "capacity_validate.kernels.attention",
+    "mla_prefill": "capacity_validate.kernels.attention",
+    "moe": "capacity_validate.kernels.experts",
+    "elementwise": "capacity_validate.kernels.elementwise",
+    "bandwidth": "capacity_validate.kernels.elementwise",
+    "launch": "capacity_validate.kernels.elementwise",
+    "transfer": "capacity_validate.kernels.elementwise",
+}
+TOLERANCES = {
+    "fp32": 1e-5,
+    "tf32": 2e-3,
+    "bf16": 2e-2,
+    "fp16": 4e-3,
+    "fp8": 0.1,  # fast accumulation keeps some 14 bits: up to 5 % at K = 28672, and a wrong layout 100 %
+    "fp8_rowwise": 0.1,
+    "fp8_block": 0.1,
+    "mxfp8": 0.02,  # of the quantized values themselves: a wrong layout of scales is off by 50 % and more
+    "nvfp4": 0.02,
+    "int8": 0.0,
+}
+
+
+CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and more than any private cache
+
+
+class Unsupported(Exception):
+    """This build or device has no such kernel; the text says which."""
+
+
+@dataclass(frozen=True)
+class KernelBench:
+    """Where a case runs."""
+
+    torch: Any
+    device: str
+    cache_bytes: int
+    generator: Any
+    memory_limit_bytes: float
+    missing: Mapping[str, str] = field(default_factory=dict)  # what this device lacks, by kernel, and why
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device != "cpu"
+
+    def copies(self, bytes_per_set: int) -> int:
+        """Sets of weights or caches to rotate over, so that none is found in the cache when its turn comes."""
+        if not self.on_cuda:
+            return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
+        wanted = rotations(bytes_per_set, self.cache_bytes)
+        return max(1, min(wanted, int(self.memory_limit_bytes // max(1, bytes_per_set))))
+
+    def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
+        """Normal values: zeros would run faster than any real data."""
+        values = self.torch.empty(*shape, device=self.device, dtype=dtype)
+        return values.normal_(0.0, scale, generator=self.generator)
+
+    def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
+        """`count` random tensors to rotate over. On a CPU fp32 ones are windows of one pool: filling takes too long."""
+        if self.on_cuda or dtype != self.torch.float32:
+            few = count if self.on_cuda else min(count, 6)
+            return [self.random(*shape, dtype=dtype) for _ in range(few)]
+        pool = self._pool
+        size = math.prod(shape)
+        span = pool.numel() - size
+        if span <= 0:
+            return [self.random(*shape, dtype=dtype)]
+        step = max(64, span // max(1, count) // 64 * 64)
+        starts = [((i * step) + part * step // 2) % span for i in range(count)]
+        return [pool[start : start + size].view(*shape) for start in starts]
+
+    @cached_property
+    def captures(self) -> Captures:
+        """What captures CUDA graphs for cases that are graphs themselves."""
+        return Captures(self.torch, self.device)
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether a refused capture left this process unfit for more work on the device."""
+        return "captures" in vars(self) and self.captures.spoiled
+
+    @cached_property
+    def _pool(self) -> Any:
+        return self.random(CPU_POOL_BYTES // 4, dtype=self.torch.float32)
+
+    def dtype(self, kernel: str) -> Any:
+        names = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+        return getattr(self.torch, names.get(kernel, "bfloat16"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Calls over rotated inputs. `check` gives the relative error of a fresh result, `tolerance` what is right."""
+
+    calls: Sequence[Callable[[], object]]
+    check: Callable[[], float] | None
+    tolerance: float
+    flops: float
+    bytes: float
+    extra_bytes: Callable[[], float] | None = None
+    capturable: bool = True  # may be put into a CUDA graph: nothing on the way waits for the device
+    sustained_s: float | None = None  # run back to back for so long, in place of a few ms
+    note: str = ""
+
+
+def attempt(call: Callable[[], Any]) -> None:
+    """Run a kernel once. Raises Unsupported where this build or device refuses it; no memory is no refusal."""
+    try:
+        call()
+    except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise Unsupported(first_line(error)) from error
+
+
+def supported_operators() -> tuple[str, ...]:
+    return tuple(_BUILDERS)
+
+
+def prepare(case: Case, bench: KernelBench) -> Prepared:
+    """StepInputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
+    name = _BUILDERS.get(case.operator)
+    if name is None:
+        raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(_BUILDERS)}")
+    if (reason := bench.missing.get(case.kernel)) is not None:
+        raise Unsupported(reason)
+    module = importlib.import_module(name)
+    builder: Callable[[Case, KernelBench], Prepared] = getattr(module, case.operator)
+    return builder(case, bench)
+
+
+def relative_error(torch: Any, out: Any, reference: Any) -> float:
+    """|out - ref| / |ref| in Frobenius norm, where `out` is; not-a-number counts as infinitely wrong."""
+    out, reference = out.detach().double(), reference.detach().double().to(out.device)
+    error = float(
+        torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
+    )
+    return error if error == error else float("inf")
+
+
+def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
+    """Most bytes that tensors made by a call held at one moment: what separates O(N) attention from O(N^2).
+
+    Seen where torch dispatches operators: a storage counts from its first tensor until the last is gone. A kernel's
+    own scratch is left out.
+    """
+    import weakref
+
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_iter
+
+    tensors: dict[int, int] = {}  # living tensors by storage
+    inputs: set[int] = set()
+    live = peak = 0
+
+    def gone(key: int, size: int) -> None:
+        nonlocal live
+        tensors[key] -= 1
+        if not tensors[key]:
+            live -= size
+
+    def made(tensor: Any) -> None:
+        nonlocal live, peak
+        storage = tensor.untyped_storage()
+        key, size = storage.data_ptr(), storage.nbytes()
+        if key in inputs:
+            return
+        if not tensors.get(key):
+            live += size
+            peak = max(peak, live)
+        tensors[key] = tensors.get(key, 0) + 1
+        weakref.finalize(tensor, gone, key, size).atexit = False
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            for tensor in filter(torch.is_tensor, tree_iter((args, kwargs))):
+                key = tensor.untyped_storage().data_ptr()
+                if not tensors.get(key):
+                    inputs.add(key)
+            out = func(*args, **(kwargs or {}))
+            for tensor in filter(torch.is_tensor, tree_iter(out)):
+                made(tensor)
+            return out
+
+    with Watch():
+        call()
+    return float(peak)
+
+
+def peak_bytes(bench: KernelBench, call: Callable[[], object]) -> float:
+    """Memory that a call needs besides its inputs: the allocator's peak on a GPU, living tensors on a CPU."""
+    if not bench.on_cuda:
+        return live_peak_bytes(bench.torch, call)
+    cuda = bench.torch.cuda
+    cuda.synchronize(bench.device)
+    before = cuda.memory_allocated(bench.device)
+    cuda.reset_peak_memory_stats(bench.device)
+    call()
+    cuda.synchronize(bench.device)
+    return float(cuda.max_memory_allocated(bench.device) - before)

@@ -1,16 +1,21 @@
-"""Attention over a KV cache: prefill by backend, decode contiguous and paged, and MLA with the absorbed products."""
+"""Attention over a KV cache: prefill by backend, decode contiguous and paged, and MLA with the absorbed products.
+
+FlashAttention 3 and FlashInfer, where they are installed, are measured beside torch's to show what a card gives to
+engines; the fit follows the harness's own.
+Source of their calls: Dao-AILab/flash-attention, hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.installed import PACKAGES, paged_decode_call, prefill_call
-from capacity_validate.kernels.prepared import (
-    Bench,
+from capacity_validate.kernels import (
+    KernelBench,
     Prepared,
     Unsupported,
     attempt,
@@ -32,7 +37,7 @@ _BACKENDS = {
 }
 
 
-def prefill_attention(case: Case, bench: Bench) -> Prepared:
+def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
     """Causal attention of whole prompts by one SDPA backend, memory included."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
@@ -53,14 +58,9 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     ]
     attempt(calls[0])
 
-    def check() -> float:
-        places = sampled(tokens, CHECKED_ROWS)
-        q, k, v = (x[:1] for x in sets[0])
-        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
-
     return Prepared(
         calls=calls,
-        check=check,
+        check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
         flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
         bytes=float(moved),
@@ -68,7 +68,7 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def _backend(bench: Bench, name: str) -> Any:
+def _backend(bench: KernelBench, name: str) -> Any:
     from torch.nn.attention import SDPBackend
 
     if not name:
@@ -78,7 +78,9 @@ def _backend(bench: Bench, name: str) -> Any:
     return getattr(SDPBackend, _BACKENDS[name])
 
 
-def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool) -> Callable[[], Any]:
+def _sdpa_call(
+    bench: KernelBench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool
+) -> Callable[[], Any]:
     from torch.nn.attention import sdpa_kernel
 
     sdpa = bench.torch.nn.functional.scaled_dot_product_attention
@@ -133,7 +135,14 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
     return relative_error(torch, out[:, queries], reference)
 
 
-def decode_attention(case: Case, bench: Bench) -> Prepared:
+def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) -> float:
+    """Return the relative error of some rows of the first prompt."""
+    places = sampled(q.shape[2], CHECKED_ROWS)
+    out = call()[:1, :, places]
+    return sampled_error(torch, q[:1, :, places], k[:1], v[:1], out, positions=places)
+
+
+def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
     if case.variant in ("paged", "flashinfer"):
         return _paged_decode(case, bench)
@@ -165,7 +174,7 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
 
 def _decode_prepared(
     case: Case,
-    bench: Bench,
+    bench: KernelBench,
     calls: Sequence[Callable[[], Any]],
     check: Callable[[], float],
     cache_bytes: float,
@@ -180,7 +189,7 @@ def _decode_prepared(
     )
 
 
-def _paged_decode(case: Case, bench: Bench) -> Prepared:
+def _paged_decode(case: Case, bench: KernelBench) -> Prepared:
     from capacity_validate.kernels.paged import paged_decode_attention
 
     torch = bench.torch
@@ -223,7 +232,7 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
     return _decode_prepared(case, bench, calls, check, cache_bytes)
 
 
-def mla_prefill(case: Case, bench: Bench) -> Prepared:
+def mla_prefill(case: Case, bench: KernelBench) -> Prepared:
     """Causal attention of whole prompts under MLA, keys and values expanded: values are narrower than keys."""
     from capacity_validate.kernels.causal import causal_attention
 
@@ -239,14 +248,9 @@ def mla_prefill(case: Case, bench: Bench) -> Prepared:
     calls = [partial(causal_attention, *one, used=used) for one in sets]
     attempt(calls[0])
 
-    def check() -> float:
-        places = sampled(tokens, CHECKED_ROWS)
-        q, k, v = (x[:1] for x in sets[0])
-        return sampled_error(bench.torch, q[:, :, places], k, v, calls[0]()[:1, :, places], positions=places)
-
     return Prepared(
         calls=calls,
-        check=check,
+        check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
         tolerance=ATTENTION_TOLERANCES[case.kernel],
         flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
         bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
@@ -254,7 +258,7 @@ def mla_prefill(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def mla_decode(case: Case, bench: Bench) -> Prepared:
+def mla_decode(case: Case, bench: KernelBench) -> Prepared:
     """Absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values a token."""
     torch = bench.torch
     batch, heads, latent, rope = case["batch"], case["heads"], case["latent"], case["rope"]
@@ -287,3 +291,62 @@ def absorbed_decode(torch: Any, query: Any, cache: Any, *, latent: int, scale: f
     scores = torch.bmm(query, cache.transpose(1, 2)) * scale
     weights = torch.softmax(scores.float(), dim=-1).to(cache.dtype)
     return torch.bmm(weights, cache[..., :latent])
+
+
+PACKAGES = {"fa3": "flash_attn_interface", "flashinfer": "flashinfer"}
+WORKSPACE_BYTES = 128 * 2**20  # that FlashInfer asks for
+
+
+def package(name: str) -> Any:
+    """The package of a backend. Raises Unsupported where it is not installed, or does not load."""
+    try:
+        return importlib.import_module(PACKAGES[name])
+    except (ImportError, OSError, RuntimeError) as error:
+        raise Unsupported(f"{PACKAGES[name]} is not installed here ({error})") from None
+
+
+def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
+    """Causal attention of [batch, heads, tokens, d] by a package, in its own order of dimensions."""
+    found = package(name)
+    rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
+    if name == "fa3":
+
+        def flash() -> Any:
+            out = found.flash_attn_func(*rows, causal=True)
+            return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+        return flash
+    if q.shape[0] != 1:
+        raise Unsupported(
+            "FlashInfer's prefill of several prompts needs ragged tensors: one prompt is measured"
+        )
+    single = partial(found.single_prefill_with_kv_cache, *(x[0] for x in rows), causal=True)
+    return lambda: single().unsqueeze(0).transpose(1, 2)
+
+
+def paged_decode_call(
+    bench: KernelBench, query: Any, keys: Any, values: Any, table: Any, *, context: int
+) -> Callable[[], Any]:
+    """FlashInfer's decode over pages [pages, tokens, KV heads, d]; every sequence has `context` tokens."""
+    found, torch = package("flashinfer"), bench.torch
+    batch, heads, d = query.shape
+    block, kv_heads = keys.shape[1], keys.shape[2]
+    pages = table.shape[1]
+
+    def places(*values: int) -> Any:
+        return torch.tensor(values, device=bench.device, dtype=torch.int32)
+
+    workspace = torch.empty(WORKSPACE_BYTES, device=bench.device, dtype=torch.uint8)
+    wrapper = found.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=heads != kv_heads)
+    wrapper.plan(
+        places(*range(0, (batch + 1) * pages, pages)),
+        table.flatten().to(torch.int32),
+        places(*[context - (pages - 1) * block] * batch),
+        heads,
+        kv_heads,
+        d,
+        block,
+        q_data_type=query.dtype,
+        kv_data_type=keys.dtype,
+    )
+    return partial(wrapper.run, query, (keys, values))

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, relative_error
 
 CHECK_ROWS = 64  # that a reference is computed for
 SUMMED = 2**24  # values of a reference sum at a time
 CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
-def bandwidth(case: Case, bench: Bench) -> Prepared:
+def bandwidth(case: Case, bench: KernelBench) -> Prepared:
     """`copy`: read and write `bytes`; `read`: sum them. Bytes count both directions."""
     torch, count = bench.torch, case["bytes"] // 4
     copies = bench.copies(count * 4 * (2 if case.variant == "copy" else 1))
@@ -41,10 +41,10 @@ def bandwidth(case: Case, bench: Bench) -> Prepared:
     return Prepared(calls=calls, check=check, tolerance=1e-5, flops=float(count), bytes=4.0 * count)
 
 
-def elementwise(case: Case, bench: Bench) -> Prepared:
+def elementwise(case: Case, bench: KernelBench) -> Prepared:
     """The kernels between products, as the harness's transformer runs them; `layer`: all of a layer's, in turn.
 
-    Inputs stay: the kernel before has just written them.
+    StepInputs stay: the kernel before has just written them.
     """
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
@@ -52,7 +52,7 @@ def elementwise(case: Case, bench: Bench) -> Prepared:
     return builders[case.variant](case, bench)
 
 
-def _norm(case: Case, bench: Bench) -> Prepared:
+def _norm(case: Case, bench: KernelBench) -> Prepared:
     """Residual sum and RMS norm: reads both, writes both."""
     from capacity_validate.kernels.fused import add_norm
 
@@ -70,10 +70,9 @@ def _norm(case: Case, bench: Bench) -> Prepared:
     return _traffic(case, calls, check, moved, flops=6.0 * rows * hidden)
 
 
-def _rope(case: Case, bench: Bench) -> Prepared:
+def _rope(case: Case, bench: KernelBench) -> Prepared:
     """Rotate queries and keys, write keys and values to the paged cache."""
-    from capacity_validate.kernels.fused import rope_and_cache
-    from capacity_validate.layers import rope_tables
+    from capacity_validate.kernels.fused import rope_and_cache, rope_tables
 
     torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
     heads, kv_heads, d, block = case["heads"], case["kv_heads"], case["head_dim"], 16
@@ -120,7 +119,7 @@ def _rope(case: Case, bench: Bench) -> Prepared:
     return _traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
 
 
-def _activation(case: Case, bench: Bench) -> Prepared:
+def _activation(case: Case, bench: KernelBench) -> Prepared:
     """SiLU(gate) · up: reads two, writes one."""
     from capacity_validate.kernels.fused import gated
 
@@ -137,7 +136,7 @@ def _activation(case: Case, bench: Bench) -> Prepared:
     )
 
 
-def _layer(case: Case, bench: Bench) -> Prepared:
+def _layer(case: Case, bench: KernelBench) -> Prepared:
     """Two norms, rope with the cache write, and the activation: what one layer runs between its products."""
     norm, rope, activation = _norm(case, bench), _rope(case, bench), _activation(case, bench)
 
@@ -165,7 +164,7 @@ def _traffic(
     )
 
 
-def launch(case: Case, bench: Bench) -> Prepared:
+def launch(case: Case, bench: KernelBench) -> Prepared:
     """A chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. Time is of the whole chain."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
@@ -186,3 +185,29 @@ def launch(case: Case, bench: Bench) -> Prepared:
         )
 
     return Prepared(calls=[chain], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
+
+
+def transfer(case: Case, bench: KernelBench) -> Prepared:
+    """`to device` or `to host`, `bytes` at a time."""
+    if not bench.on_cuda:
+        raise Unsupported("a CPU has no second memory to copy to")
+    torch, count = bench.torch, case["bytes"]
+    host = torch.randint(0, 256, (count,), dtype=torch.uint8).pin_memory()
+    device = host.to(bench.device)
+    if case.variant == "to device":
+        target, source = device, host
+    else:
+        target = host  # and the bench's generator: a refused capture may leave the default one unusable
+        source = torch.randint(
+            0, 256, (count,), generator=bench.generator, dtype=torch.uint8, device=bench.device
+        )
+
+    def call() -> object:
+        return target.copy_(source, non_blocking=True)
+
+    def check() -> float:
+        call()
+        torch.cuda.synchronize(bench.device)
+        return 0.0 if bool((target.cpu() == source.cpu()).all()) else float("inf")
+
+    return Prepared(calls=[call], check=check, tolerance=0.0, flops=0.0, bytes=float(count))

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt, relative_error
 from capacity_validate.kernels.fused import gated
-from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, attempt, relative_error
 
 CHECK_TOKENS = 2
 DOUBLED_ROWS = 1024  # of a weight matrix, in float64 at a time
 
 
-def moe(case: Case, bench: Bench) -> Prepared:
+def moe(case: Case, bench: KernelBench) -> Prepared:
     """Top-k of uniformly random routing over gated experts; variant `grouped`: one kernel for all, `loop`: one each."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]

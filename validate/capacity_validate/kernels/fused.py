@@ -8,18 +8,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from capacity_validate import layers
+import torch
+from torch.nn import functional
 
 ACTIVATION_BLOCK = 1024
 
 
 def add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
     """RMS norm of x + residual, and that sum, which is the next residual."""
-    return (
-        fused_add_norm(x, residual, weight, epsilon)
-        if x.is_cuda
-        else layers.add_norm(x, residual, weight, epsilon)
-    )
+    return (fused_add_norm if x.is_cuda else plain_add_norm)(x, residual, weight, epsilon)
+
+
+def plain_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
+    total = x + residual
+    return functional.rms_norm(total, (total.shape[-1],), weight, epsilon), total
 
 
 def rope_and_cache(
@@ -28,8 +30,8 @@ def rope_and_cache(
     """Queries rotated; rotated keys, and values, written to `slots` of the caches. [rows, heads, d]."""
     if q.is_cuda:
         return fused_rope_and_cache(q, k, v, positions, tables, keys, values, slots)
-    q, k = layers.rotate(q, positions, tables), layers.rotate(k, positions, tables)
-    layers.write_cache(keys, values, k, v, slots)
+    q, k = rotate(q, positions, tables), rotate(k, positions, tables)
+    write_cache(keys, values, k, v, slots)
     return q
 
 
@@ -37,22 +39,38 @@ def gated(gate_up: Any) -> Any:
     """SiLU(gate) · up, with both in one tensor."""
     if gate_up.is_cuda and gate_up.dim() == 2 and gate_up.is_contiguous():
         return fused_gated(gate_up)
-    import torch
-
     gate, up = gate_up.chunk(2, dim=-1)
     return torch.nn.functional.silu(gate) * up
+
+
+def rope_tables(head_dim: int, positions: int, *, base: float, device: str, dtype: Any) -> tuple[Any, Any]:
+    """Cosines and sines of every position, [positions, 1, head_dim / 2]."""
+    frequencies = base ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float64) / head_dim)
+    angles = torch.arange(positions, device=device, dtype=torch.float64)[:, None] * frequencies
+    return angles.cos().to(dtype)[:, None], angles.sin().to(dtype)[:, None]
+
+
+def rotate(x: Any, positions: Any, tables: tuple[Any, Any]) -> Any:
+    """Rotary embedding of [rows, heads, d], halves paired as Llama does."""
+    cos, sin = tables[0][positions], tables[1][positions]
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def write_cache(keys: Any, values: Any, k: Any, v: Any, slots: Any) -> None:
+    """Put [rows, KV heads, d] at `slots` of caches [blocks, block size, KV heads, d]."""
+    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, k)
+    values.view(-1, *values.shape[2:]).index_copy_(0, slots, v)
 
 
 # one launch each
 
 
 def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
-    import torch
-
     x, residual = x.contiguous(), residual.contiguous()
     out, total = torch.empty_like(x), torch.empty_like(x)
     hidden = x.shape[-1]
-    width = _power_of_two(hidden)
+    width = power_of_two(hidden)
     warps = min(16, max(4, width // 512))
     _kernels().add_norm[(x.numel() // hidden,)](
         x, residual, weight, out, total, epsilon, HIDDEN=hidden, WIDTH=width, num_warps=warps
@@ -63,8 +81,6 @@ def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
 def fused_rope_and_cache(
     q: Any, k: Any, v: Any, positions: Any, tables: tuple[Any, Any], keys: Any, values: Any, slots: Any
 ) -> Any:
-    import torch
-
     rows, heads, d = q.shape
     kv_heads = k.shape[1]
     q, k, v = (
@@ -73,14 +89,12 @@ def fused_rope_and_cache(
     out = torch.empty(rows, heads, d, device=q.device, dtype=q.dtype)
     _kernels().rope_and_cache[(rows, heads + kv_heads)](
         q, k, v, out, keys, values, *tables, positions, slots, q.stride(0), k.stride(0), v.stride(0),
-        HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=_power_of_two(d // 2), num_warps=1,
+        HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=power_of_two(d // 2), num_warps=1,
     )  # fmt: skip
     return out
 
 
 def fused_gated(gate_up: Any) -> Any:
-    import torch
-
     rows, columns = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(rows, columns, device=gate_up.device, dtype=gate_up.dtype)
     if rows:
@@ -89,7 +103,7 @@ def fused_gated(gate_up: Any) -> Any:
     return out
 
 
-def _power_of_two(value: int) -> int:
+def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 

@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import torch
+from torch.nn import functional
+
+from capacity_validate.kernels.fused import power_of_two
+
 
 def paged_decode_attention(
     query: Any,
@@ -58,8 +63,6 @@ def with_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
 
     [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
     """
-    import torch
-
     k, v = (torch.cat([part, torch.zeros_like(part[:, :1])], dim=1) for part in (k, v))
     bias = torch.zeros(visible.shape, device=k.device, dtype=k.dtype).masked_fill(~visible, float("-inf"))
     last = sinks.to(k.dtype).expand(-1, visible.shape[0])[..., None]
@@ -84,8 +87,6 @@ def _gather_decode(
     sinks: Any,
 ) -> Any:
     """Sequence by sequence, so that the time follows the sum of contexts rather than the longest."""
-    import torch
-
     _, heads, d = query.shape
     kv_heads = keys.shape[2]
     out = torch.empty_like(query)
@@ -99,7 +100,7 @@ def _gather_decode(
         if sinks is not None:
             visible = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
             k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), visible)
-        attended = torch.nn.functional.scaled_dot_product_attention(
+        attended = functional.scaled_dot_product_attention(
             q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
         )
         out[row] = attended[0].reshape(heads, d)
@@ -119,13 +120,11 @@ def _triton_decode(
     sinks: Any = None,
 ) -> Any:
     """Split-K flash decoding: a program walks one slice of one sequence and KV head; a second kernel joins slices."""
-    import torch
-
     decode, combine = _kernels()
     query = query.contiguous()
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
-    group, width = heads // kv_heads, _power_of_two(d)
+    group, width = heads // kv_heads, power_of_two(d)
     longest = min(max_context, window_tokens) if window_tokens else max_context
     splits = _splits(batch * kv_heads, longest, query.device.index)
     partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
@@ -135,25 +134,19 @@ def _triton_decode(
         query, keys, values, block_table, contexts, partial, summary,
         query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), keys.stride(2), block_table.stride(0),
         d**-0.5, window_tokens,
-        GROUP=group, GROUP_PADDED=max(16, _power_of_two(group)), D=d, WIDTH=width, BLOCK=block_size,
+        GROUP=group, GROUP_PADDED=max(16, power_of_two(group)), D=d, WIDTH=width, BLOCK=block_size,
         TILE=64, SPLITS=splits, HEADS=heads, CHUNKED=chunked, num_warps=4, num_stages=2,
     )  # fmt: skip
     combine[(batch, heads)](
         partial, summary, out, summary if sinks is None else sinks,
-        D=d, WIDTH=width, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads, SINKS=sinks is not None,
+        D=d, WIDTH=width, SPLITS=splits, SPLITS_PADDED=power_of_two(splits), HEADS=heads, SINKS=sinks is not None,
     )  # fmt: skip
     return out
-
-
-def _power_of_two(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
 
 
 @lru_cache(maxsize=512)
 def _splits(programs: int, max_context: int, index: int | None) -> int:
     """Slices of the context: enough programs for two waves, none shorter than 256 tokens, a power of two."""
-    import torch
-
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)

@@ -10,29 +10,25 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from capacity_validate.session import Session
-from capacity_validate.stages.collectives import collective_stage
-from capacity_validate.stages.memory import memory_stage
-from capacity_validate.stages.result import StageResult, joined
-from capacity_validate.stages.serving import serving_stage
-from capacity_validate.stages.speculation import speculation_stage
-from capacity_validate.stages.steps import step_stage
-from capacity_validate.stages.techniques import technique_stage
-from capacity_validate.stages.unseen import unseen_stage
+from capacity_validate.stages.checks import collective_stage, memory_stage, technique_stage
+from capacity_validate.stages.model_runs import serving_stage, speculation_stage
+from capacity_validate.stages.stage_result import StageResult, joined
+from capacity_validate.stages.steps import step_stage, unseen_stage
 
-__all__ = ["STAGES", "Stage", "StageResult", "joined"]
+__all__ = ["STAGES", "StageResult", "ValidationStage", "joined"]
 
 
-class Stage(NamedTuple):
+class ValidationStage(NamedTuple):
     name: str
     run: Callable[[Session], Iterator[StageResult]]
 
 
 STAGES = (
-    Stage("kernels and steps", step_stage),
-    Stage("techniques", technique_stage),
-    Stage("memory", memory_stage),
-    Stage("serving", serving_stage),
-    Stage("speculative decoding", speculation_stage),
-    Stage("a second model", unseen_stage),
-    Stage("collectives", collective_stage),
+    ValidationStage("kernels and steps", step_stage),
+    ValidationStage("techniques", technique_stage),
+    ValidationStage("memory", memory_stage),
+    ValidationStage("serving", serving_stage),
+    ValidationStage("speculative decoding", speculation_stage),
+    ValidationStage("a second model", unseen_stage),
+    ValidationStage("collectives", collective_stage),
 )

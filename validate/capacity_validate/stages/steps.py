@@ -1,27 +1,38 @@
-"""Kernels by themselves and steps of a whole model, timed side by side."""
+"""Kernels by themselves and steps of a whole model, timed side by side; then a second model's steps, never fitted.
+
+Constants come from kernels, and the loop's host time from the first model. Only another model (a mixture of experts
+where the campaign says so) can show what they are worth for another model.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from capacity.base.errors import UnsupportedModel
+from capacity.model import ModelSpec
 from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_out
-from capacity_validate.cases import Case
+from capacity_validate.capture import Captures
+from capacity_validate.cases import Case, make_case
 from capacity_validate.devices import reader_of
-from capacity_validate.judging import measured_cases
-from capacity_validate.kernels import Bench, Prepared
-from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
-from capacity_validate.plausibility import DRIFT, DRIFT_CPU
-from capacity_validate.provisional import is_provisional
+from capacity_validate.graphs import DecodeGraph
+from capacity_validate.kernels import KernelBench, Prepared, Unsupported
+from capacity_validate.model_error import measured_cases
+from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
+from capacity_validate.profile_match import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
-from capacity_validate.stages.result import StageResult
+from capacity_validate.stages.stage_result import StageResult
+from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
-from capacity_validate.timing_remarks import timing_remarks
 from capacity_validate.transformer import Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
@@ -85,13 +96,8 @@ def _built(session: Session) -> Iterator[StageResult]:
     if stage is None:
         return
     spec = find_model(stage.model)
-    try:
-        require_supported(spec)
-    except UnsupportedModel as refusal:
-        yield StageResult(remarks=(f"no whole model was run: {refusal}",))
-        return
-    if (reason := session.missing.get(spec.dtype)) is not None:
-        yield StageResult(remarks=(f"no whole model was run: {spec.name} is in {spec.dtype}, and {reason}",))
+    if (reason := _why_not_run(session, spec)) is not None:
+        yield StageResult(remarks=(f"no whole model was run: {reason}",))
         return
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
     layers = min(layers, stage.max_layers or layers)
@@ -101,17 +107,35 @@ def _built(session: Session) -> Iterator[StageResult]:
     half_depth = max(1, layers // 2) if layers < spec.num_layers else None
     cut = (f"{spec.name} was cut to {layers} of {spec.num_layers} layers",) if half_depth else ()
     yield StageResult(whole=WholeModel(spec=spec, half_depth=half_depth), remarks=cut)
-    few = cut_layers(spec, layers)
-    blocks = blocks_for(stage, few, CACHE_SHARE * session.facts.memory_free_bytes)
-    model = Transformer(few, device=session.facts.torch_name, num_blocks=blocks, seed=session.seed)
-    model.fill_caches()
+    cache_bytes = CACHE_SHARE * session.facts.memory_free_bytes
+    model = _transformer(session, stage, cut_layers(spec, layers), cache_bytes, seed=session.seed)
     yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
+
+
+def _why_not_run(session: Session, spec: ModelSpec) -> str | None:
+    """Return the reason why the harness or this device cannot run a model; None if both can."""
+    try:
+        require_supported(spec)
+    except UnsupportedModel as refusal:
+        return str(refusal)
+    reason = session.missing.get(spec.dtype)
+    return None if reason is None else f"{spec.name} is in {spec.dtype}, and {reason}"
+
+
+def _transformer(
+    session: Session, stage: TransformerStage, model: ModelSpec, cache_bytes: float, *, seed: int
+) -> Transformer:
+    """Allocate a model with a KV cache for the stage's points, or of at most `cache_bytes`."""
+    blocks = blocks_for(stage, model, cache_bytes)
+    built = Transformer(model, device=session.facts.torch_name, num_blocks=blocks, seed=seed)
+    built.fill_caches()
+    return built
 
 
 def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     """What times cases of kernels, and steps of the session's model."""
     facts = session.facts
-    bench = Bench(
+    bench = KernelBench(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
@@ -130,7 +154,7 @@ def runner_of(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     )
 
 
-def _step_calls(session: Session, bench: Bench) -> Callable[[Case], Prepared | None]:
+def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepared | None]:
     """What times a step of the whole model; None for a case of a kernel."""
     model = session.transformer
 
@@ -173,3 +197,117 @@ def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
             mixed.append(waiting.pop(0))
         mixed.append(case)
     return [*mixed, *waiting]
+
+
+WEIGHTS_SHARE = 0.6  # of what is free beside the first model
+UNSEEN_CACHE_SHARE = 0.15
+BUDGET_SHARE = 0.2
+
+
+def unseen_stage(session: Session) -> Iterator[StageResult]:
+    stage = session.plan.unseen
+    if stage is None:
+        return
+    if session.time_left_s() <= 0:
+        yield StageResult(remarks=(f"{stage.model}: left out, the budget was spent",))
+        return
+    spec = find_model(stage.model)
+    if (reason := _why_not_run(session, spec)) is not None:
+        yield StageResult(remarks=(f"no second model was run: {reason}",))
+        return
+    session.announce(f"{spec.name}, which no fit sees")
+    free = session.free_bytes()
+    layers = min(layers_that_fit(spec, WEIGHTS_SHARE * free), stage.max_layers or spec.num_layers)
+    if layers < 1:
+        yield StageResult(
+            remarks=(f"{spec.name} does not fit beside the first model: no second one was run",)
+        )
+        return
+    few = cut_layers(spec, layers)
+    model = _transformer(session, stage, few, UNSEEN_CACHE_SHARE * free, seed=session.seed + 1)
+    try:
+        cases = step_cases(stage, few, eager=session.on_gpu and not model.capturable, of="unseen")
+        own = session.with_model(WholeModel(spec=spec, transformer=model), None)
+        outcome = runner_of(own, None).run(
+            cases,
+            passes=session.plan.passes,
+            deadline=time.monotonic() + BUDGET_SHARE * session.time_left_s(),
+            progress=session.progress,
+        )
+    finally:
+        model.release()
+        session.free_memory()
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.left_out:
+        yield StageResult(remarks=(f"{spec.name}: the budget left out {len(outcome.left_out)} steps",))
+
+
+BLOCK = 16
+EAGER = "eager"  # decode steps on a GPU that are launched kernel by kernel, for no graph can hold them
+
+
+def step_cases(
+    stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
+) -> list[Case]:
+    """Every prefill and decode point of a stage; `eager`: no CUDA graph can hold this model's decode steps.
+
+    `of`: "model", whose steps are fitted to, or "unseen", whose steps are only predicted.
+    """
+    layers = model.num_layers
+    variant = EAGER if eager else ""
+    prefills = [make_case(f"{of} prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
+    decodes = [
+        make_case(
+            f"{of} decode", model.dtype, variant=variant, batch=p.batch, context=p.context, layers=layers
+        )
+        for p in stage.decode
+    ]
+    return prefills + decodes
+
+
+def blocks_for(stage: TransformerStage, model: ModelSpec, memory_bytes: float) -> int:
+    """KV blocks that a stage's points need, or as many as `memory_bytes` hold."""
+    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
+    return max(1, min(blocks_needed(stage), int(memory_bytes / block_bytes)))
+
+
+def blocks_needed(stage: TransformerStage) -> int:
+    decode = max((p.batch * math.ceil(p.context / BLOCK) for p in stage.decode), default=0)
+    prefill = max((math.ceil(n / BLOCK) for n in stage.prefill), default=0)
+    return max(decode, prefill, math.ceil(stage.kv_tokens / BLOCK))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRunner:
+    """Makes the call of a step case: tokens in, the sampled tokens read back, as an engine needs them."""
+
+    model: Transformer
+    generator: Any
+    captures: Captures | None = None
+
+    def call(self, case: Case) -> Callable[[], object]:
+        if case.operator.endswith(" prefill"):
+            prompt = [self._row(case["tokens"], 0, self._blocks(1, case["tokens"])[0])]
+            return lambda: self.model.next_tokens(self.model.inputs(prompt))
+        batch, context = case["batch"], case["context"]
+        rows = [self._row(1, context - 1, blocks) for blocks in self._blocks(batch, context)]
+        if self.captures is None or case.variant == EAGER:
+            return lambda: self.model.next_tokens(self.model.inputs(rows))
+        graph = DecodeGraph(self.model, self.captures, batch=batch, max_context=context)
+        return lambda: graph.next_tokens(self.model.inputs(rows))
+
+    def _row(self, tokens: int, computed: int, blocks: Any) -> InputRow:
+        ids = torch.randint(self.model.model.vocab_size, (tokens,), generator=self.generator).tolist()
+        return InputRow(tokens=ids, computed=computed, blocks=blocks)
+
+    def _blocks(self, sequences: int, tokens: int) -> list[Any]:
+        """Arrays of scattered blocks, as a pool that has served for a while hands out."""
+        each = math.ceil(tokens / BLOCK)
+        if sequences * each > self.model.num_blocks:
+            held = self.model.num_blocks * BLOCK
+            raise Unsupported(
+                f"{sequences} contexts of {tokens} tokens exceed the cache of {held} that memory allows"
+            )
+        order = torch.randperm(self.model.num_blocks, generator=self.generator).numpy()
+        return [order[i * each : (i + 1) * each] for i in range(sequences)]

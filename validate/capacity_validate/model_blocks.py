@@ -1,4 +1,4 @@
-"""Attention of the harness's transformer: grouped queries and multi-head latent attention over a paged cache."""
+"""The mixers and feed-forwards of the harness's transformer: attention over a paged cache, dense layers, experts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from capacity.model.feed_forward import MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention
 from capacity_validate.kernels.attention import absorbed_decode
 from capacity_validate.kernels.causal import causal_attention
-from capacity_validate.kernels.fused import rope_and_cache
+from capacity_validate.kernels.experts import (
+    ExpertWeights,
+    grouped_experts,
+    grouped_in_one_kernel,
+    looped_experts,
+)
+from capacity_validate.kernels.fused import gated, rope_and_cache, rotate
 from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
-from capacity_validate.layers import rotate
-from capacity_validate.step_inputs import EPSILON, Inputs, Storage
+from capacity_validate.step_inputs import EPSILON, StepInputs, Storage
 
 
 class GroupedMixer:
@@ -43,7 +49,7 @@ class GroupedMixer:
         optional = (self.bias, self.output_bias, self.sinks)
         return [self.qkv, self.output, *self.qk_norms, *(part for part in optional if part is not None)]
 
-    def __call__(self, x: Any, step: Inputs) -> Any:
+    def __call__(self, x: Any, step: StepInputs) -> Any:
         spec, d = self.spec, self.spec.head_dim
         q, k, v = functional.linear(x, self.qkv, self.bias).split(self.widths, dim=-1)
         gate = None
@@ -161,7 +167,7 @@ class LatentMixer:
         query = [self.q_b] if self.q_a is None else [self.q_a, self.q_norm, self.q_b]
         return [*query, self.kv_a, self.kv_norm, self.kv_b, self.output]
 
-    def __call__(self, x: Any, step: Inputs) -> Any:
+    def __call__(self, x: Any, step: StepInputs) -> Any:
         spec, latent = self.spec, self.spec.kv_lora_rank
         down = x
         if self.q_a is not None:
@@ -193,7 +199,7 @@ class LatentMixer:
         keys, values = by_head.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=1)
         return keys, values
 
-    def _decode(self, nope: Any, rope: Any, step: Inputs) -> Any:
+    def _decode(self, nope: Any, rope: Any, step: StepInputs) -> Any:
         key_half, value_half = self._expansion()
         absorbed = torch.einsum("bhn,hnl->bhl", nope, key_half)
         query = torch.cat([absorbed, rope], dim=-1)
@@ -210,7 +216,7 @@ class LatentMixer:
             )
         return torch.einsum("bhl,hvl->bhv", torch.cat(out), value_half)
 
-    def _padded_decode(self, query: Any, step: Inputs) -> Any:
+    def _padded_decode(self, query: Any, step: StepInputs) -> Any:
         """All rows at once over tables padded to one length: no look at the host, so that a graph can hold it."""
         entries = self.caches[0][step.tables].flatten(1, 3)
         scores = torch.bmm(query, entries.transpose(1, 2)).float() * self.scale
@@ -228,3 +234,59 @@ class LatentMixer:
         query = torch.cat([nope, rope], dim=-1).transpose(0, 1)
         attended = causal_attention(query[None], keys[None], values[None], scale=self.scale, used=self.used)
         return attended[0].transpose(0, 1)
+
+
+class DenseMlp:
+    capturable = True  # in a CUDA graph
+
+    def __init__(self, owner: Storage, width: int) -> None:
+        hidden = owner.model.hidden_size
+        self.gate_up = owner.random(2 * width, hidden, scale=hidden**-0.5)
+        self.down = owner.random(hidden, width, scale=width**-0.5)
+
+    @property
+    def weights(self) -> list[Any]:
+        return [self.gate_up, self.down]
+
+    def __call__(self, x: Any) -> Any:
+        return functional.linear(gated(functional.linear(x, self.gate_up)), self.down)
+
+
+class ExpertMlp:
+    """Routed experts with softmax over the chosen, and a dense shared expert where the model has one."""
+
+    def __init__(self, owner: Storage, spec: MoEFeedForward) -> None:
+        hidden, width = owner.model.hidden_size, spec.expert_intermediate_size
+        self.spec = spec
+        self.router = owner.random(spec.num_experts, hidden, scale=hidden**-0.5)
+        self.router_bias = owner.random(spec.num_experts, scale=0.1) if spec.router_bias else None
+        biased = spec.expert_bias
+        self.experts = ExpertWeights(
+            gate_up=owner.random(spec.num_experts, 2 * width, hidden, scale=hidden**-0.5),
+            down=owner.random(spec.num_experts, hidden, width, scale=width**-0.5),
+            gate_up_bias=owner.random(spec.num_experts, 2 * width, scale=0.1) if biased else None,
+            down_bias=owner.random(spec.num_experts, hidden, scale=0.1) if biased else None,
+        )
+        self.shared = (
+            DenseMlp(owner, spec.shared_intermediate_size) if spec.shared_intermediate_size else None
+        )
+        self.shared_gate = owner.random(1, hidden, scale=hidden**-0.5) if spec.shared_gate else None
+        self.capturable = grouped_in_one_kernel(torch, owner.device, owner.dtype)
+        self.run = grouped_experts if self.capturable else looped_experts
+
+    @property
+    def weights(self) -> list[Any]:
+        shared = self.shared.weights if self.shared else []
+        optional = (self.router_bias, self.shared_gate)
+        return [self.router, *self.experts.tensors, *shared, *(part for part in optional if part is not None)]
+
+    def __call__(self, x: Any) -> Any:
+        routed = functional.linear(x, self.router, self.router_bias).float()
+        scores, chosen = torch.topk(routed, self.spec.experts_per_token)
+        out = self.run(torch, self.experts, x, torch.softmax(scores, dim=-1).to(x.dtype), chosen)
+        if self.shared is None:
+            return out
+        shared = self.shared(x)
+        if self.shared_gate is not None:
+            shared = shared * torch.sigmoid(functional.linear(x, self.shared_gate))
+        return out + shared

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
-from capacity_validate.benchmark_results.values import (
+from capacity_validate.benchmark_results.measured_run import (
     Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
     count,
     flat_latencies,
     lists,
@@ -17,8 +17,7 @@ from capacity_validate.benchmark_results.values import (
     number,
     rate,
 )
-from capacity_validate.launch_log import LaunchSettings, sglang_settings
-from capacity_validate.server_log import ServerLog
+from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_settings
 
 _KEYS = ("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len")
 
@@ -79,22 +78,14 @@ def _server(path: Path, facts: Document) -> ServerLog:
     )
 
 
-def _launch(facts: Document) -> LaunchSettings:
+def _launch(facts: Document) -> LoggedSettings:
     """The server's arguments; none where one of them is no value that SGLang takes."""
     try:
         return sglang_settings(facts, facts.get("version"))
     except InvalidInput:
-        return LaunchSettings(engine="sglang")
+        return LoggedSettings(engine="sglang")
 
 
-def _recognises(documents: Sequence[Any]) -> bool:
-    return any(key in documents[0] for key in _KEYS)
-
-
-FORMATS = (
-    ResultFormat(
-        tools=("SGLang",),
-        recognises=_recognises,
-        read=lambda path, documents: [_sglang(path, document) for document in documents],
-    ),
+SGLANG = ResultFormat.of_objects(
+    "SGLang", read=_sglang, recognises=lambda document: any(key in document for key in _KEYS)
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from capacity.base.errors import MalformedFile
-from capacity_validate.benchmark_results.run import MeasuredRun
+from capacity_validate.benchmark_results.measured_run import MeasuredRun
 
 MOST_REPLAYED = 1000  # requests, of however many a server has counted
 _LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")

@@ -9,17 +9,16 @@ from dataclasses import replace
 from capacity.model import ModelSpec
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, fit_profile
-from capacity_validate.cases import Case, MeasuredCase
-from capacity_validate.engine_loop import EngineRun, match_schedule, simulate, step_errors
-from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.cases import MeasuredCase
+from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import (
     Extrapolation,
     FittedConstants,
-    RefusedFit,
     ServingComparison,
 )
 from capacity_validate.residuals import step_evidence
+from capacity_validate.serving_loop import EngineRun, match_schedule, simulate, step_errors
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
 
@@ -115,7 +114,8 @@ def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
     spec, layers = whole.spec, whole.transformer.model.num_layers
     by_id = {m.case.id: m for m in step_cases_of(session)}
     for few in by_id.values():
-        more = by_id.get(_at_depth(few.case, layers).id)
+        sizes = {**dict(few.case.sizes), "layers": layers}
+        more = by_id.get(replace(few.case, sizes=tuple(sorted(sizes.items()))).id)
         if few.case["layers"] != whole.half_depth or more is None or few.case.operator != "model decode":
             continue
         shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=spec.window_tokens)
@@ -133,11 +133,6 @@ def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
     return None
 
 
-def _at_depth(case: Case, layers: int) -> Case:
-    sizes = {**dict(case.sizes), "layers": layers}
-    return replace(case, sizes=tuple(sorted(sizes.items())))
-
-
 def fitted_constants(fit: FamilyFit) -> FittedConstants:
     return FittedConstants(
         family=fit.target.label,
@@ -147,7 +142,3 @@ def fitted_constants(fit: FamilyFit) -> FittedConstants:
         held_out_after=fit.error_after.median,
         held_out_after_p90=fit.error_after.p90,
     )
-
-
-def refused_fit(refusal: Refused) -> RefusedFit:
-    return RefusedFit(family=refusal.target.label, rows=refusal.rows, reason=refusal.reason)

@@ -28,8 +28,15 @@ from capacity.step.model import StepModel
 from capacity.step.operators import norm
 from capacity.step.setting import HostTime, graph_sizes
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.model_shapes import shape_of
-from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.predictions import (
+    Target,
+    calibrates,
+    constants_of,
+    formula,
+    lookup_of,
+    shape_of,
+    target_of,
+)
 from capacity_validate.splitting import how_split, split
 
 ROWS_PER_CONSTANT = 3
@@ -99,7 +106,7 @@ class FamilyFit:
 class Refused:
     """Evidence that a family's constants were not changed for, and why."""
 
-    target: Target
+    family: str
     rows: int
     reason: str
 
@@ -122,7 +129,7 @@ def fit_families(
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
             reason = f"profile {profile.name} has no FLOP/s of this kind to measure them by"
-            refused.append(Refused(target=target, rows=len(rows), reason=reason))
+            refused.append(Refused(family=target.label, rows=len(rows), reason=reason))
             continue
         outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
         (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
@@ -163,7 +170,7 @@ def _fit_family(
     if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
         return Refused(
-            target=target, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed"
+            family=target.label, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed"
         )
     before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
@@ -171,7 +178,7 @@ def _fit_family(
     error = _errors(half, held_out, profile)
     if error.median > CONTRADICTION:
         reason = f"contradictory: fitted to one half, it misses the other by {error.median:.0%} at the median"
-        return Refused(target=target, rows=len(rows), reason=reason)
+        return Refused(family=target.label, rows=len(rows), reason=reason)
     names = order[: len(rows) // ROWS_PER_CONSTANT] if final else names
     constants = _solve(before, names, rows, profile) if final else half
     fit = Fit(

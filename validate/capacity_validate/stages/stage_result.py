@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from capacity_validate.engine_loop import EngineRun
 from capacity_validate.findings import Finding
-from capacity_validate.report_data import SpeculationRow
 from capacity_validate.runner import RunOutcome
+from capacity_validate.serving_loop import EngineRun
 from capacity_validate.session import WholeModel
+from capacity_validate.speculative_decoding import SpeculativeRun
 
 
 class LoadedRun(NamedTuple):
@@ -29,7 +29,7 @@ class StageResult:
     slowdown: float | None = None
     findings: tuple[Finding, ...] = ()
     runs: tuple[LoadedRun, ...] = ()
-    speculation: tuple[SpeculationRow, ...] = ()
+    speculation: tuple[SpeculativeRun, ...] = ()
     memory: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()  # stages that failed, and why

@@ -6,16 +6,18 @@ from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.base.record import UNWRITTEN, Written
 from capacity.pool.drafting import expected_tokens
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
-from capacity_validate.step_inputs import Row
+from capacity_validate.step_inputs import InputRow
 from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
@@ -95,18 +97,20 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeRun:
-    """A real speculative run against a plain one, and what was predicted of it."""
+class SpeculativeRun(Written):
+    """A run of two real models against plain decoding: accepted length and speed-up, by the run and by formula."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("accepted_length", "expected_length", "measured_speedup")
 
     draft_tokens: int
     agreement: float
     tokens: int
     equal_tokens: int  # to the plain greedy run's: all of them, until rounding decides between two tokens
-    verifications: int
-    plain_s: float
-    speculative_s: float
-    doubt: float = 0.0  # see greedy_doubt
-    predicted_speedup: float | None = None
+    verifications: int = field(metadata=UNWRITTEN)
+    plain_s: float = field(metadata=UNWRITTEN)
+    speculative_s: float = field(metadata=UNWRITTEN)
+    doubt: float = field(default=0.0, metadata=UNWRITTEN)  # see greedy_doubt
+    predicted_speedup: float = math.nan
 
     @property
     def accepted_length(self) -> float:
@@ -117,7 +121,7 @@ class SpeculativeRun:
         return expected_tokens(self.agreement, self.draft_tokens)
 
     @property
-    def speedup(self) -> float:
+    def measured_speedup(self) -> float:
         return self.plain_s / self.speculative_s
 
 
@@ -168,7 +172,7 @@ def greedy_doubt(target: Any, known: list[int], *, prompt_tokens: int, blocks: l
     percent where 16 bits cannot tell two apart, and near 1 where a token is not the target's at all.
     """
     generated = len(known) - prompt_tokens
-    row = Row(tokens=known[:-1], computed=0, blocks=blocks, samples=generated)
+    row = InputRow(tokens=known[:-1], computed=0, blocks=blocks, samples=generated)
     logits = target.logits(target.inputs([row])).float()
     chosen = logits.new_tensor(known[prompt_tokens:]).long()[:, None]
     gaps = logits.max(dim=-1).values - logits.gather(1, chosen)[:, 0]
@@ -179,11 +183,11 @@ def _plain(
     model: Any, prompt: list[int], blocks: list[int], count: int, clock: RunClock
 ) -> tuple[list[int], float]:
     tokens = list(prompt)
-    (token,) = model.next_tokens(model.inputs([Row(tokens=tokens, computed=0, blocks=blocks)]))
+    (token,) = model.next_tokens(model.inputs([InputRow(tokens=tokens, computed=0, blocks=blocks)]))
     tokens.append(token)
     start = clock.now_s()
     while len(tokens) - len(prompt) < count:
-        step = model.inputs([Row(tokens=tokens[-1:], computed=len(tokens) - 1, blocks=blocks)])
+        step = model.inputs([InputRow(tokens=tokens[-1:], computed=len(tokens) - 1, blocks=blocks)])
         tokens += model.next_tokens(step)
     elapsed = clock.now_s() - start
     out = tokens[len(prompt) :]
@@ -210,7 +214,7 @@ class _Speculation:
     def run(self, *, agreement: float, draft_tokens: int, output_tokens: int) -> None:
         self.known = [*self.prompt, self.plain[0]]
         for model in (self.target, self.draft):
-            model.next_tokens(model.inputs([Row(tokens=self.prompt, computed=0, blocks=self.blocks)]))
+            model.next_tokens(model.inputs([InputRow(tokens=self.prompt, computed=0, blocks=self.blocks)]))
         drafted = len(self.prompt)
         while len(self.known) - len(self.prompt) < output_tokens:
             own, drafted = self._propose(draft_tokens, drafted)
@@ -226,7 +230,7 @@ class _Speculation:
         start = self.clock.now_s()
         for _ in range(draft_tokens):
             fed = (self.known + own)[drafted:]
-            step = self.draft.inputs([Row(tokens=fed, computed=drafted, blocks=self.blocks)])
+            step = self.draft.inputs([InputRow(tokens=fed, computed=drafted, blocks=self.blocks)])
             own += self.draft.next_tokens(step)
             drafted += len(fed)
         self.seconds += self.clock.now_s() - start
@@ -260,7 +264,7 @@ class _Speculation:
         return own if own != truth else (truth + 1) % int(self.target.model.vocab_size)
 
     def _choices(self, drafts: list[int]) -> list[int]:
-        row = Row(
+        row = InputRow(
             tokens=[self.known[-1], *drafts],
             computed=len(self.known) - 1,
             blocks=self.blocks,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
-from capacity_validate.benchmark_results.values import Document, count, known, number, rate
+from capacity_validate.benchmark_results.measured_run import (
+    Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
+    count,
+    known,
+    number,
+    percentiles,
+    rate,
+)
 
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
@@ -52,9 +59,7 @@ def _guidellm_statistics(entry: object, factor: float = 1.0) -> dict[str, float]
     values = entry.get("successful")
     if not isinstance(values, dict) or not values.get("count"):
         return {}
-    quantiles = values.get("percentiles") or {}
-    statistics = {"mean": values.get("mean"), "p50": values.get("median")}
-    return known(statistics | {f"p{p}": quantiles.get(f"p{p}") for p in (90, 95, 99)}, factor)
+    return known(percentiles({**(values.get("percentiles") or {}), **values}), factor)
 
 
 def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
@@ -83,14 +88,8 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
     )
 
 
-def _recognises(documents: Sequence[Any]) -> bool:
-    return "benchmarks" in documents[0]
-
-
-FORMATS = (
-    ResultFormat(
-        tools=("guidellm",),
-        recognises=_recognises,
-        read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
-    ),
+GUIDELLM = ResultFormat(
+    tools=("guidellm",),
+    recognises=lambda documents: "benchmarks" in documents[0],
+    read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )

@@ -123,7 +123,7 @@ def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message
     elif kind == "all_gather":
         parts = torch.empty(ranks, count, device=device)
         fill = lambda: (parts.zero_(), parts[rank].copy_(of(rank)))[0]  # noqa: E731
-        call = lambda: _all_gather(dist, parts, rank)  # noqa: E731
+        call = lambda: dist.all_gather_into_tensor(parts.view(-1), parts[rank])  # noqa: E731  # in place
         right = lambda: all(bool((parts[i] == of(i)).all()) for i in range(ranks))  # noqa: E731
     else:
         sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
@@ -132,11 +132,6 @@ def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message
         call = lambda: _exchange(dist, sent, after, received, before)  # noqa: E731
         right = lambda: bool((received == of(before)).all())  # noqa: E731
     return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
-
-
-def _all_gather(dist: Any, parts: Any, rank: int) -> None:
-    """In place: a rank's own part lies where it belongs already."""
-    dist.all_gather_into_tensor(parts.view(-1), parts[rank])
 
 
 def _exchange(dist: Any, sent: Any, after: int, received: Any, before: int) -> None:

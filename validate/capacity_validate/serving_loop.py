@@ -22,7 +22,7 @@ from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
-from capacity_validate.step_inputs import Inputs, Row
+from capacity_validate.step_inputs import InputRow, StepInputs
 from capacity_validate.timing import RunClock
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Executor(Protocol):
     model: ModelSpec
     num_blocks: int
 
-    def inputs(self, rows: Sequence[Row]) -> Inputs: ...
+    def inputs(self, rows: Sequence[InputRow]) -> StepInputs: ...
 
-    def next_tokens(self, step: Inputs) -> list[int]: ...
+    def next_tokens(self, step: StepInputs) -> list[int]: ...
 
 
 def run_engine(
@@ -108,14 +108,14 @@ def run_engine(
     seed: int = 0,
 ) -> EngineRun:
     """Serve `workload` with real steps, on `clock`: the wall's, or a CPU thread's own."""
-    loop = _Loop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
+    loop = _ServingLoop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
     while loop.finished < len(workload):
         loop.take_arrivals()
         loop.step()
     return loop.result()
 
 
-class _Loop:
+class _ServingLoop:
     """The continuous-batching loop: decide, compute, account, one step at a time."""
 
     def __init__(
@@ -182,9 +182,9 @@ class _Loop:
         self.finish_s |= {request.index: end_s for request in self.policy.update(step)}
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
-    def _input(self, row: StepRow) -> Row:
+    def _input(self, row: StepRow) -> InputRow:
         known = self.tokens[row.sequence.index]
-        return Row(
+        return InputRow(
             tokens=known[row.computed : row.computed + row.tokens],
             computed=row.computed,
             blocks=self._blocks(row.sequence.index, row.sequence.table.blocks[0]),

@@ -1,0 +1,243 @@
+"""The techniques of inference engines, held to what they promise: the same result, for fewer bytes or steps.
+
+Float64 on a CPU says that an algorithm is right; only the device's own kernels, in the type that it serves in, can say
+that they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+
+from capacity.model import ModelSpec
+from capacity.model.quantization import find_format, uniform_scheme
+from capacity_validate.capture import Captures
+from capacity_validate.findings import Finding
+from capacity_validate.graphs import GraphedTransformer
+from capacity_validate.kernels.attention import reference_attention
+from capacity_validate.kernels.paged import paged_decode_attention
+from capacity_validate.small_models import small_model, small_model_names
+from capacity_validate.step_inputs import InputRow
+from capacity_validate.transformer import Transformer
+
+TOKENS = 96
+EXACT = 1e-9  # float64 against float64
+SINGLE = 1e-4  # fp32 through six layers
+
+
+def technique_findings() -> list[Finding]:
+    """All of them; some seconds on a CPU core."""
+    findings = [online_softmax(), sliding_window(), attention_sinks()]
+    for name in small_model_names():
+        findings += model_findings(name)
+    return findings
+
+
+def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Finding:
+    """Block by block, rescaling as the maximum grows, against plain softmax attention."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(n, 32, generator=generator, dtype=torch.float64) * 3 for n in (5, tokens, tokens))
+    best = torch.full((5, 1), float("-inf"), dtype=torch.float64)
+    total, weighted = torch.zeros(5, 1, dtype=torch.float64), torch.zeros(5, 32, dtype=torch.float64)
+    for start in range(0, tokens, block):
+        scores = q @ k[start : start + block].T * 32**-0.5
+        new_best = torch.maximum(best, scores.amax(dim=-1, keepdim=True))
+        shrink, weights = torch.exp(best - new_best), torch.exp(scores - new_best)
+        total = total * shrink + weights.sum(dim=-1, keepdim=True)
+        weighted = weighted * shrink + weights @ v[start : start + block]
+        best = new_best
+    plain = torch.softmax(q @ k.T * 32**-0.5, dim=-1) @ v
+    return Finding(
+        name="online softmax = softmax",
+        value=float((weighted / total - plain).abs().max()),
+        limit=EXACT,
+        detail=f"{tokens} tokens in blocks of {block}, float64",
+    )
+
+
+def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Finding:
+    """Decode over only the last `window` tokens of a paged cache, against a masked score matrix."""
+    from capacity_validate.kernels.paged import paged_decode_attention
+
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = (torch.randn(16, 16, 2, 32, generator=generator, dtype=torch.float64) for _ in range(2))
+    q = torch.randn(1, 8, 32, generator=generator, dtype=torch.float64)
+    table = torch.randperm(16, generator=generator)[None, :]
+    contexts = torch.tensor([context])
+    out = paged_decode_attention(
+        q, keys, values, table, contexts, max_context=context, contexts_cpu=[context], window_tokens=window
+    )
+    k, v = (
+        cache[table[0]].flatten(0, 1)[context - window : context].transpose(0, 1)[None]
+        for cache in (keys, values)
+    )
+    expected = reference_attention(torch, q.transpose(0, 1)[None], k, v)[0].transpose(0, 1)
+    return Finding(
+        name="sliding window = masked attention",
+        value=float((out - expected).abs().max()),
+        limit=EXACT,
+        detail=f"window {window} of {context} tokens through a block table, float64",
+    )
+
+
+def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, seed: int = 0) -> Finding:
+    """Keeping the first `sinks` and last `window` tokens equals masking the middle: the softmax renormalises."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (
+        torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context)
+    )
+    kept = torch.cat([torch.arange(sinks), torch.arange(context - window, context)])
+    short = reference_attention(torch, q, k[:, :, kept], v[:, :, kept])
+    scores = q @ k.transpose(-1, -2) * 32**-0.5
+    mask = torch.full((context,), float("-inf"), dtype=torch.float64)
+    mask[kept] = 0.0
+    return Finding(
+        name="attention sinks = masked attention",
+        value=float((torch.softmax(scores + mask, dim=-1) @ v - short).abs().max()),
+        limit=EXACT,
+        detail=f"{sinks} sinks and a window of {window}: {len(kept)} of {context} tokens kept",
+    )
+
+
+def model_findings(name: str) -> list[Finding]:
+    """A small model: cached against uncached, and the bytes of its cache against those of the memory model."""
+    spec = small_model(name)
+    model = Transformer(spec, device="cpu", num_blocks=32)
+    allocated = sum(cache.nbytes for cache in model.cache_tensors)
+    slots = model.cache_slots
+    promised = slots * sum(group.bytes_per_token for group in spec.kv_cache_groups())
+    return [
+        Finding(
+            name=f"{name}: cached = uncached",
+            value=cached_against_uncached(model),
+            limit=SINGLE,
+            detail=f"{TOKENS} tokens: one prefill against two chunks and eight decode steps; relative, fp32",
+        ),
+        Finding(
+            name=f"{name}: cache bytes",
+            value=float(allocated),
+            limit=float(promised),
+            detail=f"{spec.attention_kind}, {slots} tokens: tensors allocated against the memory model, to the byte",
+            exact=True,
+        ),
+    ]
+
+
+def cached_against_uncached(model: Transformer) -> float:
+    """Relative difference of the last logits: all at once, or in chunks and single tokens over a paged cache."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
+    order = torch.randperm(model.num_blocks, generator=generator).tolist()
+    first, second = order[:8], order[8:16]
+    whole = model.logits(model.inputs([InputRow(tokens=tokens, computed=0, blocks=first)]))
+    last: Any = None
+    stops = [0, TOKENS // 2, TOKENS - 8, *range(TOKENS - 7, TOKENS + 1)]
+    for start, stop in pairwise(stops):
+        last = model.logits(
+            model.inputs([InputRow(tokens=tokens[start:stop], computed=start, blocks=second)])
+        )
+    return float((whole - last).abs().max() / whole.abs().max())
+
+
+MODEL_TOLERANCES = {"bf16": 6e-2, "fp32": 1e-4}  # relative, of the last logits through six layers
+KERNEL_TOLERANCES = {"bf16": 2e-2, "fp32": 1e-5}
+GRAPH_DOUBT = 0.05  # gap of a graph's choice to eager's best logit, over the largest: bf16 can tell no better
+GRAPHED = ("tiny", "tiny-moe", "tiny-mla", "tiny-sinks")
+WINDOWS = ((32, 8, 128, None), (8, 8, 64, None), (28, 4, 128, 300))  # heads, KV heads, width, window
+CONTEXTS = (1, 777, 2048)
+
+
+def served_dtype(device: str) -> Literal["bf16", "fp32"]:
+    return "fp32" if device == "cpu" else "bf16"
+
+
+def model_on(device: str, name: str) -> ModelSpec:
+    """A small model in the type that the device serves in."""
+    spec, dtype = small_model(name), served_dtype(device)
+    if dtype == spec.dtype:
+        return spec
+    half = find_format(dtype)
+    return replace(spec, dtype=dtype, checkpoint=uniform_scheme(dtype, half, base=half))
+
+
+def device_findings(device: str, captures: Captures | None) -> Iterator[Finding]:
+    """One after the other, the broadest first: a run cut short has seen something of each kind."""
+    dtype = served_dtype(device)
+    for heads, kv_heads, width, window in WINDOWS:
+        yield paged_finding(device, heads=heads, kv_heads=kv_heads, width=width, window=window)
+    names = sorted(small_model_names(), key=lambda name: name not in GRAPHED)
+    for name in names:
+        model = Transformer(model_on(device, name), device=device, num_blocks=64)
+        yield Finding(
+            name=f"{name}: cached = uncached, on {device} in {dtype}",
+            value=cached_against_uncached(model),
+            limit=MODEL_TOLERANCES[dtype],
+            detail="one prefill against two chunks and eight decode steps over a paged cache; relative",
+        )
+        if captures is not None and name in GRAPHED and model.capturable:
+            yield Finding(
+                name=f"{name}: graphs = eager, on {device} in {dtype}",
+                value=graphs_against_eager(model, captures),
+                limit=GRAPH_DOUBT,
+                detail="decode steps of three rows and fewer, padded to graphs of two and four; gap to eager's choice",
+            )
+
+
+def paged_finding(
+    device: str, *, heads: int, kv_heads: int, width: int, window: int | None, seed: int = 1
+) -> Finding:
+    """Decode attention through a scattered block table, windows included, against float64."""
+    dtype = served_dtype(device)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    kind = torch.float32 if dtype == "fp32" else torch.bfloat16
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=device).to(kind)
+
+    keys, values = (random(512, 16, kv_heads, width) for _ in range(2))
+    query = random(len(CONTEXTS), heads, width)
+    table = torch.randperm(512, generator=generator, device=device)[:384].view(len(CONTEXTS), 128)
+    out = paged_decode_attention(
+        query,
+        keys,
+        values,
+        table,
+        torch.tensor(CONTEXTS, device=device),
+        max_context=max(CONTEXTS),
+        contexts_cpu=list(CONTEXTS),
+        window_tokens=window,
+    )
+    errors = []
+    for row, context in enumerate(CONTEXTS):
+        first = max(0, context - window) if window else 0
+        k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
+        expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
+        errors.append(float((out[row].double().to(expected.device) - expected).norm() / expected.norm()))
+    return Finding(
+        name=f"paged attention, {heads}/{kv_heads} heads of {width}, window {window or 'none'}, on {device} in {dtype}",
+        value=max(errors),
+        limit=KERNEL_TOLERANCES[dtype],
+        detail=f"contexts of {', '.join(map(str, CONTEXTS))} tokens; relative, against float64",
+    )
+
+
+def graphs_against_eager(model: Transformer, captures: Captures) -> float:
+    """The largest gap between eager's best logit and that of a graph's choice, over the largest logit."""
+    generator = torch.Generator().manual_seed(9)
+    rows = []
+    for index, context in enumerate((30, 90, 17)):
+        tokens = torch.randint(model.model.vocab_size, (context,), generator=generator).tolist()
+        blocks = list(range(index * 8, index * 8 + 8))
+        model.logits(model.inputs([InputRow(tokens=tokens[:-1], computed=0, blocks=blocks)]))
+        rows.append(InputRow(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
+    graphed: Any = GraphedTransformer(model, captures, sizes=(2, 4), max_context=128)
+    eager = model.logits(model.inputs(rows)).float()
+    gaps = []
+    for count in (3, 2, 1):
+        for row, token in enumerate(graphed.next_tokens(graphed.inputs(rows[:count]))):
+            gaps.append(float((eager[row].max() - eager[row, token]) / eager[row].abs().max()))
+    return max(gaps)
