@@ -289,7 +289,7 @@ class Stopped(SimpleNamespace):
 
 def staged(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, **stages: Callable[[Any], Any]) -> Session:
     made = tuple(
-        stage_module.Stage(name.replace("_", " "), lambda _, work=work: iter(work()))
+        stage_module.ValidationStage(name.replace("_", " "), lambda _, work=work: iter(work()))
         for name, work in stages.items()
     )
     monkeypatch.setattr(stage_module, "STAGES", made)

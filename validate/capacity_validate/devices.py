@@ -214,20 +214,13 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
         torch_version=str(torch.__version__),
         **facts,
     )
-    remarks = busy_remarks(device)
+    remarks = list(busy_remarks(device))
     if is_slice:
-        remarks = (
-            *remarks,
-            "a MIG slice: clocks and power are the whole card's, whatever its other slices do",
-        )
-    if nvml is not None and handle is None:
-        remarks = (*remarks, "NVML does not know which card this is: clocks, power and tenants are not known")
-    if nvml is None:
-        remarks = (
-            *remarks,
-            "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
-        )
-    return replace(device, remarks=remarks)
+        remarks.append("a MIG slice: clocks and power are the whole card's, whatever its other slices do")
+    if handle is None:
+        why = "does not know which card this is" if nvml else "is not at hand (pip install nvidia-ml-py)"
+        remarks.append(f"NVML {why}: clocks, power and tenants are not known")
+    return replace(device, remarks=tuple(remarks))
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
