@@ -30,7 +30,7 @@ READERS = {  # what takes a file: `{}` is its path
     "command": "from-launch {} --gpu h100",
     "add": "models add {}",
     "file": "schedule {}",
-    "first": "diff {} {}",
+    "files": "diff {} {}",
     "spec": "sweep {} --store none.sqlite",
     "campaign": "validate --device cpu --campaign {}",
     "measurements": "calibrate {}",
