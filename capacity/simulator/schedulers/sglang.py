@@ -140,7 +140,9 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            loaded = self.pool.held_blocks(r.table) > 0  # behind a retracted request: its blocks are taken already
+            loaded = (
+                self.pool.held_blocks(r.table) > 0
+            )  # behind a retracted request: its blocks are taken already
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
             if step.rows and extend > input_left and not chunking:
