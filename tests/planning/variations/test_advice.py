@@ -13,7 +13,7 @@ from capacity.hardware.pricing import find_price
 from capacity.planning.variations.advice import LEAST_BENEFIT, MOST_ADVICE, MOST_QUALITY_LOSS, AdviceList
 from capacity.planning.variations.changes import Need
 
-PROFILES = Path(__file__).parents[2] / "hardware_profiles"
+PROFILES = Path(__file__).parents[3] / "hardware_profiles"
 
 
 def test_advice_is_at_most_eight_changes_that_help_by_need(answer: AdviceList) -> None:
