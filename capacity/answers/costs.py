@@ -26,7 +26,7 @@ class ServedLoad:
     """What a deployment serves: requests per second of mean lengths (tokens), all replicas together.
 
     `in_flight`: requests of a closed loop; None: they arrive by the clock. Of prompt tokens, `hit_fraction` came from
-    the prefix cache. `is_full`: more arrive than these, which are the most that the deployment serves.
+    the prefix cache.
     """
 
     requests_per_s: float
@@ -34,7 +34,6 @@ class ServedLoad:
     output_tokens: float
     in_flight: float | None = None
     hit_fraction: float = 0.0
-    is_full: bool = False
 
     def at(self, requests_per_s: float) -> ServedLoad:
         """The same requests at another rate."""
@@ -57,7 +56,6 @@ def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> Cos
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,
         prefill_share=prefill_share(pools, load),
-        at_full_load=load.is_full,
     )
 
 

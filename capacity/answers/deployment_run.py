@@ -16,11 +16,11 @@ from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
-from capacity.simulator.capacity_probe import Capacity, Known, probe_capacity
+from capacity.simulator.capacity_probe import Capacity, Known, capacity_for, probe_capacity
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge, limited_capacity
+from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
 from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
@@ -222,19 +222,13 @@ def verdict_on(
     *,
     scheduling: str = "continuous",
     engine_loop: str = "auto",
-    sample: Workload | None = None,
 ) -> Verdict | None:
-    """Whether `run` of `workload` shows a steady state; None for a run that did not end by itself.
-
-    The capacity is that for a backlog of `sample`, by default the workload. Runs of one traffic that differ in length
-    are given the same sample, so that they state the same capacity.
-    """
+    """Whether `run` shows a steady state; None for a run that did not end by itself."""
     if run.status != "complete":
         return None
     capacity = None
-    sample = sample or workload
     pools = _scaled_up(with_roles(pools, service), service)
-    if not workload.is_closed_loop and len(sample) >= LEAST_REQUESTS:
+    if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,
             router_ttft_s=service.router_ttft_s,
@@ -246,7 +240,7 @@ def verdict_on(
         )
 
         probe, known = _probe(pools, patient, scheduling, engine_loop)
-        capacity = probe_capacity(sample, probe, in_flight=_in_flight(pools, sample), known=known)
+        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
     verdict = judge(
         run.records,
         workload,
@@ -286,10 +280,9 @@ def _in_busiest_window(
 
 
 def measured_capacity(pools: Sequence[ResolvedPool], workload: Workload) -> Capacity | None:
-    """Return the capacity of `pools` for these requests as a verdict states it; None where it cannot be measured."""
+    """The rate at which `pools` complete a backlog of these requests; None where no backlog forms."""
     probe, known = _probe(pools, Service(), "continuous", "auto")
-    capacity = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
-    return limited_capacity(capacity, front_end_limit(pools, workload))
+    return probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
 
 
 def _probe(

@@ -115,10 +115,8 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     if num_prompts is not None or traffic.arrivals != "steady":
         return _of_prompts(resolved, traffic, num_prompts)
     num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
-    sample = None
     while True:
-        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts, sample)
-        sample = sample or requests
+        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts)
         needed = prompts_to_tell(run, traffic)
         if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
             return run, verdict, requests
@@ -142,12 +140,12 @@ def long_enough(traffic: Traffic) -> Traffic:
 
 
 def _of_prompts(
-    resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None, sample: Workload | None = None
+    resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None
 ) -> tuple[SimulationResult, Verdict, Workload]:
     requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
     service = Service()
     run = run_service([resolved], service, requests, scheduling=traffic.scheduling, seed=traffic.seed)
-    verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling, sample=sample)
+    verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
     if verdict is None:
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:

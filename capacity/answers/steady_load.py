@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from capacity.answers.costs import Pools, ServedLoad, most_per_s
 from capacity.base.errors import InvalidInput
@@ -39,9 +38,7 @@ def steady_load(
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
         hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
     )
-    rate = long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load))
-    is_full = overloaded and not workload.is_closed_loop and rate < workload.offered_per_s
-    return replace(load, requests_per_s=rate, is_full=is_full)
+    return load.at(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
 
 
 def long_run_rate(
@@ -58,10 +55,10 @@ def long_run_rate(
         return _whole_run(records) if steady is None else steady.requests_per_s
     served_share = float(records.completed.mean())
     offered = workload.offered_per_s
-    if verdict is not None and verdict.capacity_requests_per_s is not None:
-        return min(offered * served_share, verdict.capacity_requests_per_s)
     if verdict is None or verdict.verdict in ("stable", "saturated"):
         return offered * served_share
+    if verdict.capacity_requests_per_s is not None:
+        return min(offered * served_share, verdict.capacity_requests_per_s)
     worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share
     return worked_off if 0 < worked_off < math.inf else _whole_run(records)
 

@@ -29,8 +29,7 @@ class CostEstimate:
 
     usd_per_request = input_tokens x input price + output_tokens x output price. The bill is of `billed_gpus`, whole
     instances where GPUs are sold in nodes; `num_gpus` are in use. `prefill_share` is the part of it that input tokens
-    carry. Of several kinds of GPU, `usd_per_gpu_hour` is the mean over those billed. `at_full_load`: more requests
-    arrive than are served, so the unit costs are those of full load, at `requests_per_s`.
+    carry. Of several kinds of GPU, `usd_per_gpu_hour` is the mean over those billed.
     """
 
     tier: str
@@ -48,7 +47,6 @@ class CostEstimate:
     usd_per_million_output_tokens: float
     usd_per_million_tokens: float
     rule: str
-    at_full_load: bool = False
 
 
 RULE = (
@@ -63,7 +61,6 @@ def cost_estimate(
     input_tokens: float,
     output_tokens: float,
     prefill_share: float,
-    at_full_load: bool = False,
 ) -> CostEstimate:
     """What a deployment costs that serves `requests_per_s` of mean lengths; `gpus`: price and number of each kind.
 
@@ -104,7 +101,6 @@ def cost_estimate(
         prefill_share=prefill_share,
         **_fields(units),
         rule=RULE,
-        at_full_load=at_full_load,
     )
 
 

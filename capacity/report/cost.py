@@ -88,15 +88,12 @@ def _bill_facts(bill: Bill) -> Part:
 
 
 def _load_table(bill: Bill) -> Part:
-    loads = {"at full load": bill.full}
-    if bill.served is not None and not bill.is_full:
-        loads = {"as served": bill.served, **loads}
-    rows = (
-        (title, [getattr(load, name) for load in loads.values()], form) for title, name, form in LOAD_ROWS
-    )
+    loads = [load for load in (bill.served, bill.full) if load is not None]
+    heads = ("as served", "at full load") if bill.served is not None else ("at full load",)
+    rows = ((title, [getattr(load, name) for load in loads], form) for title, name, form in LOAD_ROWS)
     return crossed(
         "What it makes of a token",
-        tuple(loads),
+        heads,
         (
             (title, [shown(value, form) for value in values])
             for title, values, form in rows

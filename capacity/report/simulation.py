@@ -177,8 +177,7 @@ def _cost_rows(answer: Simulation) -> list[Fact]:
     cost = answer.cost
     if cost is None:
         return []
-    at = "at full load," if cost.at_full_load else "at"
-    load = f"{at} {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
+    load = f"at {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
     return [
         *bill_rows(cost),
         ("  1M input tokens", f"${cost.usd_per_million_input_tokens:,.3f}", load),

@@ -126,8 +126,7 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
         if not steady:
-            full = f"; full load ${usd:{form}}" if cost.at_full_load and label != "$ per hour" else ""
-            return parts.Kpi(label=label, value="-", below=(judged or "no verdict") + full)
+            return parts.Kpi(label=label, value="-", below=judged or "no verdict")
         return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"

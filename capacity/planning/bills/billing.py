@@ -124,8 +124,7 @@ class BatchJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill(AnswerRecord):
     """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
-    no load was given, `offered_requests_per_s` for a closed loop too. Of a deployment to which more arrives than it
-    serves, `served` is `full`. `levels` are the service levels held against the
+    no load was given, `offered_requests_per_s` for a closed loop too. `levels` are the service levels held against the
     simulated run, at predicted step times; `slo_window` is the worst window of longer traffic, which they are of.
 
     `break_even` is against the API prices that were given, `apis` against those of the price list.
@@ -165,13 +164,6 @@ class Bill(AnswerRecord):
     idle: IdleJob | None
     rule: str
     warnings: tuple[str, ...]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more requests arrive than are served, so that `served` has the prices of full load."""
-        if self.served is None or self.verdict != "overloaded":
-            return False
-        return self.served.requests_per_s >= self.full.requests_per_s
 
     @property
     def serves(self) -> bool:

@@ -82,9 +82,7 @@ def cost(
     full = full_load(resolved, lengths, replicas, hit_fraction=hits)
     served = None if run is None else rates_of([(resolved, replicas)], run.load)
     if run is not None and served is not None:
-        if run.verdict.capacity_requests_per_s is not None:
-            full = replace(full, requests_per_s=run.verdict.capacity_requests_per_s)
-        elif run.overloaded:
+        if run.overloaded:
             served = replace(served, requests_per_s=min(served.requests_per_s, full.requests_per_s))
         else:  # the simulation shows that this much is possible
             full = replace(full, requests_per_s=max(served.requests_per_s, full.requests_per_s))
@@ -182,10 +180,10 @@ def _run_of(
         return None
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
-    sample = requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
+    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
     while True:
         run = run_service([pool], service, requests, seed=traffic.seed)
-        verdict = verdict_on(run, [pool], service, requests, sample=sample)
+        verdict = verdict_on(run, [pool], service, requests)
         if verdict is None:
             raise InvalidInput(f"the load cannot be served: {run.reason}")
         more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0
