@@ -94,6 +94,6 @@ def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
     field = "concurrency" if traffic.request_rate is None else "request_rate"
 
     def loaded(pool: ResolvedPool, load: float) -> PhaseTimes:
-        return load_times(pool, traffic.model_copy(update={field: load}), lengths)
+        return load_times(pool, traffic.model_copy(update={field: load}), lengths)[0]
 
     return responses(resolved, getattr(traffic, field), loaded)

@@ -16,6 +16,7 @@ from capacity.step import decode_shape
 from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
+    from capacity.answers.costs import ServedLoad
     from capacity.answers.served import Served
 
 OF_A_REQUEST = (
@@ -211,14 +212,16 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
     )
 
 
-def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> PhaseTimes:
-    """The times of a load alone, as its clients see them. Raises as `phases_of`."""
+def load_times(
+    resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
+) -> tuple[PhaseTimes, ServedLoad | None]:
+    """Return the times of a load, as its clients see them, and what the run serves. Raises as `phases_of`."""
     from capacity.answers.served import served  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots)
     limits = _limits(resolved, traffic, lengths)
-    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load)
+    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load), load.load
 
 
 def _running(load: Served, slots: int) -> int:

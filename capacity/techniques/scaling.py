@@ -145,6 +145,7 @@ class _Loop:
 
     held: int
     served: int
+    load: ServedLoad
     times: PhaseTimes
 
 
@@ -170,10 +171,15 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
     traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)
-    times = load_times(
-        resolved, traffic, RequestLengths(input_len=load.input_len, output_len=load.output_len)
+    lengths = RequestLengths(input_len=load.input_len, output_len=load.output_len)
+    times, billed = load_times(resolved, traffic, lengths)
+    billed = billed or ServedLoad(
+        requests_per_s=times.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        in_flight=float(served),
     )
-    return _Loop(held=held, served=served, times=times)
+    return _Loop(held=held, served=served, times=times, load=billed)
 
 
 def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
@@ -228,20 +234,14 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
             RequestLengths(input_len=load.input_len, output_len=load.output_len),
             max(loop.served, 1),
         ),
-        output_tokens_per_s_per_gpu=loop.times.requests_per_s * load.output_len / pool.num_gpus,
+        output_tokens_per_s_per_gpu=loop.times.requests_per_s * loop.load.output_tokens / pool.num_gpus,
         communication_share=communication_s / decode.seconds,
         usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
     )
 
 
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    served = ServedLoad(
-        requests_per_s=loop.times.requests_per_s,
-        input_tokens=load.input_len,
-        output_tokens=load.output_len,
-        in_flight=float(loop.served),
-    )
-    cost = cost_of(load.price, [(resolved, 1)], served)
+    cost = cost_of(load.price, [(resolved, 1)], loop.load)
     return None if cost is None else cost.usd_per_million_tokens
 
 
