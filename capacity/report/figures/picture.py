@@ -117,7 +117,7 @@ class _Picture:
         traces = [trace for trace in figure.data if trace.visible in (None, True)]
         pairs = dict.fromkeys((_number(trace.xaxis), _number(trace.yaxis)) for trace in traces) or [("", "")]
         self.axes = {x: (self.layout[f"xaxis{x}"], self.layout[f"yaxis{y}"]) for x, y in pairs}
-        self.panels: dict[str, Any] = {x: self.drawn.add_axes((0, 0, 1, 1), label=x) for x, _ in pairs}
+        self.panels: Mapping[str, Any] = {x: self.drawn.add_axes((0, 0, 1, 1), label=x) for x, _ in pairs}
         names: dict[str, list[Names]] = {}
         for x, panel in self.panels.items():
             own = [trace for trace in traces if _number(trace.xaxis) == x]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from planned_options import level, option, trial
 
 from capacity.deployment import Pool
+from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.search.candidate_family import Exclusion, Order
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate, EvaluationRequest, describe_miss
+from capacity.planning.search.evaluated_candidate import EvaluatedCandidate, describe_miss
 from capacity.planning.search.rejection_reasons import in_doubt, rejections
 from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
 from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
