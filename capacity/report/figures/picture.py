@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import pairwise
