@@ -253,12 +253,17 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         function="capacity.answers.listings:gpus",
         command="capacity.cli.answers:gpus",
         further=("capacity.hardware.what_if:add_gpu", "capacity.answers.support:gpu_support"),
-        answers=(
-            Answer(
-                "gpu-support",
-                "capacity.answers.support:SupportMatrix",
-                tables="capacity.report.gpu_support:gpu_support_tables",
-                question="Which engine runs which weight format on which GPU?",
+        alternatives=(
+            Alternative(
+                "--support",
+                function="capacity.answers.support:gpu_support",
+                help="Which engine runs which weight format where, and how well known.",
+                answer=Answer(
+                    "gpu-support",
+                    "capacity.answers.support:SupportMatrix",
+                    tables="capacity.report.gpu_support:gpu_support_tables",
+                    question="Which engine runs which weight format on which GPU?",
+                ),
             ),
         ),
         examples=("gpus",),
