@@ -211,7 +211,7 @@ class FlagTable(Spec):
         return tuple(listed.values())
 
     def written(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
-        """Return what stands in a place of the launch, as pairs of name and text; True: the name alone."""
+        """Return the options of one place of the launch, as pairs of name and text; True: the name alone."""
         pairs: list[tuple[str, str | bool]] = []
         for row in self.flags:
             value = row.write(values, self.made_while_loading) if row.place == place else None

@@ -116,7 +116,7 @@ def _is_server(line: str, folder: Path | None) -> bool:
 
 
 def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
-    """A launch line as it stands: no path, no manifest, no release in a comment. Raises InvalidInput."""
+    """Read a launch line that is no path and no manifest, without a release from a comment. Raises InvalidInput."""
     words = words_of(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 

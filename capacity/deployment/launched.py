@@ -52,7 +52,7 @@ class Launch:
 
 
 def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
-    """`--flag value` of each pair; True stands alone, None and False are left out."""
+    """Return `--flag value` for each pair; True gives the flag alone, None and False give nothing."""
     words: list[str] = []
     for flag, value in values:
         if value is None or value is False:

@@ -72,7 +72,7 @@ def engine_name(engine: str) -> str:
 
 
 def _server(engine: str, model_id: str, pool: Pool) -> Launch:
-    """A server that its command line tells all, or a file beside it."""
+    """A server that is configured by its command line, or by an options file."""
     table, values = flag_table(engine), launch_values(engine, model_id, pool)
     options = _yaml(table.written("file", values))
     file = "trtllm.yaml" if pool.role == "both" else f"trtllm-{pool.role}.yaml"
@@ -145,7 +145,7 @@ def _gguf_note(pool: Pool) -> str:
 
 
 def _ollama(model_id: str, pool: Pool) -> Launch:
-    """The server is told by its environment, and of the model by a Modelfile."""
+    """A server that is configured by environment variables, and its model by a Modelfile."""
     table, values = flag_table("ollama"), launch_values("ollama", model_id, pool)
     parameters = [f"PARAMETER {name} {value}" for name, value in table.written("file", values)]
     model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", *parameters]

@@ -26,7 +26,7 @@ def _make_format(name: str, names: tuple[Table, ...] = (), **fields: Any) -> Wei
 
 @cache
 def named_formats() -> dict[str, tuple[QuantizationName, WeightFormat]]:
-    """Every spelling of `--quantization`, with its name and the format that it stands for."""
+    """Return every spelling of `--quantization`, with its name and its weight format."""
     return {
         spelling: (name, stored)
         for stored in weight_formats().values()

@@ -101,7 +101,7 @@ class _Search:
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """All stages, until time is up or somebody ends them; or only what saves under a condition."""
+        """Run all stages until the time limit or an interrupt; or only those of conditional deployments."""
         self.bench.tick, self.bench.until_s = self._tick, self.until_s
         try:
             if savings_below is not None:

@@ -97,7 +97,7 @@ def draw_picture(
 
 
 def _svg_element(document: bytes) -> bytes:
-    """The element as it stands in a page, without what no reader sees."""
+    """Return the SVG element for a page, without invisible metadata."""
     text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', SPARE.sub("", document.decode()), count=2)
     return text.replace("<svg ", '<svg role="img" ', 1).encode()
 
@@ -217,7 +217,7 @@ class _Picture:
         place: tuple[int, int],
         ends: dict[tuple[float, bool], float],
     ) -> None:
-        """Draw the bars of one trace, `place` of all; `ends` are those of the bars on which they stand."""
+        """Draw the bars of one trace, number `place`; `ends` are the ends of the bars that they are stacked on."""
         lying, mode, marker = trace.orientation == "h", self.layout.barmode or "group", trace.marker
         along, over = (trace.y, trace.x) if lying else (trace.x, trace.y)
         at, length = np.asarray(_places(along, names), dtype=float), np.asarray(_column(over), dtype=float)
@@ -298,7 +298,7 @@ class _Picture:
         return across if across is up else blended_transform_factory(across, up)
 
     def _place(self, title: str, subtitle: Sequence[str]) -> None:
-        """Place the panels between the title and the legend, beside the words of their axes."""
+        """Place the panels between the title and the legend, with room for the labels of their axes."""
         lines = [_words(title), *(row for line in subtitle for row in textwrap.wrap(printable(line), 135))]
         legend = self._legend()
         foot = MARGIN + (legend.get_window_extent().height if legend else 0)
@@ -389,7 +389,7 @@ def _set_axis(axis: Any, source: Any, names: Names) -> None:
 
 
 def _turn_words(panel: Any) -> None:
-    """Turn the words below a panel where they have no room beside each other."""
+    """Rotate the tick labels of a panel that would overlap."""
     words = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
     if any(box.x1 > other.x0 for box, other in pairwise(sorted(words, key=lambda box: box.x0))):
         lines = [label.get_text().replace("\n", " ") for label in panel.get_xticklabels()]
