@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from capacity_validate.posterior import DIFFERENCE, Figure, Matrix, Vector
+from capacity_validate.posterior import DIFFERENCE, Matrix, MeasuredFigure, Vector
 from capacity_validate.replay_figures import adjustment_at, deployed
 from served_data import ServedRow
 from served_rows import Server, client_seconds, server_of, simulated
@@ -55,10 +55,10 @@ class Row:
         return figure_deviation(metric, is_moe=not self.row.dense, known=self.spread)
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[MeasuredFigure]:
         values = (self.row.tpot_s, self.row.ttft_s)
         return [
-            Figure(name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}")
+            MeasuredFigure(name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}")
             for metric, value in zip(LEARNT_FROM, values, strict=True)
         ]
 

@@ -145,7 +145,7 @@ def learn(figures: Sequence[Figure], known: Spreads) -> Adjustment:
     found = posterior.infer(
         lambda theta: at + slopes @ theta,
         [
-            posterior.Figure(
+            posterior.MeasuredFigure(
                 name=figure.metric,
                 value=figure.measured_s,
                 deviation=figure_deviation(figure.metric, is_moe=figure.is_moe, known=known),

@@ -38,7 +38,7 @@ main()
 
 @pytest.mark.parametrize(
     "module",
-    ["capacity.cli.main", "typer", "pydantic", "capacity.cli.planning", "numpy", "capacity.simulator"],
+    ["capacity.cli.main", "typer", "pydantic", "capacity.cli.answers", "numpy", "capacity.simulator"],
 )
 def test_ctrl_c_while_a_module_is_loaded_is_one_line(module: str) -> None:
     ran = subprocess.run(
