@@ -35,6 +35,7 @@ from step_evidence import Evidence, all_evidence
 from capacity.hardware import PROFILES_VARIABLE, load_profile
 from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
 from capacity.hardware.coefficients import TRANSFER_WIDENING, StepCoefficients
+from capacity.hardware.profile import RESIDUALS_ELSEWHERE
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
@@ -322,7 +323,7 @@ def with_section(text: str, document: dict[str, Any]) -> str:
 def documents_for(
     fits: Fits, profiles: Path, evidence: Sequence[Evidence] = ()
 ) -> dict[Path, dict[str, Any]]:
-    """What belongs at the end of each profile: its own fits, or whose it takes; and its residuals."""
+    """What belongs at the end of each profile: its own fits with their residuals, or whose it takes."""
     documents = {}
     for path in sorted(profiles.glob("*.toml")):
         document: dict[str, Any] = {"gpu": path.stem}
@@ -331,8 +332,8 @@ def documents_for(
         if path.stem in fits:
             document["source"] = SOURCE
         document.update(fits.get(path.stem, {}))
-        if evidence:
-            document["residuals"] = residuals(evidence, transferred=path.stem not in fits)
+        if evidence and path.stem in fits:
+            document["residuals"] = residuals(evidence, transferred=False)
         StepCoefficients.model_validate(document)
         documents[path] = document
     return documents
@@ -345,15 +346,25 @@ def default_measured() -> Path:
     return library / "reference" / "measured"
 
 
-def fitted_texts(fits: Fits, measured: Path, profiles: Path) -> dict[str, str]:
-    """The text of each profile with its fits and, judged by them, its residuals. Works on a copy of the folder."""
+def residuals_elsewhere(evidence: Sequence[Evidence]) -> str:
+    """The text of the file of residuals for all profiles without kernels of their own."""
+    comment = RESIDUALS_ELSEWHERE.read_text(encoding="utf-8").split("\n\n")[0]
+    tables = residuals(evidence, transferred=True)
+    return "\n\n".join([comment, *(text for name in tables for text in sections(tables[name], name))]) + "\n"
+
+
+def fitted_texts(fits: Fits, measured: Path, profiles: Path) -> dict[Path, str]:
+    """The texts of the profiles with their fits and, judged by them, residuals. Works on a copy of the folder."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(shutil.copytree(profiles, Path(scratch) / "profiles"))
         os.environ[PROFILES_VARIABLE] = str(folder)
-        for evidence_of in (lambda: (), lambda: all_evidence(measured)):
-            for path, document in documents_for(fits, folder, evidence_of()).items():
+        evidence: Sequence[Evidence] = ()
+        for _ in range(2):
+            for path, document in documents_for(fits, folder, evidence).items():
                 path.write_text(with_section(path.read_text(encoding="utf-8"), document), encoding="utf-8")
-        return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.toml")}
+            evidence = evidence or all_evidence(measured)
+        texts = {profiles / path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.toml")}
+        return texts | {RESIDUALS_ELSEWHERE: residuals_elsewhere(evidence)}
 
 
 def main() -> int:
@@ -370,14 +381,13 @@ def main() -> int:
         fit_all(arguments.measured, arguments.profiles), arguments.measured, arguments.profiles
     )
     changed = []
-    for name, text in sorted(texts.items()):
-        path = arguments.profiles / name
+    for path, text in sorted(texts.items()):
         if path.read_text(encoding="utf-8") != text:
-            changed.append(name)
+            changed.append(path.name)
             if not arguments.check:
                 path.write_text(text, encoding="utf-8")
     print(
-        f"{len(changed)} profiles {'differ' if arguments.check else 'written'}: {', '.join(changed) or 'none'}"
+        f"{len(changed)} files {'differ' if arguments.check else 'written'}: {', '.join(changed) or 'none'}"
     )
     return 1 if arguments.check and changed else 0
 

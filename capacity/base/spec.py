@@ -13,7 +13,7 @@ from capacity.base.counts import short_count
 class Spec(BaseModel):
     """A frozen specification; vary one with `spec.model_copy(update={...})`; unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

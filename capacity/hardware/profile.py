@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.platforms import Platform
@@ -37,6 +38,8 @@ IDENTITY_FIELDS = (
 )
 GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
+RESIDUALS_ELSEWHERE = Path(__file__).with_name("residuals_elsewhere.toml")
+"""Errors of whole steps where no kernel was measured: `[step_time.residuals]` of a profile without kernel constants."""
 _COUNTED = (
     re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
     re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
@@ -266,6 +269,9 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
             for member, fact in entry.items()
         }
     rest = {key: value for key, value in document.items() if key not in ("facts", "sources")}
+    step_time = rest.get("step_time")
+    if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
+        rest["step_time"] = {**step_time, "residuals": read_data(RESIDUALS_ELSEWHERE)}
     clash = sorted(set(rest) & {*values, "provenance"})
     if clash:
         raise MalformedFile(origin, "belongs under [facts], with its source", where=clash[0])

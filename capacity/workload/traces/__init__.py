@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from capacity.base.errors import InvalidInput
 from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOptions
-from capacity.workload.traces.formats import TRACE_FORMATS
+from capacity.workload.traces.formats import trace_formats
 from capacity.workload.traces.json_lines import json_document, json_record
 from capacity.workload.traces.lines import TraceLines, open_trace, shown
 from capacity.workload.traces.table import refuse_table, table_of
@@ -44,7 +44,7 @@ def read_trace(
             spread_ticks=spread_ticks,
             concurrent_sessions=concurrent_sessions,
         )
-        known = next((entry for entry in TRACE_FORMATS if entry.recognises(first)), None)
+        known = next((entry for entry in trace_formats() if entry.recognises(first)), None)
         if known is None:
             _refuse(lines, first)
         if isinstance(first, JsonLines) and first.rest and not known.arrays:
@@ -59,7 +59,7 @@ def read_trace(
 
 def trace_titles() -> str:
     """The formats, as a text lists them."""
-    titles = sorted(entry.title for entry in TRACE_FORMATS)
+    titles = sorted(entry.title for entry in trace_formats())
     return f"{', '.join(titles[:-1])} or {titles[-1]}"
 
 
@@ -80,10 +80,10 @@ def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
     """Raise MalformedFile about a file of no known format."""
     if isinstance(first, Table):
         refuse_table(
-            lines, first, " or ".join(",".join(entry.needed) for entry in TRACE_FORMATS if entry.tabular)
+            lines, first, " or ".join(",".join(entry.needed) for entry in trace_formats() if entry.tabular)
         )
     needed = " or ".join(
-        ", ".join(entry.needed) for entry in TRACE_FORMATS if entry.needed and not entry.tabular
+        ", ".join(entry.needed) for entry in trace_formats() if entry.needed and not entry.tabular
     )
     keys = shown(", ".join(map(str, first.record)))
     lines.refuse(f"keys {keys} are those of no known trace; needed: {needed}")

@@ -9,18 +9,18 @@ from trace_texts import read
 
 from capacity.base.errors import MalformedFile
 from capacity.workload.traces import lines, trace_titles
-from capacity.workload.traces.formats import TRACE_FORMATS
+from capacity.workload.traces.formats import trace_formats
 
 
 def test_a_format_is_a_module_of_its_folder() -> None:
     folder = Path(lines.__file__).parent / "formats"
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert {entry.name for entry in TRACE_FORMATS} == modules
-    assert all(entry.title in trace_titles() for entry in TRACE_FORMATS)
+    assert {entry.name for entry in trace_formats()} == modules
+    assert all(entry.title in trace_titles() for entry in trace_formats())
 
 
 def test_a_refusal_names_what_every_table_needs(tmp_path: Path) -> None:
     with pytest.raises(MalformedFile) as refusal:
         read(tmp_path, "when,who\n1,2\n")
-    for entry in TRACE_FORMATS:
+    for entry in trace_formats():
         assert not entry.tabular or ",".join(entry.needed) in str(refusal.value)
