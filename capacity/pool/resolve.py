@@ -248,6 +248,28 @@ def resolve(
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
 
 
+DRAFT_MODEL_SHARES = (
+    *(
+        "gpu",
+        "engine",
+        "dtype",
+        "kv_cache_dtype",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "block_size",
+    ),
+    *(
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_scheduled_tokens",
+        "enable_chunked_prefill",
+        "use_cache",
+    ),
+    *("enforce_eager", "max_cudagraph_capture_size", "structured_output", "num_gpu_blocks_override"),
+)
+"""Settings of a pool that hold for the model that drafts too; a new one does not, unless it is added here."""
+
+
 def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
     """The model that drafts, at 16 bit or as its checkpoint, on the target's GPUs or on one of them.
 
@@ -262,25 +284,10 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
             f"--draft-tensor-parallel-size {ranks}: must be 1 or the target's {pool.tensor_parallel_size}"
         )
     spec = load_model(pool.draft, download=download)
-    of_its_own = {
-        "tensor_parallel_size": ranks,
-        "pipeline_parallel_size": 1,
-        "data_parallel_size": 1,
-        "enable_expert_parallel": False,
-        "quantization": None,
-        "language_model_only": False,
-        "cpu_offload_gb": 0.0,
-        "n_gpu_layers": None,
-        "max_loras": None,
-        "attn_implementation": "auto",
-        "moe_backend": "auto",
-        "indexer_kv_dtype": "auto",
-        "decode_context_parallel_size": 1,
-        "kv_eviction": None,
-        "kv_budget": None,
-        "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
-    }
-    return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
+    shared = {name: getattr(pool, name) for name in DRAFT_MODEL_SHARES}
+    shared["tensor_parallel_size"] = ranks
+    shared["max_model_len"] = min(target.max_model_len, spec.max_position_embeddings)
+    return resolve(spec, Pool(**shared), profiles=profiles)
 
 
 def _host_cpu(name: str, profiles: str | Path | None) -> HardwareProfile:

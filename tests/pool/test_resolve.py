@@ -6,9 +6,11 @@ import pytest
 from filled_pools import A100, H100, H200, VLLM, VLLM_011, plan_of, pool_of
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
 from capacity.deployment.engines import find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
+from capacity.pool.resolve import resolve
 
 B200 = load_profile("b200")
 
@@ -144,3 +146,26 @@ def test_glm_sparse_attention_is_kept_in_fp8_by_default_on_blackwell_since_vllm_
         ("vllm@0.21", B200, "auto"),
     ):
         assert pool_of(glm, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept
+
+
+def test_a_draft_model_takes_no_setting_that_is_not_shared() -> None:
+    """None of a flag added to `Pool` either, unless DRAFT_MODEL_SHARES names it."""
+    target = Pool(
+        gpu="h100",
+        tensor_parallel_size=4,
+        pipeline_parallel_size=2,
+        draft="llama-3.2-1b",
+        quantization="fp8",
+        kv_cache_dtype="fp8",
+        max_num_seqs=64,
+        max_loras=4,
+        watermark=0.1,
+        cpu_offload_gb=2.0,
+        attn_implementation="flash_attention_2",
+    )
+    resolved = resolve("llama-3.1-70b", target)
+    assert resolved.draft is not None
+    pool = resolved.draft.pool
+    taken = {name for name in Pool.model_fields if getattr(pool, name) != Pool.model_fields[name].default}
+    assert taken == {"gpu", "kv_cache_dtype", "max_num_seqs", "tensor_parallel_size", "max_model_len"}
+    assert all(getattr(pool, name) == getattr(target, name) for name in taken - {"max_model_len"})

@@ -97,10 +97,3 @@ def test_tensor_parallel_gpus_share_the_reading() -> None:
     alone, four = (lora(pool(max_loras=32, max_lora_rank=64, tensor_parallel_size=n), batch) for n in (1, 4))
     assert four.bytes < 0.6 * alone.bytes
     assert four.seconds < alone.seconds
-
-
-def test_a_drafter_has_no_adapters() -> None:
-    drafted = pool(model="llama-3.1-70b", tensor_parallel_size=4, draft="llama-3.2-1b", max_loras=4)
-    assert drafted.draft is not None
-    assert drafted.draft.pool.max_loras is None
-    assert drafted.step_setting.max_loras == 4
