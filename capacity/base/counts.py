@@ -1,7 +1,5 @@
 """Whole numbers as vLLM's flags write them."""
 
-from __future__ import annotations
-
 import re
 
 _SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")

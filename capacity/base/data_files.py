@@ -1,7 +1,5 @@
 """Data files of the package: TOML, or JSON where every command reads them (a twentieth of TOML's time)."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path

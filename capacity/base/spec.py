@@ -1,7 +1,5 @@
 """The base of everything that a user writes: frozen, unknown fields refused."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Where a user's own files are: one folder for each kind, below the platform's configuration."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
