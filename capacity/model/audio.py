@@ -5,8 +5,6 @@ Most are Whisper's encoder: 100 mel frames a second through two convolutions, th
 conformers. Counts are those of the modules of transformers 5.23.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

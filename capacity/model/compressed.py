@@ -1,7 +1,5 @@
 """DeepSeek-V4's attention: a window of whole tokens, and beyond it one compressed entry for several tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Models that a user keeps: a `config.json` under a name of its own, asked for by that name afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Multi-head latent attention (DeepSeek's MLA) and the indexer of its sparse form: what they count and cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

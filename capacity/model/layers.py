@@ -5,8 +5,6 @@ them to the parameter. Buffers are not parameters: DeepSeek's and GLM's expert s
 (experts x MoE layers values) are left out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 

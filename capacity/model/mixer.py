@@ -1,7 +1,5 @@
 """What every kind of token mixer says of itself, and what its layers keep in the cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 

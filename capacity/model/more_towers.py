@@ -3,8 +3,6 @@
 Counts are those of the modules of transformers 5.23, to the parameter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from capacity.base.fields import Fields

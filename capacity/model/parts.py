@@ -1,7 +1,5 @@
 """The parameters of a model in parts: matrices and vectors of one name, and how ranks divide them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Mixers with a state of fixed size for each sequence in place of a growing cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ A name says less than a checkpoint's own config.json (which layers stay at 16 bi
 what is read from it is always said, with the way to read the config instead.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

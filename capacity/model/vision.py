@@ -1,7 +1,5 @@
 """Vision towers, counted apart from the language model: exact where the tower's form is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a vision tower computes, and what its parts count."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

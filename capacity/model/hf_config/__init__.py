@@ -4,8 +4,6 @@ One row of `families.json` for each `model_type`. A type without one is read by 
 model's `notes` say as what (`assumed`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal

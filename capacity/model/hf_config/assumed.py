@@ -5,8 +5,6 @@ in the feed-forward, norms of queries and keys, one more matrix somewhere) is as
 day; fields that would change the layers and are not read here are named.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from capacity.base.fields import Fields

@@ -1,7 +1,5 @@
 """How the attention of each family is written in its config."""
 
-from __future__ import annotations
-
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
 from capacity.model.hf_config.family import Family, QkNorm, holds

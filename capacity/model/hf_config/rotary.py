@@ -1,7 +1,5 @@
 """How large the tables of cosines and sines are that engines keep for rotary positions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from capacity.base.fields import Fields

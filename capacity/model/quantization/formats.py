@@ -1,7 +1,5 @@
 """Every storage format of a matrix, each with its names, its family and the kernel that multiplies it."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

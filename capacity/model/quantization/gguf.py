@@ -1,7 +1,5 @@
 """llama.cpp's mixtures: which tensor of which layer takes which block format under Q4_K_M and its kin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the names of `--quantization` mean for a model."""
 
-from __future__ import annotations
-
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model.quantization.formats import find_format, named_formats
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme

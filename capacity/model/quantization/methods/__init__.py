@@ -4,8 +4,6 @@ Keys by method: transformers 5.23 `utils/quantization_config.py`, compressed-ten
 vLLM 0.33 `model_executor/layers/quantization/`, read 2026-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from capacity.base.fields import Fields

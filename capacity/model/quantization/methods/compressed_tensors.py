@@ -1,7 +1,5 @@
 """`compressed-tensors`: groups of modules, each with the format of its weights."""
 
-from __future__ import annotations
-
 from capacity.base.fields import Fields
 from capacity.model.quantization.formats import find_format, grouped_int_format
 from capacity.model.quantization.methods.recipe import (

@@ -1,7 +1,5 @@
 """NVIDIA ModelOpt: one algorithm for the model, or one a module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from capacity.base.fields import Fields

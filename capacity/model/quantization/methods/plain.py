@@ -1,7 +1,5 @@
 """Methods of one format for all that they quantize: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from capacity.base.fields import Fields

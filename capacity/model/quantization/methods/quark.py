@@ -1,7 +1,5 @@
 """AMD Quark: a format for the model, and overrides by module."""
 
-from __future__ import annotations
-
 from capacity.base.fields import Fields
 from capacity.model.quantization.formats import find_format, grouped_int_format
 from capacity.model.quantization.methods.recipe import (

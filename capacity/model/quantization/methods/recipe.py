@@ -1,7 +1,5 @@
 """What a checkpoint's `quantization_config` says, whatever its method, and what several methods say alike."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
