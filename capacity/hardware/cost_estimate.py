@@ -1,7 +1,5 @@
 """From a bill per hour to $ per request and per token: whole instances, and one rule for input and output."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

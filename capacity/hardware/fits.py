@@ -1,7 +1,5 @@
 """Where a fitted number comes from."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.base.spec import Spec

@@ -1,7 +1,5 @@
 """Lists of prices as CSV: one reader for what GPUs cost and what APIs charge."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

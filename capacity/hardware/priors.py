@@ -4,8 +4,6 @@ Both are the spreads that intervals are made of: the classes of seconds, what de
 runs of one deployment from each other.
 """
 
-from __future__ import annotations
-
 import math
 
 from capacity.hardware.adjustment import NONE, PARAMETERS, Adjustment

@@ -1,7 +1,5 @@
 """Kernels of weight formats that no table of ours holds, as data: by numbers of rows, and how sure that is."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
