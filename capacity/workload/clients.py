@@ -5,8 +5,6 @@ their lengths are not those of the mean client. The composition by client, gamma
 ServeGen (arXiv 2505.09999, read 2026-11); the skew of rates and lengths here is assumed, and yours to set.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

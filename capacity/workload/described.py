@@ -1,7 +1,5 @@
 """From the words of `Traffic` to requests: what a command line or a deployment file describes, generated or read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How long prompts and answers are: distributions of whole numbers of tokens, at least one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """People at a service: each asks, waits for the answer, thinks, and asks again."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from capacity.base.errors import InvalidInput
