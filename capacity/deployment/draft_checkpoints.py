@@ -1,7 +1,5 @@
 """Public draft checkpoints whose acceptance was measured, by the model that they draft for."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import lru_cache
 from pathlib import Path

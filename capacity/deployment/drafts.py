@@ -1,7 +1,5 @@
 """Words for ways to draft: vLLM's methods and checkpoints, its V0 engine's flags, and the names that a pool keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 METHODS = {  # vLLM 0.33.0, config/speculative.py: all of them draft chains, but for a speculative_token_tree

@@ -4,8 +4,6 @@ Only what the pool sets is written; of llama.cpp and Ollama also limits that are
 transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are programs.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The servers that a manifest (Kubernetes, compose, SkyPilot) starts, as the lines that a shell would take."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping
