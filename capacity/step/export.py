@@ -5,8 +5,6 @@ What evaluates them does the very operations of `capacity.step.model`, in the sa
 here leaves its model without data: a step is asked for rather than wrong.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between their GPUs."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients

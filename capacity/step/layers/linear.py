@@ -1,7 +1,5 @@
 """Linear attention (gated DeltaNet): a recurrence on a state of fixed size for each sequence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from capacity.hardware.coefficients import AttentionCoefficients
