@@ -1,7 +1,5 @@
 """LoRA adapters on a GPU: their bytes there, by rank."""
 
-from __future__ import annotations
-
 from capacity.model.spec import ModelSpec
 from capacity.pool.weights import pipeline_layers
 from capacity.step.layers.adapters import FACTOR_BYTES, packed_layers

@@ -5,8 +5,6 @@ step times, memory and the simulator's blocks follow as they do for models that 
 another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path

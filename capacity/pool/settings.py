@@ -1,7 +1,5 @@
 """One engine of a pool with every default filled in: what the memory plan and the step model both take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

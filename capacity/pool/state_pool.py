@@ -9,8 +9,6 @@ KV has what is left. Source: SGLang, srt/mem_cache/kv_cache_configurator.py, rea
 states on top is not counted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

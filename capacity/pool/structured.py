@@ -1,7 +1,5 @@
 """Answers that follow a grammar: what compiling it and masking by it cost, as changes of the engine's own times."""
 
-from __future__ import annotations
-
 from capacity.deployment.engines import EngineSpec
 
 # xgrammar in vLLM with Llama-3.1-8B: first tokens after 312 ms in place of 204 (pull request 10835, 2024-12)

@@ -1,7 +1,5 @@
 """What every drafter says of itself: the work of a round in, its time and memory out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple

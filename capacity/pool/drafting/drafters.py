@@ -1,7 +1,5 @@
 """What drafting itself costs, by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A target that drafts with its own first layers (LayerSkip, Draft & Verify)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

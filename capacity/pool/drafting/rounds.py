@@ -5,8 +5,6 @@ ones plus one: verification at its real price, the draft's own steps, weights an
 pad to.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
