@@ -1,7 +1,5 @@
 """A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace

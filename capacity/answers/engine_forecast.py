@@ -1,7 +1,5 @@
 """What a router expects of an engine: a line through the step model, as a router could have learned it."""
 
-from __future__ import annotations
-
 from capacity.deployment.routing import Forecast
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape, prefill_shape

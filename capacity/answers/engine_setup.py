@@ -1,7 +1,5 @@
 """What the simulator needs of a resolved pool: its engine's setup, the front-end before it, and the workload."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

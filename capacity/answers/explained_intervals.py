@@ -1,7 +1,5 @@
 """Why an interval is as wide as it is: its parts with their shares, and what would narrow each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

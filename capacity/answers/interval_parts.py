@@ -5,8 +5,6 @@ evidence is of, constants of another GPU, launch settings left to defaults, perc
 was calibrated on its own runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

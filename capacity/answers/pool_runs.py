@@ -1,7 +1,5 @@
 """What each pool of a deployment did in a run, where there are several: its requests, its times, its bill."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

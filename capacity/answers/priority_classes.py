@@ -1,7 +1,5 @@
 """A run by the priority of its requests: what each class sees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which pool a request goes to, as pools and their service say: limits on length, and shares that go on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from capacity.answers.engine_forecast import forecast_of
