@@ -1,7 +1,5 @@
 """`capacity calibrate` from one's own runs: what results, logs and scrapes say of the step model's constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From measured cases to constants of the step model: family by family, no more constants than the evidence bears."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date

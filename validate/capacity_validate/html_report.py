@@ -1,7 +1,5 @@
 """The report as one self-contained HTML file, and as lines for a terminal."""
 
-from __future__ import annotations
-
 import math
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Memory for real: weights, KV cache and activations of a model, allocated and compared with the memory model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from capacity.deployment.engines import find_engine

@@ -1,7 +1,5 @@
 """Measured figures of a deployment, and what a theta predicts for them: runs replayed, steps and memory computed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Replaying what a benchmark sent: the server as described, the requests as measured, the simulator in its place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

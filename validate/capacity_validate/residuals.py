@@ -5,8 +5,6 @@ predicted. The band is that of the next such step: a prediction interval of Stud
 which is wide where few steps were held out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

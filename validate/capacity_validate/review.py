@@ -1,7 +1,5 @@
 """Evidence judged again, on any machine: measurement files in, predictions before and after calibration out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ each the one after which the asked figures' intervals are narrowest. Source: Bay
 Verdinelli, Statistical Science 10, 1995).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

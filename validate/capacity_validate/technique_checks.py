@@ -4,8 +4,6 @@ Float64 on a CPU says that an algorithm is right; only the device's own kernels,
 that they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise

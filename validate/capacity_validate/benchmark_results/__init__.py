@@ -5,8 +5,6 @@ hides two meanings: AIPerf's and guidellm's `inter_token_latency` is our TPOT, g
 includes the first token. What a file does not carry stays None and is listed in `missing`, so that it can be named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

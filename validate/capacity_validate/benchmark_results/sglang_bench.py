@@ -1,7 +1,5 @@
 """Results of `sglang.bench_serving`: one JSON object a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Results of `vllm bench serve`, and of older forks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from capacity_validate.benchmark_results.measured_run import (

@@ -1,7 +1,5 @@
 """Stages that check and time nothing of the model's steps: techniques, memory, and collectives between processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ Serving: the continuous-batching loop at a share of what the calibrated step mod
 accepted lengths, equal output, speed-up.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator
