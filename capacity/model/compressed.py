@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from capacity.model.latent import SparseIndexer
-from capacity.model.mixer import KvCacheGroup
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
-from capacity.model.mixer import Eviction, KvCacheGroup, Mixer
-from capacity.model.parts import ParameterPart, Product, vector
+from capacity.model.parts import Eviction, KvCacheGroup, Mixer, ParameterPart, Product, vector
 from capacity.model.quantization import KvCacheFormat
 from capacity.model.recurrent import LinearAttention
 

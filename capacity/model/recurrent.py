@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capacity.model.mixer import KvCacheGroup, Mixer
-from capacity.model.parts import ParameterPart, Product, matrix, vector
+from capacity.model.parts import KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
 from capacity.model.quantization import KvCacheFormat, PartKind
 
 

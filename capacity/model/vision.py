@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.fields import Fields
-from capacity.model import more_towers
+from capacity.model import vision_towers
 from capacity.model.vision_towers import VisionEncoder
 
 TABLE = Path(__file__).with_name("vision_towers.toml")
@@ -198,7 +198,7 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
         sizes = _Sizes(form, config, tower, hidden)
         mergers = 1 + (len(tower.items(form.repeated) or ()) if form.repeated else 0)
         return _params(form, sizes, mergers), _encoder(form, sizes, mergers), ()
-    read = more_towers.TOWERS.get(model_type)
+    read = vision_towers.TOWERS.get(model_type)
     found = read(config, tower, hidden) if read is not None and readable else None
     return (0, None, ("vision_config",)) if found is None else (*found, ())
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from capacity.base.fields import Fields
 from capacity.model.quantization.methods.compressed_tensors import compressed_tensors
-from capacity.model.quantization.methods.modelopt import modelopt
+from capacity.model.quantization.methods.modelopt import modelopt, quark
 from capacity.model.quantization.methods.plain import awq, bitsandbytes, fbgemm_fp8, fp8, gptq, mxfp4
-from capacity.model.quantization.methods.quark import quark
 from capacity.model.quantization.methods.recipe import Recipe
 
 METHODS: dict[str, Callable[[Fields], Recipe]] = {
