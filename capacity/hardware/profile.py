@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from capacity.base.data_files import user_folder
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
-from capacity.base.user_folders import user_folder
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import StepCoefficients
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from capacity.base.data_files import make_row, read_data
 from capacity.base.spec import Spec
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit
 
 Metric = Literal["ttft", "tpot", "e2e"]
 Deviation = Annotated[float, Field(ge=0, le=5)]

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
-from capacity.hardware.coefficients import Fraction, GemmCoefficients, Seconds
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, Fraction, GemmCoefficients, Seconds
 
 TABLE = Path(__file__).with_name("weight_kernels.toml")
 
