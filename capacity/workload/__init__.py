@@ -13,7 +13,7 @@ from capacity.workload.arrivals import (
     diurnal,
     on_off,
 )
-from capacity.workload.clients import Clients, client_mix
+from capacity.workload.clients import Clients, client_mix, user_loop
 from capacity.workload.content import BlockRuns, PromptContent
 from capacity.workload.export import write_csv, write_for_client, write_timed_trace
 from capacity.workload.lengths import (
@@ -28,7 +28,6 @@ from capacity.workload.randomness import random_stream
 from capacity.workload.slo import Slo, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace, trace_titles
-from capacity.workload.users import user_loop
 from capacity.workload.workload import Workload
 
 __all__ = [
