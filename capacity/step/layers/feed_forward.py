@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, GemmCoefficients, MoeCoefficients
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.quantization import Kernel, PartKind

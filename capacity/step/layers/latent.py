@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from capacity.hardware.coefficients import AttentionCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
 from capacity.step.collectives import Transfer

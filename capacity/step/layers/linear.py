@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from capacity.hardware.coefficients import AttentionCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LayerGroup, LinearAttention
 from capacity.step import StepShape
 from capacity.step.layers.builder import Builder, MixerOperators
