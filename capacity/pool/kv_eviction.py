@@ -17,7 +17,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.model import Attention, ModelSpec
-from capacity.model.mixer import Eviction
+from capacity.model.parts import Eviction
 from capacity.step import windowed_pairs
 
 TABLE = Path(__file__).with_name("kv_eviction.toml")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
-from capacity.pool.drafting.drafter import DraftWork
 from capacity.pool.drafting.drafters import (
+    DraftWork,
     HeadsDrafter,
     LookupDrafter,
     ModelDrafter,
