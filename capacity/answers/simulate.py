@@ -18,8 +18,7 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
-from capacity.answers.pool_runs import pool_runs
-from capacity.answers.priority_classes import priority_classes
+from capacity.answers.pool_runs import pool_runs, priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
 from capacity.answers.run_intervals import predicted_ms
