@@ -15,12 +15,12 @@ from capacity.hardware.coefficients import (
     Coefficients,
     CollectiveCoefficients,
     ElementwiseCoefficients,
+    Fit,
     GemmCoefficients,
     MoeCoefficients,
     Residuals,
     StepCoefficients,
 )
-from capacity.hardware.fits import Fit
 from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import norm

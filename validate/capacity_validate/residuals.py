@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.coefficients import Residuals
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, Residuals
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase
