@@ -220,7 +220,16 @@ def find_price(
         if usd is None:
             given = ", ".join(str(key) for key in prices)
             raise InvalidInput(f"--price {override!r} is for {given}; the deployment uses {name}")
-        return _given(name, usd)
+        return Price(
+            gpu=name,
+            provider="user",
+            product="given",
+            tier="given",
+            usd_per_gpu_hour=usd,
+            gpus_per_instance=1,
+            date="",
+            source="given with --price",
+        )
     if tier is None and table is not None:
         tier = _only_tier(name, table)
     if tier is None:
@@ -247,19 +256,6 @@ def _only_tier(name: str, table: tuple[Price, ...]) -> str:
             f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
         )
     return tiers[0]
-
-
-def _given(name: str, usd: float) -> Price:
-    return Price(
-        gpu=name,
-        provider="user",
-        product="given",
-        tier="given",
-        usd_per_gpu_hour=usd,
-        gpus_per_instance=1,
-        date="",
-        source="given with --price",
-    )
 
 
 def _from_table(
