@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,7 +88,7 @@ def simulate(
         cost=cost_fields,
         question="simulate",
         trace=workload,
-        **_beside(other_pools),
+        **{"replicas": 1 + len(other_pools)} if other_pools else {},
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
@@ -150,11 +150,6 @@ def simulate(
             *saved,
         ),
     )
-
-
-def _beside(other_pools: Sequence[Pool]) -> Mapping[str, int]:
-    """What further pools are to fields that need several engines."""
-    return {"replicas": 1 + len(other_pools)} if other_pools else {}
 
 
 def _cost(
