@@ -23,27 +23,3 @@ from capacity.model.layers import (
 from capacity.model.parts import ParameterPart, Sharding
 from capacity.model.presets import add_model, is_known, load_model, model_names
 from capacity.model.spec import ModelSpec
-
-__all__ = [
-    "Attention",
-    "DenseFeedForward",
-    "FeedForward",
-    "KeptModel",
-    "KvCacheGroup",
-    "LatentAttention",
-    "LayerGroup",
-    "LinearAttention",
-    "Mixer",
-    "MoEFeedForward",
-    "ModelSpec",
-    "ParameterPart",
-    "Sharding",
-    "SparseIndexer",
-    "add_model",
-    "from_hf_config",
-    "is_known",
-    "kept_names",
-    "load_model",
-    "model_names",
-    "supported_model_types",
-]

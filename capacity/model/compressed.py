@@ -93,22 +93,8 @@ class CompressedAttention:
         if self.compress_rate:
             parts += self._compressor("self_attn.compressor", d, h, layers)
         if self.indexer is not None:
-            heads, width = self.indexer.num_heads, self.indexer.head_dim
-            parts += self._compressor("self_attn.indexer", width, h, layers)
-            parts += [
-                matrix(
-                    "self_attn.indexer.wq_b", "attention", heads * width, r, layers, sharding="replicated"
-                ),
-                ParameterPart(
-                    name="self_attn.indexer.weights_proj",
-                    kind="attention",
-                    rows=heads,
-                    columns=h,
-                    layers=layers,
-                    sharding="replicated",
-                    quantizable=False,
-                ),
-            ]
+            parts += self._compressor("self_attn.indexer", self.indexer.head_dim, h, layers)
+            parts += self.indexer.products(r, h, layers)
         return tuple(parts)
 
     @property

@@ -82,8 +82,8 @@ def matrix(
     layers: tuple[int, ...],
     *,
     sharding: Sharding = "tensor",
+    limit: int | None = None,
 ) -> ParameterPart:
-    quantizable = kind != "router"
     return ParameterPart(
         name=name,
         kind=kind,
@@ -91,7 +91,8 @@ def matrix(
         columns=columns,
         layers=layers,
         sharding=sharding,
-        quantizable=quantizable,
+        shard_limit=limit,
+        quantizable=kind != "router",
     )
 
 
