@@ -18,17 +18,3 @@ from capacity.hardware.profile import (
     profile_paths,
     user_profiles_directory,
 )
-
-__all__ = [
-    "PROFILES_VARIABLE",
-    "HardwareProfile",
-    "Link",
-    "Provenance",
-    "bundled_directory",
-    "dump_profile",
-    "load_profile",
-    "parse_profile",
-    "profile_names",
-    "profile_paths",
-    "user_profiles_directory",
-]
