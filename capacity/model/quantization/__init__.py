@@ -7,7 +7,6 @@ reader a method).
 """
 
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
 from capacity.model.quantization.names import (
     known_quantizations,
@@ -30,4 +29,7 @@ from capacity.model.quantization.weight_format import (
     Kernel,
     QuantizationName,
     WeightFormat,
+    find_format,
+    grouped_int_format,
+    known_formats,
 )

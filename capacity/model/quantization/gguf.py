@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capacity.model.quantization.formats import find_format
 from capacity.model.quantization.scheme import (
     FormatException,
     Part,
@@ -11,7 +10,7 @@ from capacity.model.quantization.scheme import (
     Stored,
     uniform_scheme,
 )
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

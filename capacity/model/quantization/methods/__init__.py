@@ -7,8 +7,7 @@ vLLM 0.33 `model_executor/layers/quantization/`, read 2026-11.
 from collections.abc import Callable
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.methods.compressed_tensors import compressed_tensors
-from capacity.model.quantization.methods.modelopt import modelopt, quark
+from capacity.model.quantization.methods.by_module import compressed_tensors, modelopt, quark
 from capacity.model.quantization.methods.plain import awq, bitsandbytes, fbgemm_fp8, fp8, gptq, mxfp4
 from capacity.model.quantization.methods.recipe import Recipe
 

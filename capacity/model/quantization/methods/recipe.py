@@ -4,9 +4,8 @@ import re
 from dataclasses import dataclass, replace
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.formats import find_format
 from capacity.model.quantization.modules import ModulePatterns
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
