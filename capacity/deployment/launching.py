@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.draft_checkpoints import find_draft_checkpoint
-from capacity.deployment.drafts import has_way
+from capacity.deployment.drafts import find_draft_checkpoint, has_way
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import FLOATS, flag_table, release_of
 from capacity.deployment.launch_dialects import (
