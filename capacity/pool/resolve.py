@@ -32,8 +32,7 @@ from capacity.pool.parallelism import (
     shares_contexts,
     tensor_parallel_sizes,
 )
-from capacity.pool.settings import PoolSettings
-from capacity.pool.structured import with_grammars
+from capacity.pool.settings import PoolSettings, with_grammars
 from capacity.pool.supported import (
     check_attention,
     check_formats,
