@@ -16,8 +16,7 @@ from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import JudgedFigure, Posterior, infer
-from capacity_validate.replay_figures import Replay, replayed_run
-from capacity_validate.replaying import split_options, workload_of
+from capacity_validate.replaying import Replay, replayed_run, split_options, workload_of
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten

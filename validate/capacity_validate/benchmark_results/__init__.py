@@ -26,8 +26,7 @@ from capacity_validate.benchmark_results.measured_run import (
     documents,
 )
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
-from capacity_validate.benchmark_results.sglang_bench import SGLANG
-from capacity_validate.benchmark_results.vllm import VLLM
+from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
 __all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
 
