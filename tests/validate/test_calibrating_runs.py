@@ -18,7 +18,7 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
 from capacity.hardware.adjustment import NAMES, NONE, Adjustment
-from capacity.hardware.priors import prior
+from capacity.hardware.spreads import prior
 from capacity.planning.sizing.sized_estimate import estimate
 from capacity.pool.resolve import resolve
 from capacity.step.shape import decode_shape
