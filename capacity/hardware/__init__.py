@@ -12,9 +12,10 @@ from capacity.hardware.profile import (
     Provenance,
     bundled_directory,
     dump_profile,
-    load_profile,
     parse_profile,
     profile_names,
     profile_paths,
     user_profiles_directory,
+    write_profile,
 )
+from capacity.hardware.what_if import load_profile
