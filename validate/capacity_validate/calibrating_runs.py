@@ -11,9 +11,8 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
-from capacity.hardware import HardwareProfile, user_profiles_directory
+from capacity.hardware import HardwareProfile, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
-from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import JudgedFigure, Posterior, infer
 from capacity_validate.replaying import Replay, replayed_run, split_options, workload_of

@@ -1,12 +1,10 @@
 """Evidence judged again, on any machine: measurement files in, predictions before and after calibration out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord
@@ -28,9 +26,6 @@ from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
 from capacity_validate.splitting import split
-
-if TYPE_CHECKING:
-    from capacity_validate.report_data import CaseRow, ClassErrors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
