@@ -1,7 +1,5 @@
 """What a model is: layers in groups of equals, a vocabulary, exact parameter counts, and what it caches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -65,7 +63,7 @@ class ModelSpec:
         return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
-    def without_towers(self) -> ModelSpec:
+    def without_towers(self) -> "ModelSpec":
         """The language model alone."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 

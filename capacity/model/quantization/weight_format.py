@@ -1,7 +1,5 @@
 """How a matrix of weights lies in memory and what multiplies it, scales and zero points included; every format."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -109,7 +107,7 @@ class WeightFormat:
         )
         return bits / 8
 
-    def execution(self, hardware_dtypes: Collection[str]) -> Execution:
+    def execution(self, hardware_dtypes: Collection[str]) -> "Execution":
         """The kernel that runs where the tensor cores have `hardware_dtypes` (keys of a profile's FLOP/s table)."""
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
