@@ -6,8 +6,6 @@ read; that of a tier with too few providers says so. Input and output tokens sha
 prefill and decode take, not by their number.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import statistics
@@ -68,7 +66,7 @@ class Price:
     gpus_per_instance: int
     date: str
     source: str
-    market: Market | None = None
+    market: "Market | None" = None
 
     @property
     def described(self) -> str:

@@ -4,8 +4,6 @@ A profile keeps three memory sizes apart (datasheet, driver, engine), dense rate
 a tensor-parallel group crosses. Values are plain numbers; where each comes from stands in `provenance`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -120,11 +118,11 @@ class HardwareProfile(Spec):
         """Whether it is a GPU with changed facts, which nobody sells (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
-    def adjusted_by(self, adjustment: Adjustment | None) -> HardwareProfile:
+    def adjusted_by(self, adjustment: Adjustment | None) -> "HardwareProfile":
         """The same GPU with another adjustment in place of its own."""
         return self.model_copy(update={"adjustment": adjustment})
 
-    def no_less_than(self, other: HardwareProfile) -> bool:
+    def no_less_than(self, other: "HardwareProfile") -> bool:
         """Whether it is of the same architecture and every speed of its datasheet is at least the other's."""
         return (
             self.architecture == other.architecture

@@ -6,8 +6,6 @@ beyond that; and what the user left unsaid. `benchmarks/fit_spreads.py` finds th
 measurements, each source judged by the others' (`held_out_by`), and writes `spreads.toml`.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +42,7 @@ class Kind(Spec):
     rows: int
 
     @property
-    def learnt(self) -> Kind:
+    def learnt(self) -> "Kind":
         """The same figures of a deployment whose own runs were learnt from."""
         if self.learnt_low is None or self.learnt_high is None:
             return self
