@@ -4,8 +4,6 @@ Models that mix full attention with windows or linear layers keep their layers i
 with its own block table, all drawing from one pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py, 2026-11.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -139,7 +137,7 @@ class _Kind:
     eviction: Eviction = "none"
 
     @classmethod
-    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> _Kind:
+    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> "_Kind":
         heads = group.num_kv_heads
         share = math.ceil(heads / tp) / heads
         return cls(

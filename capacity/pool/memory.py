@@ -9,8 +9,6 @@
 `capacity/deployment/engines/*.toml`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -88,7 +86,7 @@ class MemoryPlan:
         """Of the fullest GPU, without any KV cache."""
         return self.weights_bytes + self.activations_bytes + self.overhead_bytes
 
-    def require_fit(self) -> MemoryPlan:
+    def require_fit(self) -> "MemoryPlan":
         """This plan, or DoesNotFit with its reason."""
         if not self.fits:
             raise DoesNotFit(
