@@ -3,7 +3,7 @@
 In: a preset's name, a `config.json` or its folder. Out: a `ModelSpec`, whose layers say themselves what they count
 and cache. `layers` has one class for each kind of mixer (what a mixer must say is `Mixer`), `feed_forward` the dense
 and the routed ones, `parts` the parameters, `spec` the model; `hf_config` reads Hugging Face's files, `presets` the
-bundled ones, `variants` the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
+bundled ones and the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
 knows a GPU or an engine. Start reading at `spec`, then `layers`.
 """
 

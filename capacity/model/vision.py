@@ -183,7 +183,7 @@ def speech_parts(outer: Fields) -> tuple[str, ...]:
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
     """Parameters of the tower with its projector, what it computes for an image, and what is not counted.
 
-    Known are those of the table and of `more_towers`. Another is named, not guessed.
+    Known are those of the table and of `vision_towers`. Another is named, not guessed.
     """
     tower = config.section("vision_config")
     if tower is None:

@@ -1,6 +1,6 @@
 """How numbers are stored and multiplied: weight formats, KV cache formats, and a checkpoint's scheme.
 
-A `WeightFormat` is how one matrix lies in memory; all of them stand in `formats`, each with its names. A
+A `WeightFormat` is how one matrix lies in memory; all of them stand in `weight_format`, each with its names. A
 `QuantizationScheme` says which class of parameters is stored in which format, with exceptions by matrix and layer.
 `scheme_for` resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's (`methods`: one
 reader a method).
