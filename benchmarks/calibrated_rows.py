@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from capacity_validate.posterior import DIFFERENCE, Matrix, MeasuredFigure, Vector
-from capacity_validate.replay_figures import adjustment_at, deployed
+from capacity_validate.replaying import adjustment_at, deployed
 from served_data import ServedRow
 from served_rows import Server, client_seconds, server_of, simulated
 
@@ -18,8 +18,7 @@ from capacity.answers.interval_parts import Asked, ends_of, interval_parts, kind
 from capacity.answers.sensitivity import LoadSeen, Shares, sensitivities
 from capacity.base.errors import CapacityError
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.priors import figure_deviation, prior
-from capacity.hardware.spreads import Metric, Spreads
+from capacity.hardware.spreads import Metric, Spreads, figure_deviation, prior
 
 METRICS: tuple[Metric, ...] = ("tpot", "ttft", "e2e")
 LEARNT_FROM = METRICS[:2]

@@ -8,7 +8,7 @@ constants are learnt from them as `capacity calibrate` does, and the others of t
 posterior, and with the 90 % intervals that every verb gives then. Prior, scatter and the intervals' ends are by default
 those that ship; with `--table`, those of all sources but the group's own (a source: campaign, engine with its client,
 GPU), from figures that `fit_spreads.py --table` saved or that are made and saved there. Which part of what deployments
-differ by comes anew (`capacity.hardware.priors.ANEW`) was chosen on the groups that are marked so, half of them by a
+differ by comes anew (`capacity.hardware.spreads.ANEW`) was chosen on the groups that are marked so, half of them by a
 digest of their names. Rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the
 checkout), each measurement once.
 """

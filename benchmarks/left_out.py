@@ -26,8 +26,7 @@ from capacity.answers.interval_parts import (
 )
 from capacity.answers.intervals import beside_client_range
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.priors import figure_deviation, prior
-from capacity.hardware.spreads import Spreads
+from capacity.hardware.spreads import Spreads, figure_deviation, prior
 
 Key = Callable[[Figure], str]
 TRANSFERRED_GPUS = ("h100-pcie-80gb", "a100-pcie-80gb")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from interval_evidence import ALL, NO_CLIENT, NOTHING, OTHER_LAB, PUBLISHED, SETTINGS, Figure
 from scipy.optimize import minimize
 
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit
 from capacity.hardware.spreads import Familiar, Held, Kind, Spreads, Tail, Unsaid
 from capacity.step.time_classes import EFFECTS
 

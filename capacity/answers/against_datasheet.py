@@ -1,7 +1,5 @@
 """What to say where the better GPU comes out slower: constants fitted on two machines differ more than the GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations

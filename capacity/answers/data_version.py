@@ -1,7 +1,5 @@
 """Which data an answer comes from: a digest of all tables that ship, so that two installations can be told apart."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -54,7 +52,8 @@ def run_service(
         like
         for place, pool in enumerate(pools)
         for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
-        * _engines(pool)
+        * pool.pool.replicas
+        * pool.independent_ranks  # data-parallel ranks of a dense model step on their own
     ]
     failures, scaling, decode_scaling = (
         _failures(service, seed),
@@ -87,11 +86,6 @@ def run_service(
         progress=progress,
         engine_loop=engine_loop,
     )
-
-
-def _engines(resolved: ResolvedPool) -> int:
-    """Engines of a pool that step on their own: data-parallel ranks of a dense model are so many replicas."""
-    return resolved.pool.replicas * resolved.independent_ranks
 
 
 def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:

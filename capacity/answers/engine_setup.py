@@ -1,7 +1,5 @@
 """What the simulator needs of a resolved pool: its engine's setup, the front-end before it, and the workload."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +9,8 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
-from capacity.pool.adapters import adapter_bytes
 from capacity.pool.drafting import DraftedSteps, speculator_of, speculators
-from capacity.pool.memory import GIB, MemoryPlan
+from capacity.pool.memory import GIB, MemoryPlan, adapter_bytes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier

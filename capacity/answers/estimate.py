@@ -87,7 +87,11 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         output_tokens_per_s_per_user=_per_user(output_rate, in_flight, latencies, lengths.output_len),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
-        arithmetic_intensity=_intensity(resolved, prefill, decode),
+        arithmetic_intensity=Intensity(
+            prefill_flops_per_byte=prefill.flops / prefill.bytes,
+            decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
+            ridge_flops_per_byte=resolved.ridge_flops_per_byte,
+        ),
         breakdown=breakdown(prefill, decode),
         cost=bill,
         usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
@@ -189,14 +193,6 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
     return tuple(
         OperatorTime(name=op.name, seconds=op.seconds, flops=op.flops, bytes=op.bytes, bound=op.bound)
         for op in cost.operators
-    )
-
-
-def _intensity(resolved: ResolvedPool, prefill: StepCost, decode: StepCost | None) -> Intensity:
-    return Intensity(
-        prefill_flops_per_byte=prefill.flops / prefill.bytes,
-        decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
-        ridge_flops_per_byte=resolved.ridge_flops_per_byte,
     )
 
 

@@ -1,15 +1,28 @@
-"""`explain`: which share of an estimate each bound takes, and what more of each resource would do."""
+"""`explain`: which share of an estimate each bound takes, what more of each resource would do, and what an interval
+is made of."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
-from capacity.answers.explained_intervals import explained_intervals
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
+from capacity.answers.interval_parts import NINETY, Part, deviation_of, ends_of, of_acceptance
+from capacity.answers.intervals import (
+    LoadBands,
+    bands_of,
+    batch_bands,
+    client_range_s,
+    length_spread,
+    predicted_latencies,
+)
 from capacity.answers.phases import (
+    Phases,
     RequestLengths,
     batch_over_ranks,
     estimate_fields,
@@ -17,15 +30,129 @@ from capacity.answers.phases import (
     phases_of,
     request_lengths,
 )
-from capacity.answers.records import Attribution
+from capacity.answers.records import Attribution, ExplainedInterval, IntervalPart, Quantity
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
+from capacity.hardware.adjustment import Adjustment
+from capacity.hardware.coefficients import Residuals
+from capacity.hardware.spreads import Metric
 from capacity.model import ModelSpec
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
+
+METRICS: tuple[tuple[Metric, str], ...] = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
+
+
+def explained_intervals(
+    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
+) -> tuple[ExplainedInterval, ...]:
+    """The intervals of an estimate's latencies with what they are made of; none without a steady state."""
+    found = predicted_latencies(resolved, phases, traffic, lengths)
+    wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
+    if found is None or wider is None:
+        return ()
+    load = phases.served
+    by_steps = load is None and resolved.profile.adjustment is None
+    if load is None:
+        bands: LoadBands | None = batch_bands(resolved, phases.times, lengths, phases.requests)
+    else:
+        bands = bands_of(resolved, load, traffic)
+    assert bands is not None
+    explained = []
+    for metric, title in METRICS:
+        quantity = getattr(found, f"{metric}_s")
+        if quantity is None:
+            continue
+        parts, as_found = (
+            [*(_steps(resolved, metric) if by_steps else _parts(each, metric))]
+            for each in (bands, replace(bands, as_found=True))
+        )
+        if metric != "tpot":
+            adjustment = resolved.profile.adjustment
+            client = [*_client(quantity, traffic, adjustment)]
+            as_found += client
+            parts += client if adjustment is not None and adjustment.covariance else []
+        explained.append(
+            ExplainedInterval(
+                metric=title,
+                predicted_s=quantity,
+                parts=_shared(parts),
+                holds=_holds(phases, metric),
+                as_found_s=getattr(wider, f"{metric}_s"),
+                as_found_parts=_shared(as_found),
+            )
+        )
+    return tuple(explained)
+
+
+def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+    """Every part, and the ends that it alone would make."""
+    kind = bands.kind(metric)
+    for part in bands.parts(metric):
+        low, high = ends_of([part], kind)
+        yield part, low - 1, high - 1
+
+
+def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+    """A batch in closed form has the band of its steps: of both phases where it is end to end."""
+    phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
+    for phase in phases.get(metric, ("prefill", "decode")):
+        band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
+        deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * NINETY)
+        what = f"{phase} steps of whole models against this GPU's constants ({band.fit.basis})"
+        narrowed = "capacity calibrate RESULTS (two runs of your own)"
+        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=narrowed)
+        yield part, band.low, band.high
+    spread = length_spread(resolved)
+    if spread and metric != "ttft":
+        yield of_acceptance(spread), math.expm1(-NINETY * spread), math.expm1(NINETY * spread)
+
+
+def _client(
+    quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
+) -> Iterator[tuple[Part, float, float]]:
+    """The client's distance, where nobody said it."""
+    if "client_latency_s" in traffic.model_fields_set:
+        return
+    nearer_s, farther_s = client_range_s(traffic, adjustment)
+    low, high = -nearer_s / quantity.value, farther_s / quantity.value
+    what = f"client and network: {traffic.client_latency_s * 1e3:.0f} ms are taken, nobody said how far it is"
+    deviation = (high - low) / (2 * NINETY)
+    part = Part(name="client", what=what, deviation=deviation, narrowed_by="say --client-latency")
+    yield part, max(low, -1.0), high
+
+
+def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
+    """With each part's share of the variance, the largest first."""
+    total = deviation_of(part for part, _, _ in parts) ** 2
+    shown = [
+        IntervalPart(
+            name=part.name,
+            what=part.what,
+            low=low,
+            high=high,
+            variance_share=part.deviation**2 / total,
+            narrowed_by=part.narrowed_by,
+        )
+        for part, low, high in parts
+    ]
+    return tuple(sorted(shown, key=lambda part: -part.variance_share))
+
+
+def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
+    """What an interval holds besides its parts."""
+    load = phases.served
+    if load is None:
+        return ()
+    held = []
+    if load.whole is not None:
+        held.append("the mean over the whole run, warm-up and drain included")
+    if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None and metric != "tpot":
+        held.append("no upper end: so near to what the engine serves at most, queues may grow for ever")
+    return tuple(held)
 
 
 @documented(Pool, Traffic)

@@ -1,7 +1,5 @@
 """Where else would it fit: the same pool on every GPU, at every tensor-parallel size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,16 +5,13 @@ evidence is of, constants of another GPU, launch settings left to defaults, perc
 was calibrated on its own runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from capacity.answers.sensitivity import Shares
 from capacity.hardware.adjustment import Adjustment
-from capacity.hardware.priors import ANEW
-from capacity.hardware.spreads import Kind, Metric, Spreads, Unsaid
+from capacity.hardware.spreads import ANEW, Kind, Metric, Spreads, Unsaid
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %

@@ -1,7 +1,5 @@
 """One load on one pool, as a line of a table or a point of a chart: speed, price, or why it is not served."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
 
 if TYPE_CHECKING:
-    from capacity.answers.priority_classes import PriorityClass
+    from capacity.answers.pool_runs import PriorityClass
     from capacity.simulator import SimulationResult
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.replications import Replications

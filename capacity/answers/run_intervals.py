@@ -1,7 +1,5 @@
 """The 90 % intervals of what a simulated run shows: its latencies, how long it takes, and its rates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

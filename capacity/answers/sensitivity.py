@@ -4,8 +4,6 @@ The same numbers weigh the parts of an interval and the lessons of a measured ru
 for `memory` says that kernels 10 % slower make 7 % more.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@
 `simulate` says.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

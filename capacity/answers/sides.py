@@ -1,7 +1,5 @@
 """One figure on two sides: the difference, and whether the intervals leave it open."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from capacity.answers.records import Quantity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,7 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_task, equal_length_notes, tower_notes
-from capacity.answers.pool_runs import pool_runs
-from capacity.answers.priority_classes import priority_classes
+from capacity.answers.pool_runs import pool_runs, priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
 from capacity.answers.run_intervals import predicted_ms
@@ -89,7 +88,7 @@ def simulate(
         cost=cost_fields,
         question="simulate",
         trace=workload,
-        **_beside(other_pools),
+        **{"replicas": 1 + len(other_pools)} if other_pools else {},
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
@@ -151,11 +150,6 @@ def simulate(
             *saved,
         ),
     )
-
-
-def _beside(other_pools: Sequence[Pool]) -> Mapping[str, int]:
-    """What further pools are to fields that need several engines."""
-    return {"replicas": 1 + len(other_pools)} if other_pools else {}
 
 
 def _cost(

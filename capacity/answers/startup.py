@@ -1,7 +1,5 @@
 """How long a replica takes from its start to its first request, from what public start-up logs print of each part."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The load that a run shows for as long as it lasts: what a bill is divided by, without its filling and draining."""
 
-from __future__ import annotations
-
 import math
 
 from capacity.answers.costs import Pools, ServedLoad, most_per_s

@@ -4,8 +4,6 @@ The words of the annotation are what is checked, so that nothing is imported for
 sequence, of texts, or nothing; a class of this package is known by its name.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

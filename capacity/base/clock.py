@@ -1,7 +1,5 @@
 """How long simulated time lasts: one limit for arrivals, think times, patience and every other time of a run."""
 
-from __future__ import annotations
-
 from capacity.base.errors import InvalidInput
 
 # 12.7 days. The compiled engines' clock, 2^60 ps, holds 13.3; the rest is left for serving what has come by then.

@@ -1,7 +1,5 @@
 """A question as text to paste: the `capacity` command, or the Python call, that gives the same answer."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

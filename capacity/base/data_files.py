@@ -1,7 +1,8 @@
-"""Data files of the package: TOML, or JSON where every command reads them (a twentieth of TOML's time)."""
+"""Data files of the package: TOML, or JSON where every command reads them (a twentieth of TOML's time); where a user's
+own files are."""
 
-from __future__ import annotations
-
+import os
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,3 +55,12 @@ def _with_tuples(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_with_tuples, value))
     return {key: _with_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def user_folder(kind: str) -> Path:
+    """The folder of `kind` (profiles, models), which need not exist."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / kind
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/capacity").expanduser() / kind
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "capacity" / kind

@@ -9,8 +9,6 @@ CapacityError                      exit code 2
 └── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Typed, checked access to a configuration's fields: every refusal names the file, the field and the value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -88,7 +86,7 @@ class Fields:
             raise self.problem(key, f"{_shown(value)} is not a list")
         return value
 
-    def section(self, *keys: str) -> Fields | None:
+    def section(self, *keys: str) -> "Fields | None":
         """The first of `keys` that is there, an object, as fields of its own; or None."""
         for key in keys:
             value = self.values.get(key)

@@ -1,7 +1,5 @@
 """How the command line spells a keyword of a function: metadata of `Annotated`, so that a keyword is declared once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Text from outside, as it may be shown: nothing in it moves a cursor, turns text around or ends a line."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from unicodedata import category

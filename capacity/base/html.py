@@ -1,7 +1,5 @@
 """Pages, tables and lists in HTML, of text that is escaped here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import repeat

@@ -1,7 +1,5 @@
 """One declaration of every option: the fields of Pool, Traffic and Cost become keywords and command-line flags."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable, Mapping

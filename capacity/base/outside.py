@@ -4,8 +4,6 @@ A pipe may be read (`--trace <(zcat t.gz)`), a device too, but not for ever. Wha
 should be, is a `MalformedFile` of one line.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What an accelerator is programmed by: that, not its name, decides which engines run on it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Platform = Literal["cuda", "rocm", "gaudi", "tpu", "neuron", "metal", "cpu"]

@@ -1,7 +1,5 @@
 """Worker processes of this machine: Ctrl-C ends them without a word, and none outlives who started it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -4,8 +4,6 @@ This module imports nothing: functions, records and specs are named as `module:n
 needed. A new verb is one `Verb` here, the function with its record, and the functions that show it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 ENGINE = "gpu tensor-parallel-size quantization kv-cache-dtype engine max-model-len"

@@ -1,7 +1,5 @@
 """Records as flat rows, and rows as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Values as TOML text: the standard library reads TOML but does not write it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

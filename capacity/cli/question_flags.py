@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from capacity.base.counts import short_count
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
+from capacity.base.spec import short_count
 from capacity.cli.options import ModelArgument
 
 

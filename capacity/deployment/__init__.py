@@ -18,21 +18,3 @@ from capacity.deployment.file import (
 from capacity.deployment.pool import Pool
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
-
-__all__ = [
-    "ESTIMATE_TRAFFIC",
-    "Billing",
-    "Cascade",
-    "Cost",
-    "Deployment",
-    "DeploymentFile",
-    "Pool",
-    "Service",
-    "Traffic",
-    "build",
-    "deployment_of",
-    "explain",
-    "read_deployment",
-    "to_toml",
-    "write_deployment",
-]

@@ -1,7 +1,5 @@
 """Fields made into a spec, and a failed validation put in one line that names the field, its value and its limit."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """A cascade: what is asked before the model of the question, and how much goes on to it, as a user writes it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.base.spec import Spec

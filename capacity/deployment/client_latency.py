@@ -6,8 +6,6 @@ beyond the simulated engine, less the API server's own part (`request_latency_s`
 0.8, 3.5 ms together).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Annotated

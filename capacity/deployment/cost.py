@@ -1,7 +1,5 @@
 """Cost and billing: prices and what else a bill is about, as a user writes them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.base.spec import Spec

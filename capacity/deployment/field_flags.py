@@ -1,7 +1,5 @@
 """How a field of a spec is written on a command line and when it is read: spellings, what it needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 

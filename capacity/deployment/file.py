@@ -1,7 +1,5 @@
 """The deployment file: a model, its pools, their traffic, service and price, as TOML to keep, share and diff."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """One table of launch flags per engine (`launch_flags/ENGINE.toml`): the same rows write a launch line and read one."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
@@ -89,7 +87,7 @@ class LaunchFlag(Spec):
     note: str = ""
 
     @model_validator(mode="after")
-    def _has_known_conversion(self) -> LaunchFlag:
+    def _has_known_conversion(self) -> "LaunchFlag":
         if self.conversion is not None and self.conversion not in CONVERSIONS:
             raise ValueError(
                 f"{self.name}: conversion {self.conversion!r} is not one of {', '.join(CONVERSIONS)}"
@@ -188,7 +186,7 @@ class FlagTable(Spec):
     newest_tags: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _has_known_fields(self) -> FlagTable:
+    def _has_known_fields(self) -> "FlagTable":
         for row in self.flags:
             for name in (row.field, row.beside):
                 if name is not None and name not in Pool.model_fields and name not in self.terms:

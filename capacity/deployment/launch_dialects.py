@@ -4,8 +4,6 @@ A dialect is a pair of inverse functions. `terms` makes the values of a table's 
 fields as they are; `fields` makes a pool's fields from the values that were read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A launch line: the command that is written, and one that was read, with its words and flags."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -4,16 +4,13 @@ Only what the pool sets is written; of llama.cpp and Ollama also limits that are
 transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are programs.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.draft_checkpoints import find_draft_checkpoint
-from capacity.deployment.drafts import has_way
+from capacity.deployment.drafts import find_draft_checkpoint, has_way
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import FLOATS, flag_table, release_of
 from capacity.deployment.launch_dialects import (

@@ -1,7 +1,5 @@
 """A pool: equal engines on equal GPUs, as a user writes them. Names are vLLM's."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -451,7 +449,7 @@ class Pool(Spec):
         return "auto" if value in (-1, "-1") else value
 
     @property
-    def without_drafts(self) -> Pool:
+    def without_drafts(self) -> "Pool":
         """The same engines, drafting nothing."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 

@@ -1,7 +1,5 @@
 """Routers that tell pools apart: by length, by where a cascade has come to, by the time that is expected."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable

@@ -5,8 +5,6 @@ The registry says which parts answer a verb's question. The command line and the
 names that were written beside a file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 

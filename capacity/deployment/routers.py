@@ -2,8 +2,6 @@
 `pool_routers`. A new one is a class and an entry in `ROUTERS`: `--router` then takes its name, and every list has it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ It knows what a real one does: what it sent where, and what came back. It never 
 engine's state of this very moment; replicas are numbers, a replica that comes back after a failure is a new one.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import NamedTuple

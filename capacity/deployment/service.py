@@ -1,7 +1,5 @@
 """Service: what stands before the engines, as a user writes it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.base.clock import LATEST_S

@@ -1,7 +1,5 @@
 """Traffic: the requests of a question, as a user writes them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self

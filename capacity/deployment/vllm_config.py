@@ -1,7 +1,5 @@
 """The options that `vllm serve` takes as JSON, in the words of a pool. ValueError, in one line, for what is none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -12,23 +12,10 @@ from capacity.hardware.profile import (
     Provenance,
     bundled_directory,
     dump_profile,
-    load_profile,
     parse_profile,
     profile_names,
     profile_paths,
     user_profiles_directory,
+    write_profile,
 )
-
-__all__ = [
-    "PROFILES_VARIABLE",
-    "HardwareProfile",
-    "Link",
-    "Provenance",
-    "bundled_directory",
-    "dump_profile",
-    "load_profile",
-    "parse_profile",
-    "profile_names",
-    "profile_paths",
-    "user_profiles_directory",
-]
+from capacity.hardware.what_if import load_profile

@@ -1,7 +1,5 @@
 """Attention kernels by name, as data: what each is worth on which GPUs, by what others published."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated

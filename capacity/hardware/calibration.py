@@ -5,8 +5,6 @@ much as a millisecond one and a few bad rows little. Errors are cross-validated 
 engine): a random split of rows would test interpolation between twins. Used by `benchmarks/fit_profiles.py`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -20,7 +20,21 @@ from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, Adjustment
-from capacity.hardware.fits import Fit
+
+Basis = Literal["datasheet", "measured", "fitted", "assumed"]
+
+
+class Fit(Spec):
+    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
+
+    basis: Basis
+    source: str
+    date: str
+    rows: int = 0
+    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
+    median_error: float | None = None  # absolute relative error, held out
+    p90_error: float | None = None
+
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]

@@ -1,11 +1,8 @@
 """From a bill per hour to $ per request and per token: whole instances, and one rule for input and output."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
@@ -99,13 +96,9 @@ def cost_estimate(
         usd_per_month=hourly * HOURS_PER_MONTH,
         requests_per_s=requests_per_s,
         prefill_share=prefill_share,
-        **_fields(units),
+        **{field.name: getattr(units, field.name) for field in fields(units)},
         rule=RULE,
     )
-
-
-def _fields(units: UnitCosts) -> dict[str, Any]:
-    return {field.name: getattr(units, field.name) for field in fields(units)}
 
 
 def unit_costs(

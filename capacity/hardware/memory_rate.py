@@ -11,8 +11,6 @@ benchmark, one of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 202
 6000 Ada, the same chip without check bits, has 80 %.
 """
 
-from __future__ import annotations
-
 from capacity.hardware.coefficients import Coefficients
 from capacity.hardware.profile import HardwareProfile
 

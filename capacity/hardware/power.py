@@ -10,8 +10,6 @@ The sister's own limit fixes D. Memory-bound kernels keep their times: HBM has a
 the static part. Under loads that mix prefill with decode the mean power counts; here each kernel is taken as sustained.
 """
 
-from __future__ import annotations
-
 from capacity.hardware.coefficients import Coefficients, Found
 from capacity.hardware.profile import HardwareProfile
 

@@ -6,20 +6,42 @@ read; that of a tier with too few providers says so. Input and output tokens sha
 prefill and decode take, not by their number.
 """
 
-from __future__ import annotations
-
+import csv
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.foreign import printable
+from capacity.base.outside import read_text
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
-from capacity.hardware.price_files import read_price_rows
+
+Row = Mapping[str, str | None]
+Priced = TypeVar("Priced")
+
+
+def read_price_rows(
+    path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
+) -> tuple[Priced, ...]:
+    """Every row of a list that has these columns, read by `price(row, "line N")`. Raises MalformedFile."""
+    text = read_text(path, "a list of prices")
+    try:
+        lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)
+        missing = [column for column in columns if column not in (lines.fieldnames or ())]
+        if missing:
+            raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")
+        prices = tuple(price(row, f"line {lines.line_num}") for row in lines)
+    except csv.Error as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+    if not prices:
+        raise MalformedFile(path, "holds no price")
+    return prices
+
 
 TIERS: tuple[PriceTier, ...] = get_args(PriceTier)
 ENOUGH_PROVIDERS = 3  # below, the median of a tier is no market price
@@ -44,7 +66,7 @@ class Price:
     gpus_per_instance: int
     date: str
     source: str
-    market: Market | None = None
+    market: "Market | None" = None
 
     @property
     def described(self) -> str:
@@ -196,7 +218,16 @@ def find_price(
         if usd is None:
             given = ", ".join(str(key) for key in prices)
             raise InvalidInput(f"--price {override!r} is for {given}; the deployment uses {name}")
-        return _given(name, usd)
+        return Price(
+            gpu=name,
+            provider="user",
+            product="given",
+            tier="given",
+            usd_per_gpu_hour=usd,
+            gpus_per_instance=1,
+            date="",
+            source="given with --price",
+        )
     if tier is None and table is not None:
         tier = _only_tier(name, table)
     if tier is None:
@@ -223,19 +254,6 @@ def _only_tier(name: str, table: tuple[Price, ...]) -> str:
             f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
         )
     return tiers[0]
-
-
-def _given(name: str, usd: float) -> Price:
-    return Price(
-        gpu=name,
-        provider="user",
-        product="given",
-        tier="given",
-        usd_per_gpu_hour=usd,
-        gpus_per_instance=1,
-        date="",
-        source="given with --price",
-    )
 
 
 def _from_table(

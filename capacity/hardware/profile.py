@@ -4,8 +4,6 @@ A profile keeps three memory sizes apart (datasheet, driver, engine), dense rate
 a tensor-parallel group crosses. Values are plain numbers; where each comes from stands in `provenance`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -17,13 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from capacity.base.data_files import read_data
+from capacity.base.data_files import read_data, user_folder
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
-from capacity.base.user_folders import user_folder
 from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import StepCoefficients
 
@@ -123,11 +120,11 @@ class HardwareProfile(Spec):
         """Whether it is a GPU with changed facts, which nobody sells (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
-    def adjusted_by(self, adjustment: Adjustment | None) -> HardwareProfile:
+    def adjusted_by(self, adjustment: Adjustment | None) -> "HardwareProfile":
         """The same GPU with another adjustment in place of its own."""
         return self.model_copy(update={"adjustment": adjustment})
 
-    def no_less_than(self, other: HardwareProfile) -> bool:
+    def no_less_than(self, other: "HardwareProfile") -> bool:
         """Whether it is of the same architecture and every speed of its datasheet is at least the other's."""
         return (
             self.architecture == other.architecture
@@ -154,27 +151,6 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
     return tuple(sorted({path.stem for path in profile_paths(directories)}))
 
 
-def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
-    """The profile called `name`: a name, an alias, `name@variant`, the path of a TOML file, or one of the first three
-    with changes after a plus, as `h100+hbm=x2` (`capacity/hardware/what_if.py`).
-
-    Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
-    then the bundled ones; the first hit wins.
-    Raises UnknownName (with suggestions) or MalformedFile.
-    """
-    if name.endswith(".toml"):
-        path = outside_path(name)
-        if not path.exists():
-            raise MalformedFile(path, "no such hardware profile file")
-        return read_profile(path)
-    base, plus, changes = name.partition("+")
-    if plus:
-        from capacity.hardware.what_if import changed_profile
-
-        return changed_profile(load_profile(base, directories), changes)
-    return read_profile(_find_path(name, directories))
-
-
 def read_profile(path: Path) -> HardwareProfile:
     """The profile in one TOML file; strict: an unknown field, or a value without source, is refused."""
     try:
@@ -187,6 +163,19 @@ def read_profile(path: Path) -> HardwareProfile:
 def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
     """The profile in a TOML text; `origin` names it in errors."""
     return _from_document(parse_toml(text, origin), origin)
+
+
+def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
+    """The profile as TOML in `folder`, which is made where it is missing. Raises InvalidInput, which names `flag`."""
+    path = folder / f"{profile.name}.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(dump_profile(profile), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}; name another folder with {flag}"
+        ) from None
+    return path
 
 
 def dump_profile(profile: HardwareProfile) -> str:
@@ -373,7 +362,7 @@ def _refuse_counts(name: str, known: set[str]) -> None:
         )
 
 
-def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
+def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     wanted = _normalised(name)
     if Path(wanted).name == wanted:
         for folder in _directories(directories):

@@ -1,7 +1,5 @@
 """Kernels of weight formats that no table of ours holds, as data: by numbers of rows, and how sure that is."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +8,7 @@ from pydantic import Field
 
 from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
-from capacity.hardware.coefficients import Fraction, GemmCoefficients, Seconds
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, Fraction, GemmCoefficients, Seconds
 
 TABLE = Path(__file__).with_name("weight_kernels.toml")
 

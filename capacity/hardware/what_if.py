@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from capacity.base.checked import checked
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import outside_path
 from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.profile import (
     HardwareProfile,
     Provenance,
-    dump_profile,
-    load_profile,
+    find_profile,
     profile_paths,
+    read_profile,
     user_profiles_directory,
+    write_profile,
 )
 
 UNMEASURED_CHIP = 1.4
@@ -79,6 +80,25 @@ def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
     return _with_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
 
 
+def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
+    """The profile called `name`: a name, an alias, `name@variant`, the path of a TOML file, or one of the first three
+    with changes after a plus, as `h100+hbm=x2` (`FACTS`).
+
+    Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
+    then the bundled ones; the first hit wins.
+    Raises UnknownName (with suggestions) or MalformedFile.
+    """
+    if name.endswith(".toml"):
+        path = outside_path(name)
+        if not path.exists():
+            raise MalformedFile(path, "no such hardware profile file")
+        return read_profile(path)
+    base, plus, changes = name.partition("+")
+    if plus:
+        return changed_profile(load_profile(base, directories), changes)
+    return read_profile(find_profile(name, directories))
+
+
 @checked
 def add_gpu(
     name: str,
@@ -134,14 +154,7 @@ def add_gpu(
     )
     origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}
     profile = _with_facts(base, name, {**facts, **told}, origins)
-    path = folder / f"{name}.toml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump_profile(profile), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be written: {error.strerror}; name another folder by --profiles"
-        ) from None
+    path = write_profile(profile, folder, flag="--profiles")
     assumed = tuple(sorted(fact for fact in origins if fact not in told))
     return AddedGpu(name=name, path=path, like=base.name, given=tuple(told), assumed=assumed)
 

@@ -3,7 +3,7 @@
 In: a preset's name, a `config.json` or its folder. Out: a `ModelSpec`, whose layers say themselves what they count
 and cache. `layers` has one class for each kind of mixer (what a mixer must say is `Mixer`), `feed_forward` the dense
 and the routed ones, `parts` the parameters, `spec` the model; `hf_config` reads Hugging Face's files, `presets` the
-bundled ones, `variants` the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
+bundled ones and the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
 knows a GPU or an engine. Start reading at `spec`, then `layers`.
 """
 
@@ -23,27 +23,3 @@ from capacity.model.layers import (
 from capacity.model.parts import ParameterPart, Sharding
 from capacity.model.presets import add_model, is_known, load_model, model_names
 from capacity.model.spec import ModelSpec
-
-__all__ = [
-    "Attention",
-    "DenseFeedForward",
-    "FeedForward",
-    "KeptModel",
-    "KvCacheGroup",
-    "LatentAttention",
-    "LayerGroup",
-    "LinearAttention",
-    "Mixer",
-    "MoEFeedForward",
-    "ModelSpec",
-    "ParameterPart",
-    "Sharding",
-    "SparseIndexer",
-    "add_model",
-    "from_hf_config",
-    "is_known",
-    "kept_names",
-    "load_model",
-    "model_names",
-    "supported_model_types",
-]

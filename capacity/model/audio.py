@@ -5,16 +5,13 @@ Most are Whisper's encoder: 100 mel frames a second through two convolutions, th
 conformers. Counts are those of the modules of transformers 5.23.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.base.fields import Fields
-from capacity.model.more_towers import embedder_params
-from capacity.model.vision_towers import VisionEncoder, linear, vit_layer
+from capacity.model.vision_towers import VisionEncoder, embedder_params, linear, vit_layer
 
 CHUNK_S = 30  # that Whisper's encoder hears at a time
 FRAMES_PER_S = 50  # through its layers

@@ -1,13 +1,10 @@
 """DeepSeek-V4's attention: a window of whole tokens, and beyond it one compressed entry for several tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 from capacity.model.latent import SparseIndexer
-from capacity.model.mixer import KvCacheGroup
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 
@@ -96,22 +93,8 @@ class CompressedAttention:
         if self.compress_rate:
             parts += self._compressor("self_attn.compressor", d, h, layers)
         if self.indexer is not None:
-            heads, width = self.indexer.num_heads, self.indexer.head_dim
-            parts += self._compressor("self_attn.indexer", width, h, layers)
-            parts += [
-                matrix(
-                    "self_attn.indexer.wq_b", "attention", heads * width, r, layers, sharding="replicated"
-                ),
-                ParameterPart(
-                    name="self_attn.indexer.weights_proj",
-                    kind="attention",
-                    rows=heads,
-                    columns=h,
-                    layers=layers,
-                    sharding="replicated",
-                    quantizable=False,
-                ),
-            ]
+            parts += self._compressor("self_attn.indexer", self.indexer.head_dim, h, layers)
+            parts += self.indexer.products(r, h, layers)
         return tuple(parts)
 
     @property

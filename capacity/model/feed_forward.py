@@ -1,7 +1,5 @@
 """Feed-forwards, dense and routed: exact parameter counts, as in transformers 5.23's modules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Models that a user keeps: a `config.json` under a name of its own, asked for by that name afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,9 +9,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from capacity.base.data_files import user_folder
 from capacity.base.errors import InvalidInput
 from capacity.base.fields import read_json_object
-from capacity.base.user_folders import user_folder
 from capacity.model.hf_config import from_hf_config
 from capacity.model.spec import ModelSpec
 

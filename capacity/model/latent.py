@@ -1,12 +1,9 @@
 """Multi-head latent attention (DeepSeek's MLA) and the indexer of its sparse form: what they count and cache."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from capacity.model.mixer import KvCacheGroup
-from capacity.model.parts import ParameterPart, matrix, vector
+from capacity.model.parts import KvCacheGroup, ParameterPart, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 
 
@@ -23,6 +20,24 @@ class SparseIndexer:
     def cache_bytes_per_token(self) -> float:
         """One FP8 key and one FP32 scale for each 128 values. Source: vLLM 0.33 DeepseekV32IndexerCache."""
         return self.head_dim + 4 * self.head_dim / 128
+
+    def products(
+        self, query_columns: int, hidden_size: int, layers: tuple[int, ...]
+    ) -> tuple[ParameterPart, ParameterPart]:
+        """Of its queries and of its heads' weights, which every rank holds whole."""
+        rows = self.num_heads * self.head_dim
+        weights = matrix(
+            "self_attn.indexer.weights_proj",
+            "attention",
+            self.num_heads,
+            hidden_size,
+            layers,
+            sharding="replicated",
+        )
+        return (
+            matrix("self_attn.indexer.wq_b", "attention", rows, query_columns, layers, sharding="replicated"),
+            replace(weights, quantizable=False),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +122,7 @@ class LatentAttention:
     def _indexer_parts(
         self, indexer: SparseIndexer, hidden_size: int, layers: tuple[int, ...]
     ) -> list[ParameterPart]:
-        heads, d = indexer.num_heads, indexer.head_dim
-        query_columns = self.q_lora_rank or hidden_size
-        wq_b = matrix(
-            "self_attn.indexer.wq_b", "attention", heads * d, query_columns, layers, sharding="replicated"
-        )
+        d = indexer.head_dim
+        wq_b, weights = indexer.products(self.q_lora_rank or hidden_size, hidden_size, layers)
         wk = matrix("self_attn.indexer.wk", "attention", d, hidden_size, layers, sharding="replicated")
-        weights = ParameterPart(
-            name="self_attn.indexer.weights_proj",
-            kind="attention",
-            rows=heads,
-            columns=hidden_size,
-            layers=layers,
-            sharding="replicated",
-            quantizable=False,
-        )
         return [wq_b, wk, vector("self_attn.indexer.k_norm", "norm", 2 * d, layers), weights]

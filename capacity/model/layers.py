@@ -5,15 +5,12 @@ them to the parameter. Buffers are not parameters: DeepSeek's and GLM's expert s
 (experts x MoE layers values) are left out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from capacity.model.feed_forward import FeedForward, MoEFeedForward
 from capacity.model.latent import LatentAttention, SparseIndexer
-from capacity.model.mixer import Eviction, KvCacheGroup, Mixer
-from capacity.model.parts import ParameterPart, Product, vector
+from capacity.model.parts import Eviction, KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
 from capacity.model.quantization import KvCacheFormat
 from capacity.model.recurrent import LinearAttention
 
@@ -112,9 +109,12 @@ class Attention:
         q_rows, own = q * d * (2 if self.output_gate else 1), self.projected
         kv_rows = {name: k * width for name, width in (("k", d), ("v", v)) if name in own}
         parts = [
-            ParameterPart(name="self_attn.q_proj", kind="attention", rows=q_rows, columns=h, layers=layers),
-            *(_kv_part(f"self_attn.{p}_proj", rows, h, layers, k) for p, rows in kv_rows.items()),
-            ParameterPart(name="self_attn.o_proj", kind="attention", rows=h, columns=q * v, layers=layers),
+            matrix("self_attn.q_proj", "attention", q_rows, h, layers),
+            *(
+                matrix(f"self_attn.{p}_proj", "attention", rows, h, layers, sharding="kv_heads", limit=k)
+                for p, rows in kv_rows.items()
+            ),
+            matrix("self_attn.o_proj", "attention", h, q * v, layers),
         ]
         if self.qkv_bias:
             parts.append(vector("self_attn.q_proj.bias", "bias", q_rows, layers, sharding="tensor"))
@@ -174,15 +174,3 @@ class LayerGroup:
         if self.vector_values:
             parts.append(vector("others", "norm", self.vector_values, self.layers))
         return tuple(parts)
-
-
-def _kv_part(name: str, rows: int, columns: int, layers: tuple[int, ...], kv_heads: int) -> ParameterPart:
-    return ParameterPart(
-        name=name,
-        kind="attention",
-        rows=rows,
-        columns=columns,
-        layers=layers,
-        sharding="kv_heads",
-        shard_limit=kv_heads,
-    )

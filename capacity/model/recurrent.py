@@ -1,48 +1,34 @@
 """Mixers with a state of fixed size for each sequence in place of a growing cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capacity.model.mixer import KvCacheGroup, Mixer
-from capacity.model.parts import ParameterPart, Product, matrix, vector
+from capacity.model.parts import KvCacheGroup, Mixer, ParameterPart, Product, matrix, vector
 from capacity.model.quantization import KvCacheFormat, PartKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearAttention:
-    """Gated DeltaNet: a fixed-size recurrent state for each sequence instead of a growing cache."""
+class FixedState:
+    """A mixer whose layers keep a state of fixed size for each sequence, and no KV."""
 
-    num_key_heads: int
-    num_value_heads: int
-    key_head_dim: int
-    value_head_dim: int
-    conv_kernel: int
-    state_bytes_per_value: int = 4  # `mamba_ssm_dtype`: fp32
-
-    kind: ClassVar[str] = "linear"
+    __slots__ = ()
     softmax: ClassVar[bool] = False
     latent: ClassVar[bool] = False
     window_tokens: ClassVar[None] = None
     flops_per_pair: ClassVar[float] = 0.0
 
     @property
-    def key_dim(self) -> int:
-        return self.num_key_heads * self.key_head_dim
-
-    @property
-    def value_dim(self) -> int:
-        return self.num_value_heads * self.value_head_dim
-
-    @property
     def num_heads(self) -> int:
-        return self.num_key_heads
+        raise NotImplementedError
 
     @property
     def num_kv_heads(self) -> int:
         """Heads that tensor parallelism can divide the state by."""
-        return self.num_key_heads
+        return self.num_heads
+
+    @property
+    def state_bytes_per_sequence(self) -> float:
+        """Of one layer."""
+        return 0.0
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
         return 0.0
@@ -56,6 +42,32 @@ class LinearAttention:
             state_bytes_per_sequence=self.state_bytes_per_sequence * len(layers),
         )
         return (state,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention(FixedState):
+    """Gated DeltaNet: a fixed-size recurrent state for each sequence instead of a growing cache."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    state_bytes_per_value: int = 4  # `mamba_ssm_dtype`: fp32
+
+    kind: ClassVar[str] = "linear"
+
+    @property
+    def key_dim(self) -> int:
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_dim(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def num_heads(self) -> int:
+        return self.num_key_heads
 
     @property
     def state_bytes_per_sequence(self) -> float:
@@ -82,7 +94,7 @@ class LinearAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrence:
+class Recurrence(FixedState):
     """A state that each token moves on: Mamba, Mamba-2, Kimi's delta attention, lightning attention, short convolution.
 
     What they differ in is data: the products of a token, the values of the state (`state_values` at
@@ -99,34 +111,12 @@ class Recurrence:
     flops_per_token: float
     state_bytes_per_value: int = 4
 
-    softmax: ClassVar[bool] = False
-    latent: ClassVar[bool] = False
-    window_tokens: ClassVar[None] = None
-    flops_per_pair: ClassVar[float] = 0.0
     value_head_dim: ClassVar[int] = 0
-
-    @property
-    def num_kv_heads(self) -> int:
-        """Heads that tensor parallelism can divide the state by."""
-        return self.num_heads
 
     @property
     def state_bytes_per_sequence(self) -> float:
         """Of one layer."""
         return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
-
-    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
-        return 0.0
-
-    def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
-        """The state, whatever the context."""
-        state = KvCacheGroup(
-            kind="linear",
-            layers=layers,
-            num_kv_heads=self.num_kv_heads,
-            state_bytes_per_sequence=self.state_bytes_per_sequence * len(layers),
-        )
-        return (state,)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
         """Its products, and its other values as one vector."""
@@ -139,20 +129,12 @@ class Recurrence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoMixer:
+class NoMixer(FixedState):
     """A layer without a token mixer: a feed-forward that its model counts as a layer (Nemotron-H)."""
 
     kind: ClassVar[str] = ""
-    softmax: ClassVar[bool] = False
-    latent: ClassVar[bool] = False
-    window_tokens: ClassVar[None] = None
-    flops_per_pair: ClassVar[float] = 0.0
     value_head_dim: ClassVar[int] = 0
     num_heads: ClassVar[int] = 0
-    num_kv_heads: ClassVar[int] = 0
-
-    def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
-        return 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
         return ()

@@ -1,7 +1,5 @@
 """What a checkpoint's safetensors files say of its size, beside a `config.json`: headers alone, never weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a model is: layers in groups of equals, a vocabulary, exact parameter counts, and what it caches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -65,7 +63,7 @@ class ModelSpec:
         return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
-    def without_towers(self) -> ModelSpec:
+    def without_towers(self) -> "ModelSpec":
         """The language model alone."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
@@ -121,25 +119,14 @@ class ModelSpec:
 
     def parameter_parts(self) -> tuple[ParameterPart, ...]:
         """Every parameter of the text model exactly once; a tied LM head is the embedding."""
-        embedding = ParameterPart(
-            name="embed_tokens",
-            kind="embedding",
-            rows=self.vocab_size,
-            columns=self.hidden_size,
-            sharding="vocabulary",
-        )
+        size = (self.vocab_size, self.hidden_size)
+        embedding = matrix("embed_tokens", "embedding", *size, (), sharding="vocabulary")
         layers = [part for group in self.layer_groups for part in self.group_parts(group)]
         if self.norm_values:
             layers.append(vector("norm", "norm", self.norm_values * self.hidden_size, ()))
         if self.tie_word_embeddings or self.task == "embed":
             return (embedding, *layers, *self.outside)
-        lm_head = ParameterPart(
-            name="lm_head",
-            kind="lm_head",
-            rows=self.vocab_size,
-            columns=self.hidden_size,
-            sharding="vocabulary",
-        )
+        lm_head = matrix("lm_head", "lm_head", *size, (), sharding="vocabulary")
         return (embedding, *layers, *self.outside, lm_head)
 
     def mtp_parts(self) -> tuple[ParameterPart, ...]:

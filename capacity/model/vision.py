@@ -1,7 +1,5 @@
 """Vision towers, counted apart from the language model: exact where the tower's form is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from pathlib import Path
 
 from capacity.base.data_files import Table, make_row, read_data
 from capacity.base.fields import Fields
-from capacity.model import more_towers
+from capacity.model import vision_towers
 from capacity.model.vision_towers import VisionEncoder
 
 TABLE = Path(__file__).with_name("vision_towers.toml")
@@ -185,7 +183,7 @@ def speech_parts(outer: Fields) -> tuple[str, ...]:
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
     """Parameters of the tower with its projector, what it computes for an image, and what is not counted.
 
-    Known are those of the table and of `more_towers`. Another is named, not guessed.
+    Known are those of the table and of `vision_towers`. Another is named, not guessed.
     """
     tower = config.section("vision_config")
     if tower is None:
@@ -200,7 +198,7 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
         sizes = _Sizes(form, config, tower, hidden)
         mergers = 1 + (len(tower.items(form.repeated) or ()) if form.repeated else 0)
         return _params(form, sizes, mergers), _encoder(form, sizes, mergers), ()
-    read = more_towers.TOWERS.get(model_type)
+    read = vision_towers.TOWERS.get(model_type)
     found = read(config, tower, hidden) if read is not None and readable else None
     return (0, None, ("vision_config",)) if found is None else (*found, ())
 

@@ -1,9 +1,13 @@
-"""What a vision tower computes, and what its parts count."""
+"""What a vision tower computes and its parts count; towers that no table of keys and products describes.
 
-from __future__ import annotations
+Counts are those of the modules of transformers 5.23, to the parameter: Llama 3.2's, Gemma 3n's and Phi-4's.
+"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
+
+from capacity.base.fields import Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +58,105 @@ def vit_layer(width: int, intermediate: int) -> int:
     """Four projections, two-matrix MLP, two layer norms, all with biases."""
     mlp = linear(width, intermediate) + linear(intermediate, width)
     return 4 * linear(width, width) + mlp + 4 * width
+
+
+ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and none
+
+
+def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None]:
+    """Tiles through local, then gated global layers; positions of every patch for each arrangement of tiles.
+
+    895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in all.
+    """
+    width, inner = tower.count("hidden_size"), tower.count("intermediate_size")
+    tiles, patch = tower.count("max_num_tiles", default=4), tower.count("patch_size", default=14)
+    layer = vit_layer(width, inner) - 4 * width  # no biases in its attention
+    gated = tower.count("num_global_layers", default=8)
+    layers = (tower.count("num_hidden_layers") + gated) * layer + 2 * gated
+    patches = (tower.count("image_size", default=448) // patch) ** 2 + 1
+    positions = patches * width + ASPECT_RATIOS * tiles * patches * width + 1
+    of_tiles = 2 * (ASPECT_RATIOS * tiles * width + 1)
+    embeddings = tower.count("num_channels", default=3) * patch**2 * width + width
+    projector = linear(tower.count("vision_output_dim", default=7_680), hidden_size)
+    return layers + positions + of_tiles + embeddings + 4 * width + projector, None
+
+
+def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder] | None:
+    """MobileNetV5 300M as timm has it, and the embedder of its 256 tokens; None: its tower is another."""
+    if tower.text("architecture") != "mobilenetv5_300m_enc":
+        return None
+    params = 294_126_912 + embedder_params(tower, 2_048, hidden_size)
+    return params, _gemma3n_encoder(config, tower, hidden_size)
+
+
+# Multiply-adds of one image of 768 x 768 pixels in MobileNetV5 300M, 84 blocks of which 33 attend, by the published
+# definition of its blocks (timm, keras-hub: convert_mobilenetv5_checkpoints.py, 2026-11), whose parameters are the
+# 294,126,912 above. Its depthwise convolutions are 0.97e9 more.
+MOBILENET_PRODUCTS, MOBILENET_ATTENTION = 386_867_920_896, 47_903_145_984
+MOBILENET_PATCHES = 48**2  # its third stage, to which the fourth is brought before pooling
+MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640, 12, 64, 33
+
+
+def _gemma3n_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """The convolutional network as layers of as much work, as wide as its third stage; 256 tokens of any image."""
+    layers, width, inner = MOBILENET_ATTENDING, MOBILENET_WIDTH, MOBILENET_HEADS * MOBILENET_HEAD_SIZE
+    tokens = config.count("vision_soft_tokens_per_image", default=256)
+    products = MOBILENET_PRODUCTS // MOBILENET_PATCHES - 4 * layers * width * inner
+    wide, left = divmod(products, 2 * layers * width)
+    return VisionEncoder(
+        num_layers=layers,
+        hidden_size=width,
+        attention_size=inner,
+        num_heads=MOBILENET_HEADS,
+        intermediate_size=wide,
+        patch_inputs=left // width,
+        patches_per_token=max(MOBILENET_PATCHES // tokens, 1),
+        projections=((tower.count("hidden_size", default=2_048), hidden_size),),
+        tile_patches=round(MOBILENET_ATTENTION / (2 * layers * MOBILENET_PATCHES * inner)),
+        image_tokens=tokens,
+        largest_image_tokens=tokens,
+        assumed="a convolutional network, timed as matrix products of as much work",
+    )
+
+
+def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
+    """Gemma 3n's: tokens of its own, two norms, and the projection."""
+    width = tower.count("hidden_size", default=default_width)
+    return tower.count("vocab_size", default=128) * width + 2 * width + width * hidden_size
+
+
+PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 2026-11
+
+
+def _phi4(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
+    """SigLIP with its pooling head, which the checkpoint has and nobody runs; two products: 441,550,016."""
+    width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
+    patch = tower.count("patch_size", default=14)
+    patches = (tower.count("image_size", default=448) // patch) ** 2
+    layers = (tower.count("num_hidden_layers", default=27) + 1) * vit_layer(width, inner)  # one is the head
+    head = width - 2 * width  # its probe, and one norm less than a layer
+    embeddings = linear(3 * patch**2, width) + patches * width + 2 * width
+    projector = linear(width, hidden_size) + linear(hidden_size, hidden_size) + 2 * width
+    params = layers + head + embeddings + projector
+    return params, _phi4_encoder(config, tower, hidden_size)
+
+
+def _phi4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """Crops of one size, their layers but the last; pooled by 2 x 2, with the end of each row: give --image-tokens."""
+    width, patch = tower.count("hidden_size", default=1_152), tower.count("patch_size", default=14)
+    side = tower.count("image_size", default=448) // patch
+    return VisionEncoder(
+        num_layers=tower.count("num_hidden_layers", default=27) - 1,
+        hidden_size=width,
+        num_heads=tower.count("num_attention_heads", default=16),
+        intermediate_size=tower.count("intermediate_size", default=4_304),
+        patch_inputs=3 * patch**2,
+        patches_per_token=4,
+        projections=((width, hidden_size), (hidden_size, hidden_size)),
+        tile_patches=side**2,
+        largest_image_tokens=(PHI4_CROPS + 1) * (side // 2) * (side // 2 + 1),
+    )
+
+
+Towers = Callable[[Fields, Fields, int], tuple[int, VisionEncoder | None] | None]
+TOWERS: dict[str, Towers] = {"mllama": _mllama, "gemma3n": _gemma3n, "phi4_multimodal": _phi4}

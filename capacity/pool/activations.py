@@ -1,7 +1,5 @@
 """Memory that an engine's steps need beside weights and KV: the peak of activations, and CUDA graphs."""
 
-from __future__ import annotations
-
 from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, NoFeedForward
 from capacity.model.layers import Attention

@@ -5,8 +5,6 @@ step times, memory and the simulator's blocks follow as they do for models that 
 another matter: methods that score tokens prefill it whole, in one step, and drop afterwards.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.model import Attention, ModelSpec
-from capacity.model.mixer import Eviction
+from capacity.model.parts import Eviction
 from capacity.step import windowed_pairs
 
 TABLE = Path(__file__).with_name("kv_eviction.toml")

@@ -9,22 +9,20 @@
 `capacity/deployment/engines/*.toml`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
+from capacity.model.spec import ModelSpec
 from capacity.pool.activations import activation_bytes, eager_score_bytes, graph_bytes
-from capacity.pool.adapters import adapter_bytes
-from capacity.pool.kv_layout import KvLayout, kv_layout
+from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host, stage_weights
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
-from capacity.pool.state_pool import StatePool, has_state_pool, state_pool
 from capacity.pool.weights import pipeline_layers
+from capacity.step.layers.adapters import FACTOR_BYTES, packed_layers
 
 GIB = 2**30
 MIB = 2**20
@@ -88,7 +86,7 @@ class MemoryPlan:
         """Of the fullest GPU, without any KV cache."""
         return self.weights_bytes + self.activations_bytes + self.overhead_bytes
 
-    def require_fit(self) -> MemoryPlan:
+    def require_fit(self) -> "MemoryPlan":
         """This plan, or DoesNotFit with its reason."""
         if not self.fits:
             raise DoesNotFit(
@@ -427,3 +425,20 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)
+
+
+def adapter_bytes(
+    model: ModelSpec,
+    rank: int,
+    *,
+    stage: int = 0,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> int:
+    """Bytes of one adapter on one GPU of a stage: rank x (inputs + outputs) of every linear layer but experts."""
+    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
+    values = sum(
+        len(layers.intersection(pack.layers)) * pack.factor_values
+        for pack in packed_layers(model, tensor_parallel_size)
+    )
+    return round(rank * values * FACTOR_BYTES)

@@ -4,8 +4,6 @@ Two ways. Weights (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step re
 `--n-gpu-layers`): the CPU computes them, and has their KV.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput

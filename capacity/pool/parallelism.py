@@ -1,7 +1,5 @@
 """Which parallel sizes a model allows: what tensor parallelism must divide, and how many stages there can be."""
 
-from __future__ import annotations
-
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
 from capacity.model.feed_forward import DenseFeedForward

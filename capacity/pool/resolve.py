@@ -1,7 +1,5 @@
 """From names to objects: a model and a pool, as a user writes them, become everything that a question needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -32,8 +30,7 @@ from capacity.pool.parallelism import (
     shares_contexts,
     tensor_parallel_sizes,
 )
-from capacity.pool.settings import PoolSettings
-from capacity.pool.structured import with_grammars
+from capacity.pool.settings import PoolSettings, with_grammars
 from capacity.pool.supported import (
     check_attention,
     check_formats,
@@ -60,7 +57,7 @@ class ResolvedPool(PoolSettings):
     `draft`: the model that drafts for it, as a pool on some of the same GPUs; its memory is not in `memory`.
     """
 
-    draft: ResolvedPool | None = None
+    draft: "ResolvedPool | None" = None
 
     def __getstate__(self) -> dict[str, object]:
         """What follows is worked out anew by another process: step models do not travel."""
@@ -83,7 +80,7 @@ class ResolvedPool(PoolSettings):
         """Changes of pool fields with which this fits, the smallest of each kind; none where it fits as it is."""
         return () if self.memory.fits else ways_out(self, self.memory, self.changed)
 
-    def changed(self, fields: Mapping[str, object]) -> ResolvedPool:
+    def changed(self, fields: Mapping[str, object]) -> "ResolvedPool":
         """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
@@ -94,7 +91,7 @@ class ResolvedPool(PoolSettings):
             check_formats(other)
         return other
 
-    def adjusted_by(self, adjustment: Adjustment | None) -> ResolvedPool:
+    def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
         """The same on a GPU with another adjustment in place of its own."""
         profile = self.profile.adjusted_by(adjustment)
         known = _engine(self.pool, profile)

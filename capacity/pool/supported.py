@@ -1,7 +1,5 @@
 """What runs on what: engines on accelerators, weight formats and 16-bit types there; refusals with the way out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal

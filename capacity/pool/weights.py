@@ -1,7 +1,5 @@
 """Bytes of weights that one rank of a deployment holds: by pipeline stage, tensor, expert and data parallelism."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Why a model does not fit, in one line: thing, need, limit, and the smallest changes that do, each of them tried."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

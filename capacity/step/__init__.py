@@ -26,22 +26,3 @@ from capacity.step.shape import (
     prefill_shape,
     windowed_pairs,
 )
-
-__all__ = [
-    "PS_PER_S",
-    "TEXT_FIELDS",
-    "AffineStepTimes",
-    "Bound",
-    "DecodePiece",
-    "FunctionStepTimes",
-    "JointStepTimes",
-    "OpCost",
-    "SlowestRank",
-    "StepCost",
-    "StepShape",
-    "StepTimes",
-    "decode_shape",
-    "picoseconds",
-    "prefill_shape",
-    "windowed_pairs",
-]

@@ -5,8 +5,6 @@ state (`concurrency` requests in flight, whose decode steps are shared with the 
 the steps that stand for it. Queueing is the simulator's business: TTFT here has none, and no answer shows a loop's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Engines use one-shot kernels (everybody reads everybody's buffer, one latency) f
 (reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones; the smaller time counts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

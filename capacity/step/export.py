@@ -5,8 +5,6 @@ What evaluates them does the very operations of `capacity.step.model`, in the sa
 here leaves its model without data: a step is asked for rather than wrong.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Callable, Iterable
@@ -240,18 +238,11 @@ def _attention(operator: Attention) -> OperatorData | None:
         sm_count=device.sm_count,
         per_doubling_s=constants.per_doubling_s,
         per_token_s=constants.per_token_s,
-        windowed=bool(own.get("windowed", False)),
-        top_k=int(own.get("top_k", -1)),
-        fills=bool(own.get("fills", False)),
-        short_dense=bool(own.get("short_dense", True)),
-        heads=own.get("heads", 0.0),
-        flops_per_pair=own["flops_per_pair"],
-        context_bytes=own["context_bytes"],
-        row_bytes=own.get("row_bytes", 0.0),
+        **own,
     )
 
 
-def _work(work: object) -> tuple[OperatorKind, dict[str, float]] | None:
+def _work(work: object) -> tuple[OperatorKind, dict[str, Any]] | None:
     """Kind and constants of the work of one layer."""
     if type(work) is grouped.PrefillWork or type(work) is grouped.DecodeWork:
         own = {

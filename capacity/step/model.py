@@ -4,8 +4,6 @@ A step is the sum of its operators, what launching them adds where the CPU is sl
 engine's own work between steps adds. `step_seconds` and the table of `step_cost` are the same sum.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 from functools import cached_property, lru_cache

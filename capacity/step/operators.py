@@ -7,8 +7,6 @@ Left out on purpose: tile and wave quantization, which libraries hide by choosin
 worse), and the L2 cache, which other layers' traffic empties between two uses of the same KV.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """What a step model is made of: a model in a weight format, on GPUs in ranks, under an engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial

@@ -4,8 +4,6 @@ Static, continuous, chunked, mixed and speculative steps are all shapes. The est
 planner and the calibration know steps only through these records; only the step model knows hardware.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol

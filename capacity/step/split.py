@@ -1,7 +1,5 @@
 """Whether splitting a step over more ranks makes it longer, and what of it grew: small steps often are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Kernels that wait for memory are off together where a GPU's memory is slower tha
 of one CPU. Intervals and calibration speak of these classes, each a factor on its seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal, get_args
 

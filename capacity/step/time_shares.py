@@ -5,8 +5,6 @@ lengths, so that a closed form, a simulation and a plan that serve the same load
 at, and nothing jumps as the load grows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

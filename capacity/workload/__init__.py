@@ -13,7 +13,7 @@ from capacity.workload.arrivals import (
     diurnal,
     on_off,
 )
-from capacity.workload.clients import Clients, client_mix
+from capacity.workload.clients import Clients, client_mix, user_loop
 from capacity.workload.content import BlockRuns, PromptContent
 from capacity.workload.export import write_csv, write_for_client, write_timed_trace
 from capacity.workload.lengths import (
@@ -28,39 +28,4 @@ from capacity.workload.randomness import random_stream
 from capacity.workload.slo import Slo, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace, trace_titles
-from capacity.workload.users import user_loop
 from capacity.workload.workload import Workload
-
-__all__ = [
-    "ArrivalProcess",
-    "BlockRuns",
-    "Clients",
-    "FixedLengths",
-    "GammaLengths",
-    "Lengths",
-    "LognormalLengths",
-    "PeriodicArrivals",
-    "PromptContent",
-    "RampArrivals",
-    "SharedPrefixes",
-    "Slo",
-    "SteadyArrivals",
-    "ThinkTime",
-    "UniformLengths",
-    "Workload",
-    "client_mix",
-    "conversations",
-    "diurnal",
-    "on_off",
-    "parse_slos",
-    "random_requests",
-    "random_stream",
-    "rank_correlated",
-    "read_trace",
-    "synthetic",
-    "trace_titles",
-    "user_loop",
-    "write_csv",
-    "write_for_client",
-    "write_timed_trace",
-]

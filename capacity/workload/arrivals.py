@@ -1,7 +1,5 @@
 """When requests arrive: processes that turn a number of requests and a random stream into sorted times."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol

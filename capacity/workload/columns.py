@@ -1,7 +1,5 @@
 """Columns of a workload: untrusted sequences in, checked read-only numpy arrays out, or one line saying why not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

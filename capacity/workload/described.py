@@ -1,7 +1,5 @@
 """From the words of `Traffic` to requests: what a command line or a deployment file describes, generated or read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +20,13 @@ from capacity.workload.arrivals import (
     most_arrivals,
     on_off,
 )
-from capacity.workload.clients import Clients, client_mix
+from capacity.workload.clients import Clients, client_mix, user_loop
 from capacity.workload.columns import MAX_REQUEST_TOKENS, IntArray
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.randomness import random_stream
 from capacity.workload.sessions import beginning_at_rate
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
-from capacity.workload.users import user_loop
 from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 

@@ -1,7 +1,5 @@
 """Workloads as files that others read: a plain CSV, and what benchmark clients replay."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """How long prompts and answers are: distributions of whole numbers of tokens, at least one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -77,20 +75,36 @@ class UniformLengths:
 
 
 @dataclass(frozen=True, slots=True)
-class LognormalLengths:
-    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
-
-    `exact_mean`: every sample is scaled to have the mean, clipping included.
-    """
+class _Dispersed:
+    """Lengths of a mean and a coefficient of variation within limits."""
 
     mean_tokens: float
     cv: float
     lowest_tokens: int = 1
     highest_tokens: int = MAX_REQUEST_TOKENS
-    exact_mean: bool = False
 
     def __post_init__(self) -> None:
-        _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
+        if not 0 < self.mean_tokens <= MAX_REQUEST_TOKENS:
+            raise InvalidInput(
+                f"the mean length must be above 0 and at most {MAX_REQUEST_TOKENS} tokens, not {self.mean_tokens}"
+            )
+        if not 0 <= self.cv < math.inf:
+            raise InvalidInput(f"the coefficient of variation must be finite and at least 0, not {self.cv}")
+        if not 1 <= self.lowest_tokens <= self.highest_tokens <= MAX_REQUEST_TOKENS:
+            raise InvalidInput(
+                f"lengths must run from at least 1 to at most {MAX_REQUEST_TOKENS} tokens, "
+                f"not from {self.lowest_tokens} to {self.highest_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalLengths(_Dispersed):
+    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`.
+
+    `exact_mean`: every sample is scaled to have the mean, clipping included.
+    """
+
+    exact_mean: bool = False
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         variance = math.log1p(self.cv * self.cv)
@@ -105,16 +119,8 @@ class LognormalLengths:
 
 
 @dataclass(frozen=True, slots=True)
-class GammaLengths:
+class GammaLengths(_Dispersed):
     """Gamma of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
-
-    mean_tokens: float
-    cv: float
-    lowest_tokens: int = 1
-    highest_tokens: int = MAX_REQUEST_TOKENS
-
-    def __post_init__(self) -> None:
-        _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         if self.cv == 0:
@@ -152,17 +158,3 @@ def _ranks(values: FloatArray) -> IntArray:
 
 def _whole(drawn: FloatArray, lowest_tokens: int, highest_tokens: int) -> IntArray:
     return np.clip(np.rint(drawn), lowest_tokens, highest_tokens).astype(np.int64)
-
-
-def _check_shape(mean_tokens: float, cv: float, lowest_tokens: int, highest_tokens: int) -> None:
-    if not 0 < mean_tokens <= MAX_REQUEST_TOKENS:
-        raise InvalidInput(
-            f"the mean length must be above 0 and at most {MAX_REQUEST_TOKENS} tokens, not {mean_tokens}"
-        )
-    if not 0 <= cv < math.inf:
-        raise InvalidInput(f"the coefficient of variation must be finite and at least 0, not {cv}")
-    if not 1 <= lowest_tokens <= highest_tokens <= MAX_REQUEST_TOKENS:
-        raise InvalidInput(
-            f"lengths must run from at least 1 to at most {MAX_REQUEST_TOKENS} tokens, "
-            f"not from {lowest_tokens} to {highest_tokens}"
-        )

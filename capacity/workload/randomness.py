@@ -1,7 +1,5 @@
 """Independent random streams, one for each component of a workload, from one seed."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from capacity.base.errors import InvalidInput

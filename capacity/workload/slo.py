@@ -1,7 +1,5 @@
 """Service levels: what latency a request, or a percentile of all requests, is owed."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable
@@ -46,7 +44,7 @@ class Slo:
             )
 
     @classmethod
-    def parse(cls, text: str) -> Slo:
+    def parse(cls, text: str) -> "Slo":
         """`metric:pNN:time` or vLLM's `metric:milliseconds`; times in us, ms, s or min, bare numbers in ms."""
         parts = [part.strip() for part in text.strip().lower().split(":")]
         if len(parts) not in (2, 3):

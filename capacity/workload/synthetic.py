@@ -1,7 +1,5 @@
 """Workloads made up from distributions: independent requests, shared system prompts, conversations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

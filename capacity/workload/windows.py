@@ -1,7 +1,5 @@
 """Windows of time in a workload, and the busiest one by offered work: what a service level is judged in."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import capacity
-from capacity.answers.engine_forecast import forecast_of
+from capacity.answers.routes import forecast_of
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.pool.resolve import ResolvedPool, resolve

@@ -19,8 +19,7 @@ from capacity.answers.interval_parts import (
     kind_of,
 )
 from capacity.hardware.adjustment import NAMES, Adjustment, prior_covariance
-from capacity.hardware.priors import ANEW
-from capacity.hardware.spreads import Kind, spreads
+from capacity.hardware.spreads import ANEW, Kind, spreads
 from capacity.step.time_classes import EFFECTS, Effect
 
 DENSE = Asked(

@@ -10,9 +10,8 @@ from pydantic import TypeAdapter
 from capacity.base.data_files import read_data, read_rows
 from capacity.base.errors import MalformedFile
 from capacity.hardware.attention_kernels import AttentionKernel
-from capacity.model.quantization.formats import weight_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, weight_formats
 
 
 def written(folder: Path, name: str, text: str) -> Path:

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from capacity.base.counts import short_count
 from capacity.base.errors import InvalidInput
-from capacity.base.spec import Spec
+from capacity.base.spec import Spec, short_count
 from capacity.deployment import Pool, Traffic, build
 
 

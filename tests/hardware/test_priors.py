@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from capacity.hardware.adjustment import NAMES
-from capacity.hardware.priors import ANEW, MOST, figure_deviation, prior
-from capacity.hardware.spreads import spreads
+from capacity.hardware.spreads import ANEW, MOST, figure_deviation, prior, spreads
 
 
 @pytest.mark.parametrize("is_moe", [False, True])

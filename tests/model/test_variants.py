@@ -7,8 +7,8 @@ import pytest
 import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.model import load_model, model_names
+from capacity.model.presets import read_variant
 from capacity.model.quantization import scheme_for, weight_bytes
-from capacity.model.variants import read_variant
 
 # id on the hub, preset, format; formats are those of the checkpoints' own quantization_config (their model cards,
 # 2026-11): NVIDIA's ModelOpt FP8 per tensor, Qwen's FP8 in 128 x 128 blocks, *-FP8-dynamic per channel, w4a16 in

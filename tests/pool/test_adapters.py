@@ -6,7 +6,7 @@ import pytest
 
 from capacity.deployment import Pool
 from capacity.model import load_model
-from capacity.pool.adapters import adapter_bytes
+from capacity.pool.memory import adapter_bytes
 from capacity.pool.resolve import resolve
 
 LLAMA = "llama-3.1-8b"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from capacity.deployment import Pool
+from capacity.pool.kv_layout import has_state_pool, state_pool
 from capacity.pool.memory import GIB
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.pool.state_pool import has_state_pool, state_pool
 
 ON_H100: Mapping[str, object] = {
     "gpu": "h100-sxm-80gb",

@@ -7,7 +7,7 @@ import pytest
 import capacity
 from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
-from capacity.pool.structured import COMPILE_S, MASK_S
+from capacity.pool.settings import COMPILE_S, MASK_S
 
 LOAD = {"input_len": 200, "output_len": 30, "concurrency": 4, "num_prompts": 20}
 

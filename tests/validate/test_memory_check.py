@@ -8,13 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.memory_check import (  # noqa: E402
+from capacity_validate.small_models import small_model  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402
     activation_findings,
     gpu_memory,
     peak_activation_bytes,
     pool_bytes,
 )
-from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 

@@ -15,7 +15,7 @@ from capacity_validate.posterior import (
     noise_covariance,
     student_weights,
 )
-from capacity_validate.replay_figures import adjustment_at, prior_of
+from capacity_validate.replaying import adjustment_at, prior_of
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool

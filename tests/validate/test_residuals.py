@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capacity_validate import calibrate
-from capacity_validate.calibrating import fit_profile, write_profile
+from capacity_validate.calibrating import fit_profile
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
 from capacity_validate.constant_fits import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
@@ -19,7 +19,7 @@ from capacity_validate.timing import summarise_samples
 
 import capacity
 from capacity.cli.main import main
-from capacity.hardware import HardwareProfile, load_profile
+from capacity.hardware import HardwareProfile, load_profile, write_profile
 from capacity.model import load_model
 from capacity.step.setting import HostTime
 

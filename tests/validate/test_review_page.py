@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from capacity_validate.review import review
-from capacity_validate.review_page import review_html
+from capacity_validate.review import review, review_html
 
 MEASUREMENTS = sorted((Path(__file__).parents[2] / "validate" / "measurements").glob("*.jsonl"))
 

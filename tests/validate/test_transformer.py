@@ -8,13 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.memory_check import (  # noqa: E402
-    exact_findings,
-)
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
-from capacity_validate.technique_checks import (  # noqa: E402
+from capacity_validate.technique_checks import (  # noqa: E402  # noqa: E402
     cached_against_uncached,
+    exact_findings,
 )
 from capacity_validate.transformer import Transformer  # noqa: E402
 

@@ -5,8 +5,6 @@
 Everything heavy is imported inside them; only `validate` needs torch.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

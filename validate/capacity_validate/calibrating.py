@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.base.record import AnswerRecord
 from capacity.hardware import (
     HardwareProfile,
-    dump_profile,
     load_profile,
     parse_profile,
     user_profiles_directory,
+    write_profile,
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
+from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
 from capacity_validate.constant_fits import FamilyFit, calibrated_profile, fit_families
+from capacity_validate.evidence import read_evidence
 from capacity_validate.predictions import FAMILY
 from capacity_validate.residuals import earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
-
-if TYPE_CHECKING:
-    from capacity_validate.calibrating_runs import RunCalibration
 
 AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
 
@@ -109,9 +108,6 @@ def calibrate(
     Raises OutsideValidity where measurements are too thin or contradict each other; InvalidInput for files of different
     devices or kinds, and naming what a file lacks; MalformedFile.
     """
-    from capacity_validate.calibrating_runs import calibrate_runs
-    from capacity_validate.evidence import read_evidence
-
     check_variant(name)
     evidence = read_evidence(results)
     if not evidence.measurements:
@@ -299,16 +295,3 @@ def combined(files: Sequence[Measurements]) -> list[MeasuredCase]:
             "calibrate from one of them, or measure again on a quiet device"
         )
     return [sorted(members, key=lambda m: m.seconds)[len(members) // 2] for members in runs.values()]
-
-
-def write_profile(profile: HardwareProfile, folder: Path) -> Path:
-    """The profile as TOML in `folder`, which is made where it is missing. Raises InvalidInput."""
-    path = folder / f"{profile.name}.toml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump_profile(profile), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be written: {error.strerror}; name another folder with --out"
-        ) from None
-    return path

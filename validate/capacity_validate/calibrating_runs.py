@@ -1,7 +1,5 @@
 """`capacity calibrate` from one's own runs: what results, logs and scrapes say of the step model's constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +11,11 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
-from capacity.hardware import HardwareProfile, user_profiles_directory
+from capacity.hardware import HardwareProfile, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
-from capacity_validate.calibrating import write_profile
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import JudgedFigure, Posterior, infer
-from capacity_validate.replay_figures import Replay, replayed_run
-from capacity_validate.replaying import split_options, workload_of
+from capacity_validate.replaying import Replay, replayed_run, split_options, workload_of
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten

@@ -1,7 +1,5 @@
 """Campaigns as data: which cases a device runs, in an order in which every beginning is a balanced sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path

@@ -6,8 +6,6 @@ are written out here: the stream is always left, the pool always closed. Source:
 180395.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases: what is run, and what came of it; one JSON object a line, so that a broken run keeps what it had."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ that neither launches nor a barrier's skew are in the time. The slowest rank's t
 rank first. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

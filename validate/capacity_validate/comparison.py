@@ -1,7 +1,5 @@
 """The answer of `capacity compare`: measured and predicted metrics of each run, and one sentence over all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,9 +1,6 @@
 """The answer of `capacity compare` in every format: tables, JSON, CSV, charts, and a page to print."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
 from capacity.report.display import text_and_interval
@@ -13,9 +10,6 @@ from capacity.report.sheet import answer_html
 from capacity.report.subject import subject_of
 from capacity.report.tables import render
 from capacity_validate.comparison import Comparison, MetricRow, RunComparison
-
-if TYPE_CHECKING:
-    from capacity_validate.comparison import Comparison, MetricRow, RunComparison
 
 WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
 TITLES = {

@@ -1,7 +1,5 @@
 """From measured cases to constants of the step model: family by family, no more constants than the evidence bears."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -17,12 +15,12 @@ from capacity.hardware.coefficients import (
     Coefficients,
     CollectiveCoefficients,
     ElementwiseCoefficients,
+    Fit,
     GemmCoefficients,
     MoeCoefficients,
     Residuals,
     StepCoefficients,
 )
-from capacity.hardware.fits import Fit
 from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import norm

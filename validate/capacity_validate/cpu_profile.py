@@ -1,7 +1,5 @@
 """A hardware profile of the CPU at hand, measured on the spot: it describes this machine now, and no GPU."""
 
-from __future__ import annotations
-
 import time
 import timeit
 from collections.abc import Callable, Iterable, Iterator

@@ -6,8 +6,6 @@ Logs of speculative decoding give none: how many tokens a step made is not known
 0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

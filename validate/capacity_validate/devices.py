@@ -1,7 +1,5 @@
 """What device this is, as NVML and torch say it, and which profile it matches. Reads only: no setting is changed."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -1,7 +1,5 @@
 """What people have of a server of their own, known by its content: results, logs, scrapes, measurements of kernels."""
 
-from __future__ import annotations
-
 import re
 import urllib.error
 import urllib.parse

@@ -1,7 +1,5 @@
 """A checked fact: what was measured, what bounds it, and whether it held."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ This process never touches CUDA, for a broken context keeps its memory until its
 device, or died, is followed by another that goes on with the same measurement file and leaves out the stage that broke.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

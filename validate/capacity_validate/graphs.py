@@ -1,7 +1,5 @@
 """CUDA graphs of the harness's transformer: pure decode steps replayed, as engines do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity_validate.calibrating import FittedProfile, write_profile
+from capacity.hardware import write_profile
+from capacity_validate.calibrating import FittedProfile
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
 from capacity_validate.fresh_process import FIRST, ProcessOutcome, run_in_fresh_processes

@@ -1,7 +1,5 @@
 """The report as one self-contained HTML file, and as lines for a terminal."""
 
-from __future__ import annotations
-
 import math
 from html import escape
 from pathlib import Path
@@ -12,7 +10,7 @@ from capacity.report.layout import printed
 from capacity_validate.comparison_page import comparison_tables, metric_rows
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
-from capacity_validate.review_page import class_table, parity_chart
+from capacity_validate.review import class_table, parity_chart
 
 _STYLE = """
 .verdict{font-size:1.15rem;padding:.8rem 1rem;border-left:5px solid #2a7f62;background:#f2f8f5}

@@ -1,7 +1,5 @@
 """The mixers and feed-forwards of the harness's transformer: attention over a paged cache, dense layers, experts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

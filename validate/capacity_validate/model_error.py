@@ -1,7 +1,5 @@
 """A run's measurements against the step model: fits, predictors before and after, and the report they make."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Times that cannot be: faster than the card, alike at all sizes, drifting; and kernels unlike their family."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

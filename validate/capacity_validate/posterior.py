@@ -5,8 +5,6 @@ close to a normal for what agrees, with tails that let a contradicting figure go
 Predictions are asked for at a dozen places of theta only: each is a replay of whole runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

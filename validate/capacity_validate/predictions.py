@@ -1,7 +1,5 @@
 """What the step model says of a case, from the very formulas that price a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Roofs are SMs x highest clock x FLOP a clock and SM, which is a matter of the co
 reach of them nobody has measured on such a card: the step model's universal constants stand until a calibration.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import date

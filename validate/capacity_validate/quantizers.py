@@ -3,8 +3,6 @@
 Codes are packed as checkpoints pack them, so that `nbytes` of the parts is what the matrix occupies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

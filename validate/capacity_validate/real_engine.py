@@ -4,8 +4,6 @@ What it serves is the ground truth that the harness's own loop is not. The launc
 writes, the client's results are compared as `capacity compare` does, and what the engine printed stands for estimates.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The answer of a validation run: what was measured, what was predicted before and after calibration, and a verdict."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

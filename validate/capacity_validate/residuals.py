@@ -5,8 +5,6 @@ predicted. The band is that of the next such step: a prediction interval of Stud
 which is wide where few steps were held out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.coefficients import Residuals
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, Residuals
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase

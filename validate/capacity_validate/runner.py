@@ -1,7 +1,5 @@
 """Runs cases until the budget is spent: prepare, check, time; keep what there is whatever happens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +42,7 @@ class _Pooled:
     passes: int = 0
 
     @classmethod
-    def of(cls, measured: MeasuredCase | None) -> _Pooled:
+    def of(cls, measured: MeasuredCase | None) -> "_Pooled":
         """What an earlier process timed of a case; nothing where it did not, or kept no samples."""
         timing = None if measured is None or measured.status != "ok" else measured.timing
         if measured is None or timing is None or not timing.samples:

@@ -4,8 +4,6 @@ vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments
 the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py).
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

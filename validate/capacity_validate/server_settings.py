@@ -1,7 +1,5 @@
 """The model and the pool that a server ran: what the user gave, filled in from its log and from the result files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,14 +4,13 @@ The same policy object that the simulator asks decides each step; block tables a
 step by step and request by request, is then compared with what the simulator says it would do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from capacity.model import ModelSpec
 from capacity.simulator import EngineSetup, SimulationResult
 from capacity.simulator import simulate as simulate_requests
 from capacity.simulator.kv_cache.block_pool import BlockPool
@@ -19,15 +18,12 @@ from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
 from capacity.simulator.schedulers import SchedulerLimits, make_policy
 from capacity.simulator.schedulers import Sequence as Request
+from capacity.simulator.schedulers.sequence import Row as StepRow
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
 from capacity_validate.step_inputs import InputRow, StepInputs
 from capacity_validate.timing import RunClock
-
-if TYPE_CHECKING:
-    from capacity.model import ModelSpec
-    from capacity.simulator.schedulers.sequence import Row as StepRow
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next

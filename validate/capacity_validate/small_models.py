@@ -1,7 +1,5 @@
 """Small models for devices that cannot hold a real one, and real ones with their layers cut to fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput

@@ -4,8 +4,6 @@ The rule keeps the target's distribution whatever the draft proposes: accept x w
 from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

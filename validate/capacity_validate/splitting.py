@@ -4,8 +4,6 @@ A product [m, k] x [k, n] at another m runs the same kernels over the same weigh
 says how well a fit interpolates, not what it knows of a matrix that it has never met.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from hashlib import md5

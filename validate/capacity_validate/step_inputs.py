@@ -1,7 +1,5 @@
 """A step of the harness's transformer as tensors, and what a layer asks of the model that it belongs to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

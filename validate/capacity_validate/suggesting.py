@@ -6,8 +6,6 @@ each the one after which the asked figures' intervals are narrowest. Source: Bay
 Verdinelli, Statistical Science 10, 1995).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +24,7 @@ from capacity.deployment import Pool, Traffic, build
 from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
-from capacity.hardware.priors import ANEW
-from capacity.hardware.spreads import Metric, spreads
+from capacity.hardware.spreads import ANEW, Metric, spreads
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.step.time_classes import EFFECTS
@@ -40,8 +37,7 @@ from capacity_validate.posterior import (
     learnt_covariance,
     noise_covariance,
 )
-from capacity_validate.replay_figures import Replay, prior_of, replayed_run
-from capacity_validate.replaying import replayed
+from capacity_validate.replaying import Replay, prior_of, replayed, replayed_run
 
 MOST_RUNS = 3
 WORTH = 0.04  # of the mean half-width: a further run that narrows it by less is not suggested

@@ -1,7 +1,5 @@
 """What a measurement depends on besides its case: harness, campaign, driver, clocks, libraries, and the host."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import os

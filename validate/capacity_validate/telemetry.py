@@ -4,8 +4,6 @@ A card that draws less than its power limit runs at boost clocks in bursts of a 
 one that is hot, or whose power is braked, is slower in a way that no step model should learn.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 from bisect import bisect_left

@@ -6,8 +6,6 @@ machine was seen to double for seconds at a time). Weights and caches rotate ove
 because in serving other layers run between two uses of the same.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

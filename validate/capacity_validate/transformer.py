@@ -4,8 +4,6 @@ It runs what the step model prices: merged QKV and gate-up products, rope with t
 LM head for the rows that sample. Decode rows go first in a step, prefill rows after them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -89,7 +87,7 @@ class Transformer:
     def ones(self, *shape: int) -> Any:
         return torch.ones(*shape, device=self.device, dtype=self.dtype)
 
-    def _layer(self, group: LayerGroup, longest: int) -> Layer:
+    def _layer(self, group: LayerGroup, longest: int) -> "Layer":
         hidden = self.model.hidden_size
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):

@@ -1,7 +1,5 @@
 """What an exception on a device means: no memory, a lost context, a build without this GPU, or a refusal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from capacity.base.errors import InvalidInput

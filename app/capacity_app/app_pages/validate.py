@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
-from capacity_validate.review_page import errors_chart, parity_chart, review_html
+from capacity_validate.review import errors_chart, parity_chart, review_html
 
 from capacity_app import parts, uploads
 from capacity_app.jobs import Task

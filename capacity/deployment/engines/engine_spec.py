@@ -1,7 +1,5 @@
 """An engine's release as a record: limits, memory rules and host times, each with its source."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Engines by name: their TOML files, read down to the release that is wanted."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -52,7 +50,7 @@ class EngineFile(Spec):
     sources: dict[str, str] = Field(default_factory=dict)
     releases: tuple[Release, ...] = Field(min_length=1)
 
-    def until(self, version: str) -> EngineFile:
+    def until(self, version: str) -> "EngineFile":
         """The file as it was when this release was the newest."""
         place = next(place for place, release in enumerate(self.releases) if release.version == version)
         return self.model_copy(update={"releases": self.releases[: place + 1]})

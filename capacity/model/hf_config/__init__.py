@@ -4,8 +4,6 @@ One row of `families.json` for each `model_type`. A type without one is read by 
 model's `notes` say as what (`assumed`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,11 +12,18 @@ from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import FeedForward, NoFeedForward
-from capacity.model.hf_config.assumed import assumed_family, reading_of, strange_fields, with_known_kinds
+from capacity.model.hf_config.assumed import (
+    MAX_ROPE_FACTOR,
+    assumed_family,
+    reading_of,
+    rotary_values,
+    strange_fields,
+    stretches_its_tables_alone,
+    with_known_kinds,
+)
 from capacity.model.hf_config.families import find_family
 from capacity.model.hf_config.family import Beside, Family
 from capacity.model.hf_config.mixers import HIDDEN
-from capacity.model.hf_config.rotary import MAX_ROPE_FACTOR, rotary_values, stretches_its_tables_alone
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup, Mixer, Phase
 from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme

@@ -3,8 +3,6 @@
 Counts are those of the modules of transformers 5.23, read 2026-11: of encoders with the pooler, which engines load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ the default. Where a field is a rule, the row names a function of this package, 
 says with which keywords it is to be made.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the code of a model type fixes and its config does not say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -31,7 +29,7 @@ class Beside:
 class Family:
     """What the code of a model type fixes and its config does not say."""
 
-    mixer: Callable[[Fields, Family, int], Mixer]
+    mixer: "Callable[[Fields, Family, int], Mixer]"
     feed_forward: FeedForwardRule
     qkv_bias: Flag = False
     output_bias: Flag = False

@@ -1,7 +1,5 @@
 """The feed-forward of a layer, dense or routed, by the rules of each family's code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias

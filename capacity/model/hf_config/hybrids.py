@@ -4,8 +4,6 @@ Counts are those of the modules of transformers 5.23, read 2026-11. State is kep
 `mamba_ssm_cache_dtype` (32 bit where the config does not say), the convolution's last inputs at 16.
 """
 
-from __future__ import annotations
-
 import math
 
 from capacity.base.fields import Fields

@@ -1,10 +1,8 @@
 """How the attention of each family is written in its config."""
 
-from __future__ import annotations
-
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
-from capacity.model.hf_config.family import Family, QkNorm, holds
+from capacity.model.hf_config.family import Family, holds
 from capacity.model.hf_config.feed_forwards import of_layer
 from capacity.model.layers import Attention, LatentAttention, LinearAttention, Mixer, SparseIndexer
 
@@ -38,7 +36,7 @@ def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
         chunked=family.chunked and window is not None,
         qkv_bias=holds(text, family.qkv_bias),
         output_bias=holds(text, family.output_bias),
-        qk_norm=_qk_norm(text, family),
+        qk_norm=family.qk_norm if holds(text, family.qk_norm_if) else "none",
         output_gate=family.output_gate and text.flag("attn_output_gate", default=True),
         sinks=holds(text, family.sinks),
     )
@@ -55,10 +53,6 @@ def head_dim(text: Fields, num_heads: int) -> int:
             "num_attention_heads", f"{num_heads} does not divide hidden_size {hidden}, and no head_dim"
         )
     return hidden // num_heads
-
-
-def _qk_norm(text: Fields, family: Family) -> QkNorm:
-    return family.qk_norm if holds(text, family.qk_norm_if) else "none"
 
 
 def multi_query(text: Fields, family: Family, layer: int) -> Attention:

@@ -1,7 +1,5 @@
 """Decoders whose layers have something of their own beside attention and feed-forward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

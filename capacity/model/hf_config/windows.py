@@ -1,7 +1,5 @@
 """Which layers see a window only, by the rules of each family's code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

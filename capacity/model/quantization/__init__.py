@@ -1,13 +1,12 @@
 """How numbers are stored and multiplied: weight formats, KV cache formats, and a checkpoint's scheme.
 
-A `WeightFormat` is how one matrix lies in memory; all of them stand in `formats`, each with its names. A
+A `WeightFormat` is how one matrix lies in memory; all of them stand in `weight_format`, each with its names. A
 `QuantizationScheme` says which class of parameters is stored in which format, with exceptions by matrix and layer.
 `scheme_for` resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's (`methods`: one
 reader a method).
 """
 
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
 from capacity.model.quantization.names import (
     known_quantizations,
@@ -30,30 +29,7 @@ from capacity.model.quantization.weight_format import (
     Kernel,
     QuantizationName,
     WeightFormat,
+    find_format,
+    grouped_int_format,
+    known_formats,
 )
-
-__all__ = [
-    "ComputeDtype",
-    "Execution",
-    "FormatException",
-    "FormatFamily",
-    "Kernel",
-    "KvCacheFormat",
-    "PartKind",
-    "QuantizationName",
-    "QuantizationScheme",
-    "WeightFormat",
-    "bits_per_weight",
-    "find_format",
-    "find_kv_cache_format",
-    "grouped_int_format",
-    "known_formats",
-    "known_quantizations",
-    "kv_cache_format_names",
-    "parse_quantization_config",
-    "quantization_spellings",
-    "scheme_for",
-    "uniform_scheme",
-    "vllm_checkpoint",
-    "weight_bytes",
-]

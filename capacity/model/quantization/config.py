@@ -3,8 +3,6 @@
 Every method of vLLM 0.33 that says how its weights lie in memory is read (`methods`); another is refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,11 +1,8 @@
 """llama.cpp's mixtures: which tensor of which layer takes which block format under Q4_K_M and its kin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capacity.model.quantization.formats import find_format
 from capacity.model.quantization.scheme import (
     FormatException,
     Part,
@@ -13,7 +10,7 @@ from capacity.model.quantization.scheme import (
     Stored,
     uniform_scheme,
 )
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

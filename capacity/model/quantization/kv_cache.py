@@ -1,7 +1,5 @@
 """How keys and values are stored in the KV cache."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

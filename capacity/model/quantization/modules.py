@@ -1,7 +1,5 @@
 """Module names in checkpoints: which parameters a pattern of `ignore`, `targets` or `quantized_layers` means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from itertools import groupby, product

@@ -1,12 +1,9 @@
 """What the names of `--quantization` mean for a model."""
 
-from __future__ import annotations
-
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.model.quantization.formats import find_format, named_formats
 from capacity.model.quantization.gguf import GGUF_MIXES, gguf_scheme
 from capacity.model.quantization.scheme import QuantizationScheme, Stored, uniform_scheme
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format, named_formats
 
 EXPERTS_INT8 = "experts-int8"
 _GGUF_ALIASES = {"gguf": "gguf-q4_k_m", "q4-k-m": "gguf-q4_k_m"}

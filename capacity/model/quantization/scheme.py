@@ -1,7 +1,5 @@
 """Which class of a model's parameters is stored in which format, so that bytes equal the checkpoint's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -45,7 +43,7 @@ class Stored(Protocol):
     """What has weights: `capacity.model.ModelSpec`."""
 
     @property
-    def checkpoint(self) -> QuantizationScheme: ...
+    def checkpoint(self) -> "QuantizationScheme": ...
     @property
     def tie_word_embeddings(self) -> bool: ...
     @property

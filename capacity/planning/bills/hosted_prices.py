@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.hardware.price_files import read_price_rows
+from capacity.hardware.pricing import read_price_rows
 
 TABLE = Path(__file__).with_name("hosted_prices.csv")
 NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.deployment.draft_checkpoints import find_draft_checkpoint
-from capacity.deployment.drafts import DRAFT_FIELDS
+from capacity.deployment.drafts import DRAFT_FIELDS, find_draft_checkpoint
 from capacity.deployment.launch_dialects import WITH_CHECKPOINT
 from capacity.deployment.launching import is_launched, launch_command
 from capacity.model import ModelSpec

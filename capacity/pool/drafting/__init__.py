@@ -24,25 +24,3 @@ from capacity.pool.drafting.textbook import (
     textbook_speedup,
     textbook_table,
 )
-
-__all__ = [
-    "DraftMemory",
-    "DraftedSteps",
-    "Round",
-    "Speculation",
-    "Speculator",
-    "TextbookEntry",
-    "acceptance_of_length",
-    "check_drafts_said",
-    "drafting_in",
-    "effective_exponent",
-    "expected_tokens",
-    "expected_tokens_by_position",
-    "find_speculator",
-    "layer_model",
-    "memory_with_draft",
-    "speculator_of",
-    "speculators",
-    "textbook_speedup",
-    "textbook_table",
-]

@@ -1,23 +1,95 @@
 """What drafting itself costs, by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.model.spec import ModelSpec
-from capacity.pool.drafting.drafter import Drafter, DraftWork, by_bound, in_a_round
-from capacity.pool.drafting.own_layers import layers_drafter
 from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.resolve import ResolvedPool
-from capacity.step import OpCost, StepShape, decode_shape
-from capacity.step.closed_form import EngineLimits, prefill_steps
+from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape
+from capacity.step.closed_form import NOTHING, EngineLimits, prefill_steps
 from capacity.step.model import StepModel
+
+
+class DraftWork(NamedTuple):
+    """The drafting of one round: requests, their context, drafts in depth, nodes in all, and what was accepted last.
+
+    `last_round_tokens`: tokens of a request that the round before yielded, on average. `beside`: the target's step,
+    whose prompt tokens a drafter with a KV cache of its own computes as well.
+    """
+
+    batch_size: int
+    context_tokens: int
+    draft_tokens: int
+    nodes: int
+    last_round_tokens: float
+    beside: StepShape = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafter:
+    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes).
+
+    Each GPU holds `gpu_weights_bytes` of them and `gpu_kv_bytes_per_token`, KV heads that are too few to share
+    included. `reads_prompts`: it computes every prompt too.
+    """
+
+    weights_bytes: float = 0.0
+    gpu_weights_bytes: float = 0.0
+    kv_bytes_per_token: float = 0.0
+    gpu_kv_bytes_per_token: float = 0.0
+    reads_prompts: ClassVar[bool] = False
+
+    def seconds(self, work: DraftWork) -> float:
+        """Time to draft one round."""
+        raise NotImplementedError
+
+    def joint_seconds(self, works: Sequence[DraftWork]) -> float:
+        """The same of data-parallel ranks that take every step together, a round each."""
+        return max(map(self.seconds, works))
+
+    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
+        """What `seconds` are made of, as rows of the step's table."""
+        return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
+
+    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
+        """Time that a prompt takes before it can draft, beside the target's own prefill."""
+        return 0.0
+
+    def prompts_s(self, shape: StepShape) -> float:  # noqa: ARG002
+        """The same of the prompt tokens of one step."""
+        return 0.0
+
+
+def by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
+    """Several steps, each so many times, added up by what bounds their operators."""
+    rows: dict[Bound, OpCost] = {}
+    for table, times in tables:
+        for op in table.operators if times else ():
+            row = rows.get(op.bound) or OpCost(
+                name=f"drafting, {op.bound}", flops=0.0, bytes=0.0, seconds=0.0, bound=op.bound
+            )
+            rows[op.bound] = replace(
+                row,
+                flops=row.flops + times * op.flops,
+                bytes=row.bytes + times * op.bytes,
+                seconds=row.seconds + times * op.seconds,
+            )
+    return tuple(rows.values())
+
+
+def in_a_round(engine: EngineSpec) -> EngineSpec:
+    """The engine as it drafts: no outputs to process, and an asynchronous one schedules nothing between the steps."""
+    base_s = 0.0 if engine.host_overlapped else engine.host_base_s
+    return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
+
 
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
 WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from there on are no prompt's
@@ -257,4 +329,59 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
     return DenseFeedForward(
         intermediate_size=part.experts_per_token * part.expert_intermediate_size
         + part.shared_intermediate_size
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersDrafter(Drafter):
+    """The target's own first layers and its LM head (LayerSkip, Draft & Verify): no weights and no KV of their own.
+
+    What they computed of a draft is in the target's KV already; that verification could begin after them is left
+    out (LayerSkip's own code does so, which saves at most their share of it).
+    """
+
+    model: ModelSpec
+    steps: StepModel
+
+    def seconds(self, work: DraftWork) -> float:
+        return work.draft_tokens * self.steps.step_seconds(self._shape(work))
+
+    def joint_seconds(self, works: Sequence[DraftWork]) -> float:
+        return works[0].draft_tokens * self.steps.joint_seconds(list(map(self._shape, works)))
+
+    def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
+        """A row for each bound."""
+        return by_bound([(self.steps.step_cost(self._shape(work)), work.draft_tokens)])
+
+    def _shape(self, work: DraftWork) -> StepShape:
+        return decode_shape(work.batch_size, work.context_tokens, window_tokens=self.model.window_tokens)
+
+
+def layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
+    """Raises InvalidInput where no layer is left to verify with."""
+    model, said = target.model, target.pool.draft_layers
+    drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
+    if drafting >= model.num_layers:
+        raise InvalidInput(
+            f"--draft-layers {drafting}: must be below the {model.num_layers} layers of {model.name}"
+        )
+    cut = first_layers(model, drafting)
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "n_gpu_layers": None})
+    return LayersDrafter(
+        model=cut,
+        steps=replace(target, model=cut, pool=one_stage, engine=in_a_round(target.engine)).step_model,
+    )
+
+
+def first_layers(model: ModelSpec, count: int) -> ModelSpec:
+    """The model that ends after its first `count` layers, with its own LM head."""
+    groups = (
+        replace(group, layers=tuple(layer for layer in group.layers if layer < count))
+        for group in model.layer_groups
+    )
+    return replace(
+        model,
+        name=f"{model.name}, {count} of {model.num_layers} layers",
+        layer_groups=tuple(group for group in groups if group.layers),
+        mtp=None,
     )

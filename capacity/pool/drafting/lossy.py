@@ -4,8 +4,6 @@ Rejection sampling accepts a draft with min(1, p/q) and draws the rest anew, so 
 distribution p whatever the draft's q. A threshold on p alone accepts more, and what comes out leans to q.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,15 +5,13 @@ ones plus one: verification at its real price, the draft's own steps, weights an
 pad to.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
-from capacity.pool.drafting.drafter import DraftWork
 from capacity.pool.drafting.drafters import (
+    DraftWork,
     HeadsDrafter,
     LookupDrafter,
     ModelDrafter,

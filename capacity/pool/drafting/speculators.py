@@ -14,8 +14,7 @@ from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
-from capacity.deployment.draft_checkpoints import find_draft_checkpoint
-from capacity.deployment.drafts import TREE, drafting_name
+from capacity.deployment.drafts import TREE, drafting_name, find_draft_checkpoint
 from capacity.deployment.engines import find_engine
 from capacity.model.spec import ModelSpec
 from capacity.pool.drafting.textbook import (

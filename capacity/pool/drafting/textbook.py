@@ -1,7 +1,5 @@
 """The textbook of speculative decoding: tokens of a round and speed-up by name, each with where it is wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Step times of a pool for closed forms: what a token of every request takes, drafted or not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -7,8 +7,6 @@ paths, which a parent, being as probable as any child, always joins first.
 Source: Chen et al., Sequoia, arXiv 2402.12374, positional acceptance; EAGLE-2, arXiv 2406.16858, picks by it too.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from functools import lru_cache

@@ -5,8 +5,6 @@ layer groups are merged, so that a step evaluates a dozen of them whatever the d
 heads and widths; KV heads beyond it replicate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, singledispatch

@@ -6,8 +6,6 @@ as there are slots or rows. Left out: that adapters differ in rank (all have `--
 and steps without any adapter, for which newer releases capture graphs of their own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What all layers are built with: one setting's rates and links, and products, norms and attention made of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """DeepSeek-V4's compressed attention: a window of tokens, and entries of several tokens, some chosen by an indexer."""
 
-from __future__ import annotations
-
 from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup
 from capacity.step.layers import grouped, latent

@@ -1,7 +1,5 @@
 """Attention by other kernels than those that were fitted: without FlashAttention, and by its older versions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from capacity.model.layers import Attention as AttentionMixer
@@ -117,10 +115,10 @@ class EagerAttention(Repeated):
         own = self.count * (sum(self._parts(flops, moved)) + self.fixed_s) if moved else 0.0
         return max(own, self.fitted.seconds(shape))
 
-    def key(self) -> EagerAttention:
+    def key(self) -> "EagerAttention":
         return replace(self, count=0, fitted=self.fitted.key())
 
-    def plus(self, other: EagerAttention) -> EagerAttention:
+    def plus(self, other: "EagerAttention") -> "EagerAttention":
         return replace(self, count=self.count + other.count, fitted=self.fitted.plus(other.fitted))
 
     def cost(self, shape: StepShape) -> OpCost:

@@ -1,7 +1,5 @@
 """What stands outside of the layers: embedding, LM head and sampling, and the messages between ranks and stages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,11 +1,8 @@
 """Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between their GPUs."""
 
-from __future__ import annotations
-
 from typing import Literal
 
-from capacity.hardware.coefficients import GemmCoefficients, MoeCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import Fit, GemmCoefficients, MoeCoefficients
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.quantization import Kernel, PartKind

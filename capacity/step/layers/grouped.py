@@ -1,7 +1,5 @@
 """Softmax attention with KV heads: multi-head, grouped-query, multi-query; whole or windowed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Attention and the small kernels stay with the CPU in either case, where their KV
 PCIe twice a step (16 KiB a row), and that llama.cpp replays no CUDA graph where layers are split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

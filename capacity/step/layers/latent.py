@@ -1,11 +1,8 @@
 """Multi-head latent attention (DeepSeek's MLA), and the indexer of its sparse form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
-from capacity.hardware.coefficients import AttentionCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
 from capacity.step.collectives import Transfer
@@ -134,7 +131,7 @@ def _note_backend(build: Builder) -> None:
         )
 
 
-def sparse_prefill(decode: DecodeWork, heads: float, group: LayerGroup, build: Builder) -> Attention:
+def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
     """Of prompts longer than decode's top-k: the same work, row by row."""
     assert decode.top_k is not None
     padding = 1.0 if decode.fills else _padding(heads, build)

@@ -1,11 +1,8 @@
 """Linear attention (gated DeltaNet): a recurrence on a state of fixed size for each sequence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from capacity.hardware.coefficients import AttentionCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LayerGroup, LinearAttention
 from capacity.step import StepShape
 from capacity.step.layers.builder import Builder, MixerOperators

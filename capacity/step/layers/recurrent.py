@@ -1,9 +1,6 @@
 """Recurrences without measured kernels: Mamba, Mamba-2, Kimi's delta and lightning attention, convolutions."""
 
-from __future__ import annotations
-
-from capacity.hardware.coefficients import AttentionCoefficients
-from capacity.hardware.fits import Fit
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LayerGroup
 from capacity.model.recurrent import Recurrence
 from capacity.step.layers.builder import Builder, MixerOperators

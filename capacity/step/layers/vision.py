@@ -1,7 +1,5 @@
 """The vision or audio encoder: patches or frames go through its layers as a prefill goes through a model's."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Real workloads from files: the schema is recognised by what is in the file, not by its name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import PurePath
 from typing import NoReturn

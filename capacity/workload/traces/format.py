@@ -1,7 +1,5 @@
 """What a trace format is: how the first line gives it away, what reads the rest, and how it is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """JSON objects of a trace, one a line, and their fields; every failure is one line of text."""
 
-from __future__ import annotations
-
 import json
 from typing import NoReturn
 

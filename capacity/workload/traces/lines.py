@@ -1,7 +1,5 @@
 """The lines of a trace file, plain or gzipped, with a limit to everything; every failure is one line of text."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math

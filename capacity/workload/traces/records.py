@@ -1,7 +1,5 @@
 """Requests from JSON records that name their times and token counts in one of many ways."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 

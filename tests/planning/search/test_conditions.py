@@ -9,7 +9,7 @@ import pytest
 from quick_plans import SHORT
 
 from capacity.deployment import Pool
-from capacity.deployment.draft_checkpoints import draft_checkpoints
+from capacity.deployment.drafts import draft_checkpoints
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.deployment.launch_dialects import DRAFT, WITH_CHECKPOINT
 from capacity.deployment.launching import launch_command

@@ -8,7 +8,7 @@ from resolved_pools import pool
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator, layer_model, speculator_of
-from capacity.pool.drafting.own_layers import first_layers
+from capacity.pool.drafting.drafters import first_layers
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
 

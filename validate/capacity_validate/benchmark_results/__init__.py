@@ -5,8 +5,6 @@ hides two meanings: AIPerf's and guidellm's `inter_token_latency` is our TPOT, g
 includes the first token. What a file does not carry stays None and is listed in `missing`, so that it can be named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,7 @@ from capacity_validate.benchmark_results.measured_run import (
     documents,
 )
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
-from capacity_validate.benchmark_results.sglang_bench import SGLANG
-from capacity_validate.benchmark_results.vllm import VLLM
+from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
 __all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
 

@@ -1,7 +1,5 @@
 """Results of AIPerf and genai-perf: the aggregate, or one request a line. Their `inter_token_latency` is our TPOT."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results of guidellm: several benchmarks a report. Its `inter_token_latency` is our TPOT."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from capacity_validate.benchmark_results.measured_run import (

@@ -8,8 +8,6 @@ tensorrt_llm/bench/dataclasses/reporting.py, `ReportUtility.get_statistics_dict`
 sent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results of inference-perf: the summary of a run or stage, or a list of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Times end at the API server, so that no client's latency is in them. Names: vLLM
 srt/observability/metrics_collector.py. Percentiles are left out: their buckets are up to twice as wide as one another.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

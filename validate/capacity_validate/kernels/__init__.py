@@ -1,7 +1,5 @@
 """Real kernels, one builder for each operator: inputs, the call to time, and a check against higher precision."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence

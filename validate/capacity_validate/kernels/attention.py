@@ -5,8 +5,6 @@ engines; the fit follows the harness's own.
 Source of their calls: Dao-AILab/flash-attention, hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter
 from collections.abc import Callable, Sequence

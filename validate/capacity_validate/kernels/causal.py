@@ -4,8 +4,6 @@ A boolean mask rules FlashAttention out, and what remains may write out all scor
 FlashAttention takes: aligned to the lower right. Which kernel ran is counted, for the step model prices FlashAttention.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory-bound kernels: copies and reductions by size, norms, rope with the cache write, gated activation, launches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Mixture of experts: route, gather each expert's tokens, three products an expert, scatter back weighted."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

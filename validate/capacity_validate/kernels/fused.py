@@ -3,8 +3,6 @@
 The step model counts four a layer: two norms with their residual sums, rope with the cache write, the activation.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -5,8 +5,6 @@ which takes what a card has: FP8 blocks on Hopper with CUDA 12.9, MX and NVFP4 o
 Source of the layouts: pytorch, test/test_scaled_matmul_cuda.py and aten/src/ATen/native/cuda/ScaledBlas.cpp (2.11).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

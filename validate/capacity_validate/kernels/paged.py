@@ -3,8 +3,6 @@
 Caches are [blocks, block size, KV heads, head size]; a table row holds a sequence's block ids in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

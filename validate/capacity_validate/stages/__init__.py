@@ -4,8 +4,6 @@ A stage is a generator: it takes a `Session` and yields a `StageResult` for each
 interrupted or fails keeps what it had. The order is that of `STAGES`; a new stage is a module and an entry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Stages that check and time nothing of the model's steps: techniques, memory, and collectives between processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,17 +7,19 @@ from dataclasses import replace
 from capacity_validate.capture import Captures
 from capacity_validate.collective_times import measure_collectives, rank_counts
 from capacity_validate.findings import ON_HOST
-from capacity_validate.memory_check import (
+from capacity_validate.quantizers import quantizer_findings
+from capacity_validate.session import Session
+from capacity_validate.stages.stage_result import StageResult
+from capacity_validate.technique_checks import (
     activation_findings,
+    device_findings,
     exact_findings,
     fused_activation_bytes,
     gpu_memory,
     peak_activation_bytes,
+    served_dtype,
+    technique_findings,
 )
-from capacity_validate.quantizers import quantizer_findings
-from capacity_validate.session import Session
-from capacity_validate.stages.stage_result import StageResult
-from capacity_validate.technique_checks import device_findings, served_dtype, technique_findings
 
 COLLECTIVES_S = 20.0  # to start processes that each import torch
 

@@ -4,8 +4,6 @@ Serving: the continuous-batching loop at a share of what the calibrated step mod
 accepted lengths, equal output, speed-up.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.graphs import GraphedTransformer
-from capacity_validate.memory_check import pool_bytes
 from capacity_validate.model_error import calibrated_predictor
 from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
@@ -34,6 +31,7 @@ from capacity_validate.speculative_decoding import (
     run_models,
 )
 from capacity_validate.stages.stage_result import LoadedRun, StageResult
+from capacity_validate.technique_checks import pool_bytes
 from capacity_validate.transformer import Transformer, attention_findings
 
 

@@ -1,7 +1,5 @@
 """What stages hand on: records that add up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

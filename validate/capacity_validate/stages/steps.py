@@ -4,8 +4,6 @@ Constants come from kernels, and the loop's host time from the first model. Only
 where the campaign says so) can show what they are worth for another model.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

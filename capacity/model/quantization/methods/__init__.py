@@ -4,15 +4,11 @@ Keys by method: transformers 5.23 `utils/quantization_config.py`, compressed-ten
 vLLM 0.33 `model_executor/layers/quantization/`, read 2026-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.methods.compressed_tensors import compressed_tensors
-from capacity.model.quantization.methods.modelopt import modelopt
+from capacity.model.quantization.methods.by_module import compressed_tensors, modelopt, quark
 from capacity.model.quantization.methods.plain import awq, bitsandbytes, fbgemm_fp8, fp8, gptq, mxfp4
-from capacity.model.quantization.methods.quark import quark
 from capacity.model.quantization.methods.recipe import Recipe
 
 METHODS: dict[str, Callable[[Fields], Recipe]] = {

@@ -1,11 +1,8 @@
 """Methods of one format for all that they quantize: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.formats import find_format, grouped_int_format
 from capacity.model.quantization.methods.recipe import (
     Recipe,
     fp8_block_format,
@@ -14,7 +11,7 @@ from capacity.model.quantization.methods.recipe import (
     patterns,
 )
 from capacity.model.quantization.modules import ModulePatterns
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format, grouped_int_format
 
 
 def awq(fields: Fields) -> Recipe:

@@ -1,14 +1,11 @@
 """What a checkpoint's `quantization_config` says, whatever its method, and what several methods say alike."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
 from capacity.base.fields import Fields
-from capacity.model.quantization.formats import find_format
 from capacity.model.quantization.modules import ModulePatterns
-from capacity.model.quantization.weight_format import WeightFormat
+from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Every trace format that is known: the `FORMAT` of each module of this folder, our own table first."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules

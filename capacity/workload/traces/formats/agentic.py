@@ -1,7 +1,5 @@
 """Agentic coding sessions, one a line: each request waits for the one before it, and prompts grow on one another."""
 
-from __future__ import annotations
-
 import heapq
 from array import array
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Azure's LLM inference traces: calendar times to a tenth of a microsecond."""
 
-from __future__ import annotations
-
 from capacity.workload.traces.table import CsvSchema, table_format
 
 FORMAT = table_format(

@@ -1,7 +1,5 @@
 """BurstGPT's tables: seconds of an arbitrary clock, failed requests logged with 0 tokens."""
 
-from __future__ import annotations
-
 from capacity.workload.traces.table import CsvSchema, table_format
 
 FORMAT = table_format(

@@ -1,7 +1,5 @@
 """Logs of requests, one JSON object a line: OpenTelemetry's spans and logs, AIPerf's records, an engine's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions

@@ -1,7 +1,5 @@
 """A GuideLLM report: the requests that it has sent, as a workload."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions

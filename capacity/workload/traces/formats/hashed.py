@@ -1,7 +1,5 @@
 """Traces as JSON lines with the hashes of prompt blocks: Mooncake's, Qwen-Bailian's, vLLM's timed_trace."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace

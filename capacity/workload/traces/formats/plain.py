@@ -1,7 +1,5 @@
 """Our own table: `arrival_s,prompt_tokens,output_tokens`, and what else a workload may have."""
 
-from __future__ import annotations
-
 from capacity.workload.traces.table import CsvSchema, table_format
 
 FORMAT = table_format(

@@ -1,7 +1,5 @@
 """A Prometheus range query's result: how many requests came in each interval, and how long, from histograms."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Conversations as text, as ShareGPT's: turns that grow on one another, without times and without token counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
