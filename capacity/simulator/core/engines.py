@@ -12,7 +12,6 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.binding import FINISHED, LOAD_BEGINS, PREFILLED, REFUSED
 from capacity.simulator.core.fleet import (
     EVENT_FIELDS,
     LEDGER_COLUMNS,
@@ -24,6 +23,7 @@ from capacity.simulator.core.fleet import (
     STOP_AT,
     Fleet,
 )
+from capacity.simulator.core.interface import enums
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Nobody, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
@@ -32,6 +32,9 @@ from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 
+FINISHED, REFUSED, PREFILLED = enums.EVENT_FINISHED, enums.EVENT_REFUSED, enums.EVENT_PREFILLED
+LOAD_BEGINS = enums.EVENT_LOAD_BEGINS
+ANY_EVENT = 0b11111  # kinds as bits
 FEWEST_STEPS = 64  # of one call, where progress is shown
 CHECKED_STEPS = 10_000  # of one call, where somebody may end the run between two
 
@@ -63,7 +66,7 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
-        turn[STOP_AT] = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << FINISHED)
+        turn[STOP_AT] = ANY_EVENT if reacts else ANY_EVENT & ~(1 << FINISHED)
         self._steps_per_call = STEPS_PER_CALL if recording.check is None else CHECKED_STEPS
         turn[MAX_STEPS] = self._steps_per_call if recording.progress is None else FEWEST_STEPS
 
@@ -89,7 +92,7 @@ class CompiledEngines:
     # time
 
     def report_at_once(self) -> None:
-        self.fleet.turn[STOP_AT] = binding.ANY_EVENT
+        self.fleet.turn[STOP_AT] = ANY_EVENT
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""

@@ -9,19 +9,6 @@ enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
 enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_batches.py: 16 gaps in a batch at first */
 enum { BATCH_BIN_BITS = 8, OCTAVE_BINS = 1 << BATCH_BIN_BITS, NUM_OCTAVES = 64 };
 
-/* Pointers are valid until the next gap is added. */
-typedef struct {
-    i64 count;
-    uint64_t total_low, total_high; /* of the sum of all gaps: 128 bits */
-    i64 num_gaps;
-    const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
-    const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
-    i64 batch_size;
-    const i64 *const *octaves;      /* NUM_OCTAVES: MOST_BATCHES rows of its bins each; NULL: no gap fell in any */
-} gaps_arrays;
-
-void gaps_export(struct gaps *g, gaps_arrays *out);
-
 /* What gaps.c holds. */
 typedef struct {
     i64 gap, count;

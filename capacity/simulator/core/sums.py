@@ -3,54 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import numpy as np
 
+from capacity.simulator.core.interface import structs
 from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches
 from capacity.simulator.gap_batches import NUM_BINS as NUM_BATCH_BINS
 from capacity.simulator.gap_counter import NUM_BINS, GapCounter
 from capacity.simulator.step_work import StepWork
-from capacity.step import TEXT_FIELDS, StepShape, StepTimes
+from capacity.step import StepShape, StepTimes
 from capacity.workload.columns import IntArray
 
-SHAPE_FIELDS = TEXT_FIELDS
+SHAPE_FIELDS = len(structs.shape._fields_)
 NUM_OCTAVES = 64  # of gaps
 OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 
 
-class GapsArrays(ctypes.Structure):
-    """gaps.h: what `gaps_export` fills."""
-
-    _fields_ = (
-        ("count", ctypes.c_int64),
-        ("total_low", ctypes.c_uint64),
-        ("total_high", ctypes.c_uint64),
-        ("num_gaps", ctypes.c_int64),
-        ("gaps", ctypes.c_void_p),
-        ("bins", ctypes.c_void_p),
-        ("batch_size", ctypes.c_int64),
-        ("octaves", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-class WorkArrays(ctypes.Structure):
-    """work.h: what `work_export` fills."""
-
-    _fields_ = (
-        ("held_ps", ctypes.c_int64),
-        ("num_kinds", ctypes.c_int64),
-        ("num_prefills", ctypes.c_int64),
-        ("stride", ctypes.c_int64),
-        ("prefill_steps", ctypes.c_int64),
-        ("prefill_ps", ctypes.c_int64),
-        ("kinds", ctypes.c_void_p),
-        ("prefills", ctypes.c_void_p),
-    )
-
-
-def gap_counter(arrays: GapsArrays) -> GapCounter:
-    """The gaps of a run; nothing of it stays in the core's memory."""
-    octaves = arrays.octaves[:NUM_OCTAVES]
+def gap_counter(arrays: Any) -> GapCounter:
+    """Copy the gaps of a run from a filled `gaps_arrays`."""
+    octaves = (ctypes.c_void_p * NUM_OCTAVES).from_address(arrays.octaves)[:]
     used = [number for number, address in enumerate(octaves) if address] or [0]
     filled = -(-arrays.count // arrays.batch_size)
     counts = np.zeros((filled, (used[-1] + 1 - used[0]) * OCTAVE_BINS), dtype=np.int64)
@@ -67,8 +39,8 @@ def gap_counter(arrays: GapsArrays) -> GapCounter:
     return GapCounter.from_core((gaps, times), None, total_ps=total_ps, batches=batches)
 
 
-def step_work(arrays: WorkArrays, step_times: StepTimes) -> StepWork:
-    """The steps of one engine; nothing of it stays in the core's memory."""
+def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
+    """Copy the steps of one engine from a filled `work_arrays`."""
     kinds = _copied(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
     prefills = _copied(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
     return StepWork.from_core(
