@@ -16,7 +16,6 @@ from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.schedulers import Sequence
 from capacity.simulator.setup import EngineSetup, check_encoding
-from capacity.simulator.shapes import new_tuple
 from capacity.workload import Workload
 
 NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
@@ -126,7 +125,7 @@ class Requests:
 
         def prompt(request: int) -> Prompt:
             session = None if sessions is None else sessions[request]
-            return new_tuple(Prompt, (request, tokens[request], session, (), (), 0, asked[request]))
+            return Prompt(request, tokens[request], session, asked_tokens=asked[request])
 
         if block_size is None:
             return prompt
@@ -136,8 +135,7 @@ class Requests:
             length = tokens[request]
             session = None if sessions is None else sessions[request]
             keys, stops = chain_of(request)
-            blocks = length // block_size
-            return new_tuple(Prompt, (request, length, session, keys, stops, blocks, asked[request]))
+            return Prompt(request, length, session, keys, stops, length // block_size, asked[request])
 
         return prompt_with_prefixes
 

@@ -69,7 +69,7 @@ class _Native:
         self._error: BaseException | None = None
         self._batch_seconds: Callable[[int], float] | None = None
         self.within: tuple[_Native, ...] = ()
-        self.kind = enums.STEPS_ASKED
+        self.kind: int = enums.STEPS_ASKED
         step_times = asked()
         self._kept: list[Any] = []  # what C reads
         source = self._source(step_times)
@@ -116,7 +116,7 @@ class _Native:
             values = (*piece[:3], *limits)
             if any(abs(value) > NEVER for value in values):
                 raise OverflowError(f"decode piece beyond {NEVER} ps: {piece}")
-            (ctypes.c_int64 * len(values)).from_address(out)[:] = values
+            (ctypes.c_int64 * len(values)).from_address(out)[:] = list(values)
             return 1
 
         return self._tried(call, -1)

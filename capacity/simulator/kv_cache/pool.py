@@ -27,8 +27,6 @@ class KvPool(Protocol):
 class PagedPool(KvPool, Protocol):
     """A pool whose requests grow block by block: what schedulers of continuous batching ask."""
 
-    windowed: bool  # some layers look back on a window alone: what is behind it can leave
-
     def lookup(self, table: Table, max_tokens: int) -> Hit:
         """Longest cached prefix of at most `max_tokens` tokens, in whole blocks; the first item counts its tokens."""
         ...
