@@ -1,4 +1,4 @@
-/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py and gap_batches.py. */
+/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py. */
 #ifndef CAPACITY_GAPS_H
 #define CAPACITY_GAPS_H
 
@@ -6,7 +6,7 @@
 
 enum { EXACT_GAPS = 1 << 16 };                        /* distinct gaps kept exactly; with more they are in bins */
 enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
-enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_batches.py: 16 gaps in a batch at first */
+enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_counter.py: 16 gaps in a batch at first */
 enum { BATCH_BIN_BITS = 8, OCTAVE_BINS = 1 << BATCH_BIN_BITS, NUM_OCTAVES = 64 };
 
 /* What gaps.c holds. */

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 
 from capacity.simulator.core.interface import structs
-from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches
-from capacity.simulator.gap_batches import NUM_BINS as NUM_BATCH_BINS
-from capacity.simulator.gap_counter import NUM_BINS, GapCounter
+from capacity.simulator.gap_counter import (
+    BIN_BITS,
+    MOST_BATCHES,
+    NUM_BATCH_BINS,
+    GapBatches,
+    GapCounter,
+    bin_middles_ps,
+)
 from capacity.simulator.step_work import StepWork
 from capacity.step import StepShape, StepTimes
 from capacity.workload.columns import IntArray
@@ -30,13 +35,16 @@ def gap_counter(arrays: Any) -> GapCounter:
         place = (number - used[0]) * OCTAVE_BINS
         bins = _seen(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
         counts[: len(bins), place : place + OCTAVE_BINS] = bins
-    batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size, seen=arrays.count)
-    total_ps = arrays.total_high << 64 | arrays.total_low
+    batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size)
     if arrays.bins:
-        bins = _copied(arrays.bins, 1, NUM_BINS)[0]
-        return GapCounter.from_core(None, bins, total_ps=total_ps, batches=batches)
-    gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
-    return GapCounter.from_core((gaps, times), None, total_ps=total_ps, batches=batches)
+        times = _seen(arrays.bins, 1, 64 << BIN_BITS)[0]
+        bins = np.flatnonzero(times)
+        multiset, resolution = (bin_middles_ps(bins, BIN_BITS), times[bins]), 2.0**-BIN_BITS
+    else:
+        gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
+        multiset, resolution = (gaps, times), 0.0
+    total_ps = arrays.total_high << 64 | arrays.total_low
+    return GapCounter.from_core(multiset, resolution=resolution, total_ps=total_ps, batches=batches)
 
 
 def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
