@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from capacity.simulator.core import build
+from capacity.simulator.core.fleet import gap_counter, step_work
 from capacity.simulator.core.interface import structs
-from capacity.simulator.core.sums import gap_counter, step_work
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.step_work import StepWork
 from capacity.step import StepTimes

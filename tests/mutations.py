@@ -202,8 +202,8 @@ MUTATIONS = (
     Mutation(
         name="requests that end together in reverse order",
         where=VLLM_V1,
-        old="                finished.append(r)",
-        new="                finished.insert(0, r)",
+        old="                step.finished.append(r)",
+        new="                step.finished.insert(0, r)",
         tests=(
             "tests/simulator/test_batch_order.py::"
             "test_requests_that_end_together_bring_their_successors_in_batch_order[events]",
@@ -260,15 +260,15 @@ MUTATIONS = (
     Mutation(
         name="watermark ignored",
         where=VLLM_V1,
-        old="if self._watermark_blocks and self.running:",
-        new="if False:",
+        old="self._watermark_blocks if self.running else 0",
+        new="0",
         tests=(rule("the watermark is kept free"), named("v1")),
     ),
     Mutation(
         name="watermark for a request alone",
         where=VLLM_V1,
-        old="if self._watermark_blocks and self.running:",
-        new="if self._watermark_blocks:",
+        old="self._watermark_blocks if self.running else 0",
+        new="self._watermark_blocks",
         tests=(
             "tests/simulator/schedulers/test_vllm_v1.py::test_watermark_counts_only_while_something_runs",
         ),

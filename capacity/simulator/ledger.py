@@ -112,17 +112,10 @@ class EngineLedger:
         self.columns = ledger
         self.gaps = gaps  # of all engines together
         self.work = work  # kinds of steps, with `keep_work`
-        self.steps = 0
-        self.rows = 0
-        self.busy_ps = 0
-        self.rejected = 0
-        self.completed = 0
-        self.preemptions = 0
-        self.kv_block_ps = 0
-        self.kv_busy_ps = 0
-        self.kv_peak_blocks = 0
-        self.hit_tokens = 0
-        self.queried_tokens = 0
+        self.steps = self.rows = self.busy_ps = 0
+        self.rejected = self.completed = self.preemptions = 0
+        self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
+        self.hit_tokens = self.queried_tokens = 0
 
     def scheduled(self, step: Step, now_ps: int) -> None:
         """A step was decided, row by row."""

@@ -24,7 +24,7 @@ from capacity.simulator.core.fleet import (
     Fleet,
 )
 from capacity.simulator.core.interface import enums
-from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Nobody, Reports, stall_reason
+from capacity.simulator.engines import ENDLESS, SUMS, EngineAccount, EngineState, Nobody, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
 from capacity.simulator.ledger import Ledger, Progress
@@ -167,18 +167,12 @@ class CompiledEngines:
         stalled_by = None
         if state.unfinished:
             stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, num_blocks)
+        sums = {name: getattr(state, name) for name in SUMS}
+        for name in ("kv_block_ps", "kv_busy_ps"):
+            low, high = sums[name]
+            sums[name] = high << 64 | low
         return EngineAccount(
-            steps=state.steps,
-            rows=state.rows,
-            busy_ps=state.busy_ps,
-            rejected=state.rejected,
-            preemptions=state.preemptions,
-            completed=state.completed,
-            kv_block_ps=state.kv_block_ps[1] << 64 | state.kv_block_ps[0],
-            kv_busy_ps=state.kv_busy_ps[1] << 64 | state.kv_busy_ps[0],
-            kv_peak_blocks=state.kv_peak_blocks,
-            hit_tokens=state.hit_tokens,
-            queried_tokens=state.queried_tokens,
+            **sums,
             num_blocks=num_blocks,
             free_blocks=num_blocks - state.kv_used_blocks,
             now_ps=state.now_ps,

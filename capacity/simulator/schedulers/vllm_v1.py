@@ -58,7 +58,7 @@ class VllmV1(QueuedPolicy):
         self.speculation = speculation
         self.steps_in_flight = limits.pipeline_stages + (asynchronous and limits.pipeline_stages == 1)
         self.running: list[Sequence] = []
-        self.waiting = PriorityQueue() if limits.priority else FcfsQueue()
+        self.waiting: FcfsQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
