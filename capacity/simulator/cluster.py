@@ -22,7 +22,7 @@ from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
 from capacity.simulator.fleet import InVain, NoProgress, failing, watching
 from capacity.simulator.frontend import client_before
-from capacity.simulator.instants import AT_CLIENT, NEVER, Call
+from capacity.simulator.instants import ARRIVE, CLIENT, NEVER, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
@@ -142,7 +142,7 @@ class Cluster:
         """Requests or news come at an instant."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
-            Call(self.env, at_ps, self._arrivals, AT_CLIENT)
+            call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
 
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Something is to be done when the requests of an instant come."""

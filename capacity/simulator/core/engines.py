@@ -24,7 +24,15 @@ from capacity.simulator.core.fleet import (
     Fleet,
 )
 from capacity.simulator.core.interface import enums
-from capacity.simulator.engines import ENDLESS, SUMS, EngineAccount, EngineState, Nobody, Reports, stall_reason
+from capacity.simulator.engines import (
+    ENDLESS,
+    SUMS,
+    EngineAccount,
+    EngineState,
+    Nobody,
+    Reports,
+    stall_reason,
+)
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
 from capacity.simulator.ledger import Ledger, Progress
