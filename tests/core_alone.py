@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from capacity.simulator.core import build
-from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
+from capacity.simulator.core.fleet import gap_counter, step_work
+from capacity.simulator.core.interface import structs
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.step_work import StepWork
 from capacity.step import StepTimes
@@ -31,7 +32,7 @@ class CoreAlone:
 
     def gaps(self, *parts: np.ndarray) -> GapCounter:
         """Of entries (gap, count), added part by part."""
-        memory, arrays = ctypes.c_void_p(self._library.alone_new()), GapsArrays()
+        memory, arrays = ctypes.c_void_p(self._library.alone_new()), structs.gaps_arrays()
         gaps = ctypes.c_void_p(self._library.alone_gaps(memory))
         for entries in parts:
             self._fill(self._library.alone_gaps_add, memory, gaps, entries)
@@ -42,7 +43,7 @@ class CoreAlone:
 
     def work(self, step_times: StepTimes, steps: np.ndarray) -> StepWork:
         """Of steps (the shape's fields, duration, held)."""
-        memory, arrays = ctypes.c_void_p(self._library.alone_new()), WorkArrays()
+        memory, arrays = ctypes.c_void_p(self._library.alone_new()), structs.work_arrays()
         work = ctypes.c_void_p(self._library.alone_work(memory))
         self._fill(self._library.alone_work_steps, memory, work, steps)
         self._library.work_export(work, ctypes.byref(arrays))

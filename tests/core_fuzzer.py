@@ -13,7 +13,8 @@ from collections import Counter
 from ctypes import POINTER, byref, c_int64
 from typing import Any
 
-from capacity.simulator.core import binding, step_data
+from capacity.simulator.core import step_data
+from capacity.simulator.core.interface import declare, enums, structs
 from capacity.step import AffineStepTimes
 
 HOSTILE = (
@@ -36,7 +37,7 @@ HOSTILE = (
 HOSTILE_FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e308, 1e-308)
 MAX_STEPS = 300  # of one call
 VLLM_V1, TENSORRT_LLM = 0, 3  # the policy with tiers of KV, the one that can hold prompts back
-EVENT_FIELDS = len(binding.CoreEvent._fields_)
+EVENT_FIELDS = len(structs.core_event._fields_)
 POINTERS = ("windows", "contents", "times", "accept", "rates", "step_factors")
 SENSIBLE: dict[str, tuple[int, int]] = {
     "policy": (0, 6),
@@ -120,9 +121,9 @@ class Case:
 
     # what a fleet is given
 
-    def requests(self) -> binding.CoreRequests:
+    def requests(self) -> ctypes.Structure:
         optional = [self.random.random() < 0.5 for _ in range(3)]
-        return binding.CoreRequests(
+        return structs.core_requests(
             count=self.count,
             prompt_tokens=self.array(self.count, 1, 400),
             output_tokens=self.array(self.count, 1, 60),
@@ -132,12 +133,12 @@ class Case:
             order=self.array(self.count, 0, 100) if optional[2] else None,
         )
 
-    def columns(self) -> binding.CoreColumns:
-        return binding.CoreColumns(
-            **{name: self.array(self.count, -1, -1) for name, _ in binding.CoreColumns._fields_}
+    def columns(self) -> ctypes.Structure:
+        return structs.core_columns(
+            **{name: self.array(self.count, -1, -1) for name, _ in structs.core_columns._fields_}
         )
 
-    def contents(self) -> binding.CoreContents:
+    def contents(self) -> ctypes.Structure:
         """Each request's chain is a path down a tree of runs, one or more blocks each."""
         known: dict[tuple[int, ...], int] = {}
         keys, stops, offsets = [], [], [0]
@@ -154,11 +155,11 @@ class Case:
         offsets = [min(offset, len(keys)) for offset in offsets]  # else there is no such array
         held = [(c_int64 * max(len(column), 1))(*column) for column in (offsets, keys, stops)]
         self.kept += held
-        return binding.CoreContents(*(ctypes.addressof(column) for column in held), len(known))
+        return structs.core_contents(*(ctypes.addressof(column) for column in held), len(known))
 
-    def engine(self) -> binding.CoreEngine:
-        e = binding.CoreEngine()
-        for name, kind in binding.CoreEngine._fields_:
+    def engine(self) -> ctypes.Structure:
+        e = structs.core_engine()
+        for name, kind in structs.core_engine._fields_:
             if kind is c_int64:
                 setattr(e, name, self.number(*SENSIBLE.get(name, (0, 1))))
             elif kind is ctypes.c_uint64:
@@ -189,9 +190,11 @@ class Case:
         if self.random.random() < 0.5:
             contents = self.contents()
             self.kept.append(contents)
-            e.contents = ctypes.pointer(contents)
+            e.contents = ctypes.addressof(contents)
         for place in range(2):
-            e.tiers[place] = binding.CoreTier(self.number(-1, 20), 1e9 * self.double(), self.number(0, 10**9))
+            e.tiers[place] = structs.core_tier(
+                self.number(-1, 20), 1e9 * self.double(), self.number(0, 10**9)
+            )
         e.times = self.times.pointer
         if self.hostile():
             setattr(e, self.random.choice(POINTERS), None)
@@ -246,10 +249,10 @@ class Case:
                 for index in range(core.fleet_events(fleet, byref(events))):
                     assert 0 <= events[EVENT_FIELDS * index] < 5
             elif which == 7:
-                state = binding.CoreState()
+                state = structs.core_state()
                 core.fleet_state(fleet, engine, byref(state))
             elif which == 8:
-                uses = (binding.CoreTierUse * 2)()
+                uses = (structs.core_tier_use * 2)()
                 core.fleet_tier_use(fleet, engine, uses)
                 for index in range(core.fleet_log(fleet, engine, byref(log))):
                     assert log[index] is not None
@@ -270,7 +273,7 @@ class Case:
             core.fleet_next_key(fleet)
             if result:
                 said = core.fleet_error(fleet).decode()
-                if result == binding.BROKEN:
+                if result == enums.BROKEN:
                     said = f"broken: {said}"
                     self.outcomes[said] += 1
                     return
@@ -283,8 +286,7 @@ def core_says(core: ctypes.CDLL, fleet: int) -> str:
 
 def main() -> None:
     path, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    core = binding.declare(ctypes.CDLL(path))
-    step_data.declare(core)
+    core = declare(ctypes.CDLL(path))
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + count):
         print(

@@ -11,9 +11,9 @@ import pytest
 from engine_runs import SETUP, random_run
 
 from capacity.simulator import EngineSetup, simulate
-from capacity.simulator.chains import Chains
 from capacity.simulator.core import library
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
+from capacity.simulator.requests import Chains
 from capacity.workload import Workload
 
 NEVER = 1 << 62

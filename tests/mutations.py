@@ -84,8 +84,8 @@ MUTATIONS = (
     Mutation(
         name="the last in the batch of equal priorities and arrivals is preempted",
         where=VLLM_V1,
-        old="return max(running, key=lambda r: (r.priority, r.arrival))",
-        new="return max(reversed(running), key=lambda r: (r.priority, r.arrival))",
+        old="return max(self.running, key=lambda r: (r.priority, r.arrival))",
+        new="return max(reversed(self.running), key=lambda r: (r.priority, r.arrival))",
         tests=(rule("of equal priorities and arrivals the first in the batch is preempted"),),
     ),
     Mutation(
@@ -114,16 +114,16 @@ MUTATIONS = (
     Mutation(
         name="full reservation of one token less",
         where=VLLM_V1,
-        old="whole = min(known, limits.max_model_len)",
-        new="whole = min(known, limits.max_model_len) - 1",
+        old="whole = min(r.known, limits.max_model_len)",
+        new="whole = min(r.known, limits.max_model_len) - 1",
         tests=(rule("the whole prompt must fit, its last token too"),),
         short=True,
     ),
     Mutation(
         name="full reservation of one token more",
         where=VLLM_V1,
-        old="whole = min(known, limits.max_model_len)",
-        new="whole = min(known, limits.max_model_len) + 1",
+        old="whole = min(r.known, limits.max_model_len)",
+        new="whole = min(r.known, limits.max_model_len) + 1",
         tests=(rule("the whole prompt fits to the token"),),
     ),
     Mutation(
@@ -202,8 +202,8 @@ MUTATIONS = (
     Mutation(
         name="requests that end together in reverse order",
         where=VLLM_V1,
-        old="                finished.append(r)",
-        new="                finished.insert(0, r)",
+        old="                step.finished.append(r)",
+        new="                step.finished.insert(0, r)",
         tests=(
             "tests/simulator/test_batch_order.py::"
             "test_requests_that_end_together_bring_their_successors_in_batch_order[events]",
@@ -215,8 +215,8 @@ MUTATIONS = (
     Mutation(
         name="victim first",
         where=VLLM_V1,
-        old="return running[-1]",
-        new="return running[0]",
+        old="return self.running[-1]",
+        new="return self.running[0]",
         tests=(named("v1"), named("v1async")),
     ),
     Mutation(
@@ -260,15 +260,15 @@ MUTATIONS = (
     Mutation(
         name="watermark ignored",
         where=VLLM_V1,
-        old="if self._watermark_blocks and self.running:",
-        new="if False:",
+        old="self._watermark_blocks if self.running else 0",
+        new="0",
         tests=(rule("the watermark is kept free"), named("v1")),
     ),
     Mutation(
         name="watermark for a request alone",
         where=VLLM_V1,
-        old="if self._watermark_blocks and self.running:",
-        new="if self._watermark_blocks:",
+        old="self._watermark_blocks if self.running else 0",
+        new="self._watermark_blocks",
         tests=(
             "tests/simulator/schedulers/test_vllm_v1.py::test_watermark_counts_only_while_something_runs",
         ),
@@ -276,8 +276,8 @@ MUTATIONS = (
     Mutation(
         name="long-prefill threshold on a lone request",
         where=VLLM_V1,
-        old="return 0 if limit and self.limits.lone_prefill_exempt and self.unfinished <= 1 else limit",
-        new="return limit",
+        old="exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1",
+        new="exempt = False",
         tests=(named("v1"),),
     ),
     Mutation(
@@ -297,7 +297,7 @@ MUTATIONS = (
     Mutation(
         name="a step too many for a request that is about to end",
         where=VLLM_V1,
-        old="if asynchronous and known + r.in_flight_yields >= r.max_known:",
+        old="if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:",
         new="if False:",
         tests=(named("v1async"),),
     ),
@@ -337,8 +337,8 @@ MUTATIONS = (
     Mutation(
         name="a partly filled block is cached",
         where=BLOCK_POOL,
-        old="        full = tokens // self.block_size\n        block_key, cached",
-        new="        full = -(-tokens // self.block_size)\n        block_key, cached",
+        old="        full = tokens // self.block_size\n        if not",
+        new="        full = -(-tokens // self.block_size)\n        if not",
         tests=(named("v1async"),),
     ),
     # other engines

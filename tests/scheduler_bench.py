@@ -36,7 +36,7 @@ class Bench:
             arrival=0,
             prompt_tokens=prompt,
             max_known=prompt + output,
-            asked_known=None if max_tokens is None else prompt + max_tokens,
+            asked_known=prompt + (output if max_tokens is None else max_tokens),
             priority=0,
             table=self.pool.table(Content(index)),
         )

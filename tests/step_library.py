@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from capacity.simulator.core.interface import declare
 from capacity.simulator.core.library import load
-from capacity.simulator.core.step_data import NUM_FIELDS, StepData, declare
+from capacity.simulator.core.step_data import NUM_FIELDS, StepData
 from capacity.step import TEXT_FIELDS, StepShape
 
 
@@ -20,13 +21,12 @@ def library() -> ctypes.CDLL:
     found = load()
     if found is None:
         pytest.skip("no compiled core")
-    declare(found)
-    return found
+    return declare(found)
 
 
 def compiled(step_times: Any) -> StepData:
     """Step times as an engine reads them."""
-    return StepData.of(step_times, library())
+    return StepData(step_times, library())
 
 
 def packed(shapes: Sequence[StepShape]) -> Any:

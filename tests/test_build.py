@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from capacity.simulator.core import build
+from capacity.simulator.core.interface import HEADERS
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
@@ -66,7 +67,8 @@ def test_one_wheel_a_platform_for_all_pythons(checkout: Path) -> None:
         metadata = next(name for name in names if name.endswith(".dist-info/WHEEL"))
         assert b"Root-Is-Purelib: false" in archive.read(metadata)
     assert LIBRARY in names
-    assert not [name for name in names if name.endswith((".c", ".h"))]
+    headers = {f"capacity/simulator/core/{header}" for header in HEADERS}
+    assert {name for name in names if name.endswith((".c", ".h"))} == headers, "Python reads these"
     assert not (checkout / LIBRARY).exists(), "a wheel leaves the checkout as it is"
 
 

@@ -180,8 +180,7 @@ def simulate(
     ] = None,
 ) -> None:
     """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
-    from capacity.simulator import exports
-    from capacity.simulator.timeline import Timeline
+    from capacity.simulator.timeline import Timeline, write_records, write_series, write_timeline
 
     if sample_interval is not None:
         refuse_alone("--sample-interval", ("--series", series))
@@ -206,11 +205,11 @@ def simulate(
             engine_loop=engine_loop,
         )
     if records:
-        exports.write_records(answer.run, records)
+        write_records(answer.run, records)
     if series:
-        exports.write_series(answer.run, series)
+        write_series(answer.run, series)
     if observer and timeline:
-        exports.write_timeline(observer, answer.run, timeline)
+        write_timeline(observer, answer.run, timeline)
     if observer and gantt:
         from capacity.report.figures.gantt import gantt_chart
 

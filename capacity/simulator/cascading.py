@@ -22,7 +22,7 @@ from capacity.deployment.pool_routers import ByCascade
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.frontend import FrontendTimes
-from capacity.simulator.instants import AT_TIMER, CLOCK_ENDS_PS, Call, beyond_clock
+from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, TIMER, beyond_clock, call_at
 from capacity.simulator.ledger import Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
@@ -87,7 +87,7 @@ class Cascading(Cluster):
                 del self._between[request]
                 self._tell(act, request, at_ps)
 
-        Call(self.env, at_ps, due, AT_TIMER)
+        call_at(self.env, at_ps, due, ARRIVE, TIMER)
 
     @property
     def over(self) -> bool:

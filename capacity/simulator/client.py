@@ -1,18 +1,19 @@
-"""Who sends the requests, and when: on the clock, after another's completion, or within a cap on those in flight."""
+"""Who sends the requests and when: on the clock, after another's completion or within a cap; and when they give up."""
 
 from __future__ import annotations
 
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 import numpy as np
+import simpy
 
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
-from capacity.simulator.instants import CLOCK_ENDS_PS, NEVER, beyond_clock
+from capacity.simulator.instants import ARRIVE, CLOCK_ENDS_PS, DEADLINE, NEVER, Instant, beyond_clock
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -161,3 +162,43 @@ NOTHING_SENT: list[tuple[int, int]] = []
 def client_of(workload: Workload) -> Client:
     """The client that sends this workload."""
     return Client(workload) if workload.is_closed_loop else OpenLoopClient(workload)
+
+
+class Patience:
+    """One deadline after the other, each an event of its own; equal patience for all, so they come in order.
+
+    `is_outstanding(request)` says whether anybody still waits, `give_up(request, instant)` is told who no longer does.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        timeout_ps: int,
+        is_outstanding: Callable[[int], bool],
+        give_up: Callable[[int, int], None],
+    ) -> None:
+        self.timeout_ps = timeout_ps
+        self._env = env
+        self._is_outstanding = is_outstanding
+        self._give_up = give_up
+        self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
+        self._first: simpy.Event | None = None  # while no request has a deadline: the first one's coming
+
+    def begin(self, request: int, at_ps: int) -> None:
+        """A client waits from now on."""
+        self._deadlines.append((at_ps + self.timeout_ps, request))
+        if self._first is not None:
+            self._first.succeed()
+            self._first = None
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        env, deadlines = self._env, self._deadlines
+        while True:
+            if not deadlines:
+                self._first = env.event()
+                yield self._first
+            at_ps, request = deadlines.popleft()
+            if self._is_outstanding(request):
+                yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
+                if self._is_outstanding(request):
+                    self._give_up(request, at_ps)

@@ -17,17 +17,15 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import make_router
 from capacity.deployment.routing import Prompt, Router
 from capacity.simulator.account import Account
-from capacity.simulator.client import OpenLoopClient
+from capacity.simulator.client import OpenLoopClient, Patience
 from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
-from capacity.simulator.fleet import failing, watching
+from capacity.simulator.fleet import InVain, NoProgress, failing, watching
 from capacity.simulator.frontend import client_before
-from capacity.simulator.instants import AT_CLIENT, NEVER, Call
+from capacity.simulator.instants import ARRIVE, CLIENT, NEVER, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.no_progress import InVain, NoProgress
-from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort
@@ -144,7 +142,7 @@ class Cluster:
         """Requests or news come at an instant."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
-            Call(self.env, at_ps, self._arrivals, AT_CLIENT)
+            call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
 
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Something is to be done when the requests of an instant come."""

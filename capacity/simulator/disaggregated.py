@@ -22,9 +22,9 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Router
 from capacity.simulator.cluster import Cluster
 from capacity.simulator.dispatch import Dispatch, name_of
+from capacity.simulator.fleet import NoProgress
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.no_progress import NoProgress
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.schedulers import schedulers_that
 from capacity.simulator.setup import EngineSetup, Role

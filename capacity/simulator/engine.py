@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 import simpy
 
-from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.simulator.engines import ENDLESS, SUMS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.instants import (
     ARRIVE,
@@ -28,8 +28,7 @@ from capacity.simulator.instants import (
     beyond_clock,
     call_at,
 )
-from capacity.simulator.kv_cache.joint_pool import JointPool
-from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
+from capacity.simulator.kv_cache.pool import JointPool, KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
 from capacity.simulator.schedulers.encoding import is_clip
@@ -175,19 +174,9 @@ class Engine:
         return EngineState(policy.num_running, policy.num_waiting, self.kv_used_blocks)
 
     def account(self) -> EngineAccount:
-        ledger, policy = self.ledger, self.policy
+        policy = self.policy
         return EngineAccount(
-            steps=ledger.steps,
-            rows=ledger.rows,
-            busy_ps=ledger.busy_ps,
-            rejected=ledger.rejected,
-            preemptions=ledger.preemptions,
-            completed=ledger.completed,
-            kv_block_ps=ledger.kv_block_ps,
-            kv_busy_ps=ledger.kv_busy_ps,
-            kv_peak_blocks=ledger.kv_peak_blocks,
-            hit_tokens=ledger.hit_tokens,
-            queried_tokens=ledger.queried_tokens,
+            **{name: getattr(self.ledger, name) for name in SUMS},
             num_blocks=self.pool.num_blocks,
             free_blocks=self.pool.free_blocks,
             now_ps=int(self.env.now),
@@ -196,7 +185,7 @@ class Engine:
             else None,
             tier_use=policy.tier_use,
             rank_requests=tuple(policy.rank_requests),
-            work=ledger.work,
+            work=self.ledger.work,
         )
 
     # from outside

@@ -70,10 +70,6 @@ class FrontEndProcess:
         """The engine has made what one message holds; returns when it is sent."""
         return self._serve(self._message_ps, now_ps)
 
-    def waits_ps(self, now_ps: int) -> int:
-        """How long what came now would wait."""
-        return max(self.free_ps - now_ps, 0)
-
     def _serve(self, work_ps: int, now_ps: int) -> int:
         assert now_ps >= self._now_ps, "the front end is told of what happens in order of time"
         self._now_ps = now_ps

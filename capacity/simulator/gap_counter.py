@@ -1,19 +1,64 @@
-"""Gaps between successive deliveries of requests, in bounded memory: their mean and percentiles."""
+"""Gaps between successive deliveries of requests, in bounded memory: mean, percentiles and how they vary by chance."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
 from capacity.simulator.distribution import PERCENTILES, Distribution
-from capacity.simulator.gap_batches import GapBatches
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
 EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; beyond, they are counted in bins
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
-NUM_BINS = 64 << BIN_BITS
+MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long run
+BATCH_BIN_BITS = 8  # of a batch: a gap is known to 0.4 %
+NUM_BATCH_BINS = 64 << BATCH_BIN_BITS
+FIRST_SIZE = 16  # gaps of a batch at first
+
+
+class GapBatches:
+    """Histograms of successive batches of equally many gaps, in picoseconds: how much percentiles vary by chance.
+
+    Equal gaps of one step stay together, so a batch may have some more than another.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[Counter[int]] = [Counter() for _ in range(MOST_BATCHES)]  # how often, by bin
+        self._size = FIRST_SIZE
+        self._seen = 0
+        self._of_core: tuple[IntArray, int] | None = None
+
+    @classmethod
+    def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> GapBatches:
+        """Return what the compiled core holds: gaps by batch of `size` gaps, and by bin from `first_bin` on."""
+        batches = cls()
+        batches._of_core, batches._size = (used, first_bin), size
+        return batches
+
+    def add(self, gap_ps: int, count: int) -> None:
+        """Add this many equal gaps, in the order of their delivery."""
+        first = self._seen
+        self._seen += count
+        while self._seen > MOST_BATCHES * self._size:
+            merged = [one + other for one, other in zip(self._batches[::2], self._batches[1::2])]
+            self._batches = merged + [Counter() for _ in merged]
+            self._size *= 2
+        self._batches[first // self._size][bin_of(gap_ps, BATCH_BIN_BITS)] += count
+
+    def histograms(self) -> IntArray:
+        """Gaps by batch (rows, in order of time; the last may not be full) and bin; no rows without gaps."""
+        if self._of_core is not None:
+            used, first_bin = self._of_core
+            counts = np.zeros((len(used), NUM_BATCH_BINS), dtype=np.int64)
+            counts[:, first_bin : first_bin + used.shape[1]] = used
+            return counts
+        counts = np.zeros((-(-self._seen // self._size), NUM_BATCH_BINS), dtype=np.int64)
+        for row, batch in zip(counts, self._batches):
+            row[list(batch)] = list(batch.values())
+        return counts
 
 
 class GapCounter:
@@ -22,95 +67,51 @@ class GapCounter:
     The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
     """
 
-    _FLUSH = 2 << 15
-
     def __init__(self) -> None:
         self.count = 0
         self.total_ps = 0
         self.resolution = 0.0  # relative width of a bin; 0: exact
-        self._new: list[int] = []  # gap, how often, gap, ...: numpy reads no tuples quickly
-        self._chunks: list[tuple[IntArray, IntArray]] = []  # (gaps, how often), as they came
-        self._raw = self._distinct = 0
-        self._bins: IntArray | None = None
+        self._times: Counter[int] = Counter()  # how often each gap, or each bin
         self._batches = GapBatches()
+        self._of_core: tuple[IntArray, IntArray] | None = None
 
     @classmethod
     def from_core(
         cls,
-        multiset: tuple[IntArray, IntArray] | None,
-        bins: IntArray | None,
+        multiset: tuple[IntArray, IntArray],
         *,
+        resolution: float,
         total_ps: int,
         batches: GapBatches,
     ) -> GapCounter:
-        """What the compiled core holds: either (different gaps in rising order, how often each) or the bins."""
+        """Return what the compiled core holds: gaps in rising order and how often each."""
         gaps = cls()
-        gaps.total_ps, gaps._batches = total_ps, batches
-        if multiset is not None and len(multiset[0]):
-            gaps.count = int(multiset[1].sum())
-            gaps._chunks, gaps._raw = [multiset], len(multiset[0])
-            gaps._distinct = gaps._raw
-        if bins is not None:
-            gaps.count = int(bins.sum())
-            gaps._bins, gaps.resolution = bins, 2.0**-BIN_BITS
+        gaps.count, gaps.total_ps, gaps.resolution = int(multiset[1].sum()), total_ps, resolution
+        gaps._of_core, gaps._batches = multiset, batches
         return gaps
 
     def batches(self) -> GapBatches:
         """The same gaps in order of time, for intervals of their percentiles."""
-        self._flush()
         return self._batches
 
     def add(self, gap_ps: int, count: int = 1) -> None:
-        """So many equal gaps that end at one instant."""
+        """Add this many equal gaps that end at one instant."""
         self.count += count
         self.total_ps += gap_ps * count
-        self._new += (gap_ps, count)
-        if len(self._new) >= self._FLUSH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._new:
-            return
-        values, counts = np.array(self._new, dtype=np.int64).reshape(-1, 2).T
-        self._new.clear()
-        self._batches.add(values, counts)
-        self._count(values, counts)
-
-    def _count(self, values: IntArray, counts: IntArray) -> None:
-        if self._bins is not None:
-            self._bins += _binned(values, counts)
-            return
-        self._chunks.append((values, counts))
-        self._raw += len(values)
-        if self._raw > 2 * max(self._distinct, EXACT_GAPS // 2):
-            self._compress()
-
-    def _compress(self) -> None:
-        """Count equal gaps together; more than EXACT_GAPS different ones go into bins for good."""
-        if self._raw == self._distinct and self._chunks:
-            return
-        values = np.concatenate([chunk[0] for chunk in self._chunks])
-        counts = np.concatenate([chunk[1] for chunk in self._chunks])
-        order = np.argsort(values, kind="stable")
-        values, counts = values[order], counts[order]
-        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-        values, counts = values[first], np.add.reduceat(counts, first)
-        self._chunks = [(values, counts)]
-        self._raw = self._distinct = len(values)
-        if len(values) > EXACT_GAPS:
+        self._batches.add(gap_ps, count)
+        self._times[bin_of(gap_ps, BIN_BITS) if self.resolution else gap_ps] += count
+        if len(self._times) > EXACT_GAPS and not self.resolution:
             self.resolution = 2.0**-BIN_BITS
-            self._bins = _binned(values, counts)
-            self._chunks.clear()
+            exact, self._times = self._times, Counter()
+            for gap, times in exact.items():
+                self._times[bin_of(gap, BIN_BITS)] += times
 
     def _multiset(self) -> tuple[IntArray, IntArray]:
         """(gaps in rising order, how often each)."""
-        self._flush()
-        if self._bins is None:
-            self._compress()
-        if self._bins is None:
-            return self._chunks[0]
-        filled = np.flatnonzero(self._bins)
-        return _bin_middles(filled), self._bins[filled]
+        if self._of_core is not None:
+            return self._of_core
+        values, counts = np.array(sorted(self._times.items()), dtype=np.int64).reshape(-1, 2).T
+        return bin_middles_ps(values, BIN_BITS) if self.resolution else values, counts
 
     def distribution_ms(self) -> Distribution | None:
         """Statistics over all gaps, in ms; None without any.
@@ -139,16 +140,14 @@ class GapCounter:
         return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
 
 
-def _binned(values: IntArray, counts: IntArray) -> IntArray:
-    """How many gaps fall into each bin: a bin keeps a gap's leading BIN_BITS + 1 bits, so small ones are exact."""
-    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
-    index = (shift << BIN_BITS) + (values >> shift)
-    bins: IntArray = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
-    return bins
+def bin_of(gap_ps: int, bits: int) -> int:
+    """Return a gap's bin, its leading `bits` + 1 bits: small gaps are exact."""
+    shift = max(gap_ps.bit_length() - (bits + 1), 0)
+    return (shift << bits) + (gap_ps >> shift)
 
 
-def _bin_middles(index: IntArray) -> IntArray:
-    shift = np.maximum((index >> BIN_BITS) - 1, 0)
-    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    middles: IntArray = ((index - (shift << BIN_BITS)) << shift) + half
+def bin_middles_ps(bins: IntArray, bits: int) -> IntArray:
+    """Return the gap in the middle of each bin, rounded down."""
+    shift = np.maximum((bins >> bits) - 1, 0)
+    middles: IntArray = ((bins - (shift << bits)) << shift) + ((1 << shift) >> 1)
     return middles

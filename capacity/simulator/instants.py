@@ -19,9 +19,6 @@ CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
 CLOCK_ENDS_PS = NEVER // 4  # what is due then or later never happens; the compiled engines' keys hold no more
 RANKS = 1 << 20
-AT_CLIENT, AT_TIMER = (
-    (ARRIVE + 1) * RANKS + rank for rank in (CLIENT, TIMER)
-)  # places of what is most common
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
@@ -41,24 +38,11 @@ class Instant(simpy.Event):  # type: ignore[misc]
         return self
 
 
-class Call(simpy.Event):  # type: ignore[misc]
-    """Something to be done at an instant."""
-
-    _ok, _value = True, None
-
-    def __init__(
-        self, env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], place: int
-    ) -> None:
-        self.env = env
-        self.callbacks = [act]
-        env.schedule(self, place, at_ps - env._now)
-
-
 def call_at(
     env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
 ) -> None:
-    """Have something done at an instant."""
-    Call(env, at_ps, act, (kind + 1) * RANKS + rank)
+    """Call `act` at an instant."""
+    Instant(env, kind, rank).at(at_ps).callbacks.append(act)
 
 
 def beyond_clock(at_ps: int) -> InvalidInput:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.gap_batches import MOST_BATCHES, bin_middles_ps
+from capacity.simulator.gap_counter import BATCH_BIN_BITS, MOST_BATCHES, bin_middles_ps
 from capacity.step import PS_PER_S
 from capacity.workload.columns import FloatArray, IntArray
 
@@ -95,7 +95,7 @@ def _batch_edges(count: int) -> IntArray:
 
 
 def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:
-    """A percentile of gaps between deliveries in ms, from their histograms by batch (`capacity.simulator.gap_batches`)
+    """A percentile of gaps between deliveries in ms, from their histograms by batch (`GapBatches`)
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
     little of it was steady. None of no gaps.
@@ -114,7 +114,7 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
     if not total:
         return [None for _ in percents]
     reached = np.cumsum(batches.sum(axis=0)) / total
-    middles_ms = bin_middles_ps()[first : last + 1] * (1e3 / PS_PER_S)
+    middles_ms = bin_middles_ps(np.arange(first, last + 1), BATCH_BIN_BITS) * (1e3 / PS_PER_S)
 
     def at(place: float) -> float:
         return float(middles_ms[min(int(np.searchsorted(reached, place)), len(middles_ms) - 1)])
@@ -182,19 +182,6 @@ class _Places:
         ends = centre - half * wider[0], centre + half * wider[1]
         low, high = (1 / (1 + math.exp(-min(at, 500.0))) if at > -500 else 0.0 for at in ends)
         return cls(low, high, below, above)
-
-
-def mean_interval(values: FloatArray) -> Interval | None:
-    """The mean of values in order of time, by batch means; None of no values."""
-    if not len(values):
-        return None
-    value = float(values.mean())
-    if len(values) < BATCHES * LEAST_PER_BATCH:
-        return Interval(value=value, low=None, high=None)
-    half = t_quantile(CONFIDENCE, BATCHES - 1) * _standard_error(
-        np.array([part.mean() for part in np.array_split(values, BATCHES)])
-    )
-    return Interval(value=value, low=value - half, high=value + half)
 
 
 def _standard_error(batch_means: FloatArray) -> float:

@@ -15,7 +15,6 @@ from capacity.simulator.schedulers import Row, Sequence, Step
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
-from capacity.workload.columns import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,25 +83,12 @@ class Ledger:
         self.preempted_ps[request] = self.output_tokens[request] = 0
 
     def table(self, workload: Workload) -> RequestTable:
-        def column(values: memoryview) -> IntArray:
-            return np.asarray(values)
-
-        arrival_ps = column(self.arrival_ps)
-        unsent = arrival_ps == MISSING
+        columns = {name: np.asarray(getattr(self, name)) for name in INSTANTS + COUNTS}
+        unsent = columns["arrival_ps"] == MISSING
         if unsent.any():
-            arrival_ps = arrival_ps.copy()
-            arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
-        return RequestTable(
-            arrival_ps=arrival_ps,
-            first_scheduled_ps=column(self.first_scheduled_ps),
-            first_token_ps=column(self.first_token_ps),
-            finish_ps=column(self.finish_ps),
-            prompt_tokens=workload.prompt_tokens,
-            output_tokens=column(self.output_tokens),
-            cached_tokens=column(self.cached_tokens),
-            preemptions=column(self.preemptions),
-            preempted_ps=column(self.preempted_ps),
-        )
+            columns["arrival_ps"] = columns["arrival_ps"].copy()
+            columns["arrival_ps"][unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
+        return RequestTable(prompt_tokens=workload.prompt_tokens, **columns)
 
 
 class EngineLedger:
@@ -112,17 +98,10 @@ class EngineLedger:
         self.columns = ledger
         self.gaps = gaps  # of all engines together
         self.work = work  # kinds of steps, with `keep_work`
-        self.steps = 0
-        self.rows = 0
-        self.busy_ps = 0
-        self.rejected = 0
-        self.completed = 0
-        self.preemptions = 0
-        self.kv_block_ps = 0
-        self.kv_busy_ps = 0
-        self.kv_peak_blocks = 0
-        self.hit_tokens = 0
-        self.queried_tokens = 0
+        self.steps = self.rows = self.busy_ps = 0
+        self.rejected = self.completed = self.preemptions = 0
+        self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
+        self.hit_tokens = self.queried_tokens = 0
 
     def scheduled(self, step: Step, now_ps: int) -> None:
         """A step was decided, row by row."""

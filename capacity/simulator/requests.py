@@ -1,9 +1,14 @@
-"""The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes."""
+"""The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes.
+
+A KV block names all before it, so from the first run of blocks that no other request has, none is shared: for a cache,
+and for a router that remembers, the rest is one private text and is not divided into runs.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 from functools import cached_property
 from typing import TypeAlias
 
@@ -11,13 +16,72 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Prompt
-from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.schedulers import Sequence
 from capacity.simulator.setup import EngineSetup, check_encoding
-from capacity.simulator.shapes import new_tuple
-from capacity.workload import Workload
+from capacity.workload import BlockRuns, Workload
+from capacity.workload.columns import IntArray
+
+Chain = tuple[Items[int], Items[int]]  # keys of runs, and the blocks at which each ends
+NO_CHAIN: Chain = ((), ())
+
+
+class Chains:
+    """The shared runs of every request of a workload, for blocks of one size."""
+
+    def __init__(self, workload: Workload, block_size: int) -> None:
+        runs = workload.block_runs(block_size)
+        self._offsets: array[int] | None = None
+        if runs is None:
+            return
+        shared = _shared(runs)
+        kept = np.arange(len(runs.counts)) - np.repeat(runs.offsets[:-1], np.diff(runs.offsets)) < np.repeat(
+            shared, np.diff(runs.offsets)
+        )
+        self._offsets = array("q", np.concatenate(([0], np.cumsum(shared))).tobytes())
+        self._keys = array("q", runs.first_ids[kept].tobytes())
+        self._stops = array("q", _stops(runs)[kept].tobytes())
+
+    def of(self, request: int) -> Chain:
+        """Keys of a request's shared runs, and where each ends, in blocks from the start of the prompt."""
+        offsets = self._offsets
+        if offsets is None:
+            return NO_CHAIN
+        begin, end = offsets[request], offsets[request + 1]
+        if end == begin + 1:
+            return (self._keys[begin],), (self._stops[begin],)
+        return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
+
+    def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        if self._offsets is None:
+            return None
+        return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
+
+    def content(self, request: int) -> Content:
+        """The request's blocks, as a KV cache tells them apart; keys are at least 0, private ones below."""
+        keys, stops = self.of(request)
+        return Content(~request, keys, stops)
+
+
+def _stops(runs: BlockRuns) -> IntArray:
+    """Where each run ends, in blocks from the start of its prompt."""
+    ends = np.cumsum(runs.counts)
+    before = np.concatenate(([0], ends))[runs.offsets[:-1]]
+    stops: IntArray = ends - np.repeat(before, np.diff(runs.offsets))
+    return stops
+
+
+def _shared(runs: BlockRuns) -> IntArray:
+    """How many of each request's runs, from the first on, stand in another request as well."""
+    _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
+    alone = np.concatenate((users[number] == 1, [True]))
+    at = np.where(alone, np.arange(len(alone)), len(alone))
+    next_alone = np.minimum.accumulate(at[::-1])[::-1]
+    shared: IntArray = np.minimum(next_alone[runs.offsets[:-1]], runs.offsets[1:]) - runs.offsets[:-1]
+    return shared
+
 
 NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
@@ -126,7 +190,7 @@ class Requests:
 
         def prompt(request: int) -> Prompt:
             session = None if sessions is None else sessions[request]
-            return new_tuple(Prompt, (request, tokens[request], session, (), (), 0, asked[request]))
+            return Prompt(request, tokens[request], session, asked_tokens=asked[request])
 
         if block_size is None:
             return prompt
@@ -136,8 +200,7 @@ class Requests:
             length = tokens[request]
             session = None if sessions is None else sessions[request]
             keys, stops = chain_of(request)
-            blocks = length // block_size
-            return new_tuple(Prompt, (request, length, session, keys, stops, blocks, asked[request]))
+            return Prompt(request, length, session, keys, stops, length // block_size, asked[request])
 
         return prompt_with_prefixes
 

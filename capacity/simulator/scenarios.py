@@ -7,13 +7,15 @@ preemptions, completions and free blocks. It runs on the simulator's own engines
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import simpy
 
+from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import parse_json, read_text
 from capacity.simulator.core import library
@@ -25,7 +27,6 @@ from capacity.simulator.kv_cache.content import Content, chained
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, engine_loop_named
-from capacity.simulator.scenario_fields import check_scenario, check_segment
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
@@ -360,3 +361,61 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
             }
         )
     return trace
+
+
+MOST = 1 << 40  # of any count or seed: sums of them stay within 64 bits
+WHOLE = (
+    "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+    "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
+    "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
+)  # fmt: skip
+WHOLE_OF_A_REQUEST = ("max_tokens", "priority", "out_seed")
+LONGEST_STEP_S = 1e5  # of a step, or of a token in it
+
+
+def check_scenario(scenario: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a field of another kind; what is missing is found by who reads it."""
+    _check_whole(scenario, WHOLE)
+    _number("watermark", scenario.get("watermark", 0), 1)
+    times = scenario.get("step_time", {})
+    if not isinstance(times, Mapping):
+        raise InvalidInput(f"step_time is {times!r}: it must be an object with base and per_token")
+    for name, seconds in times.items():
+        _number(f"step_time.{name}", seconds, LONGEST_STEP_S)
+    requests = scenario.get("requests", [])
+    if not isinstance(requests, list):
+        raise InvalidInput(f"requests is a {type(requests).__name__}: it must be a list")
+    for index, request in enumerate(requests):
+        if not isinstance(request, Mapping):
+            raise InvalidInput(f"request {index} is {request!r:.60}: it must be an object")
+        _check_whole(request, WHOLE_OF_A_REQUEST)
+        _number("arrival", request.get("arrival", 0), LATEST_S)
+        if isinstance(request.get("id", 0), list | dict):
+            raise InvalidInput(f"request {index}: its id must be a text or a number")
+
+
+def check_segment(segment: Any) -> int:
+    """The length of a prompt's segment, [seed, length] or ["o", seed, length]."""
+    if not isinstance(segment, list) or len(segment) not in (2, 3):
+        raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
+    for number in segment[-2:]:
+        if not _whole(number):
+            raise InvalidInput(f"segment {segment!r:.60}: {number!r:.60} must be a whole number below 2^40")
+    return int(segment[-1])
+
+
+def _check_whole(fields: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        value = fields.get(name)
+        if value is not None and not _whole(value):
+            raise InvalidInput(f"{name} is {value!r:.60}: it must be a whole number below 2^40")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+
+
+def _number(name: str, value: object, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        shown = "nan" if isinstance(value, float) and math.isnan(value) else f"{value!r:.60}"
+        raise InvalidInput(f"{name} is {shown}: it must be a number from 0 to {most:g}")

@@ -11,8 +11,7 @@ from capacity.deployment.routing import Takes
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
-from capacity.simulator.kv_cache.joint_pool import JointPool
-from capacity.simulator.kv_cache.pool import KvPool
+from capacity.simulator.kv_cache.pool import JointPool, KvPool
 from capacity.simulator.schedulers import (
     Lockstep,
     Policy,

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from capacity.simulator.schedulers import Row
 from capacity.step import StepShape, windowed_pairs
 
-new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
-
 
 def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
     """The step's sums over its rows.
@@ -36,10 +34,7 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
                 p_window_context += min(context, window_tokens + tokens - 1)
     if window_tokens is None:
         p_window_pairs, p_window_context, d_window = p_pairs, p_context, d_context
-    return new_tuple(
-        StepShape,
-        (
-            p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
-            d_seqs, d_drafts, d_context, d_window, 0, 0, 0, 0,
-        ),
+    return StepShape(
+        p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
+        d_seqs, d_drafts, d_context, d_window,
     )  # fmt: skip

@@ -1,12 +1,19 @@
-"""A run as a timeline that chrome://tracing and Perfetto open: steps of the engine, lives of the requests."""
+"""What a run leaves as files: its steps and requests as a Chrome trace, which Perfetto opens; its records as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from capacity.base.errors import InvalidInput
 from capacity.simulator.engine import Engine
-from capacity.simulator.metrics import RequestTable
+from capacity.simulator.ledger import Sample
+from capacity.simulator.metrics import RequestRecord, RequestTable
+from capacity.simulator.result import SimulationResult
 from capacity.simulator.schedulers import Step
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S
@@ -100,3 +107,33 @@ def _span(
     name: str, pid: int, tid: int, ts: float, dur: float, args: Mapping[str, object]
 ) -> dict[str, object]:
     return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def write_records(run: SimulationResult, path: str | Path) -> None:
+    """A line a request, in seconds and tokens; empty where an instant never came. Raises InvalidInput."""
+    names = [field.name for field in fields(RequestRecord)]
+    _write_csv(path, names, ([getattr(record, name) for name in names] for record in run.records))
+
+
+def write_series(run: SimulationResult, path: str | Path) -> None:
+    """A line a sample of the engine's state. Raises InvalidInput."""
+    names = [field.name for field in fields(Sample)]
+    _write_csv(path, names, ([getattr(sample, name) for name in names] for sample in run.series))
+
+
+def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) -> None:
+    """Steps and requests in the Chrome trace format, which Perfetto opens. Raises InvalidInput."""
+    try:
+        Path(path).write_text(json.dumps(timeline.chrome_trace(run.records)), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _write_csv(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    try:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows(rows)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

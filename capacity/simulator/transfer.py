@@ -17,7 +17,7 @@ import simpy
 
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
-from capacity.simulator.instants import AT_TIMER, Call
+from capacity.simulator.instants import ARRIVE, TIMER, call_at
 from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
 from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
 from capacity.simulator.kv_cache.content import Content
@@ -144,7 +144,7 @@ class Transfers:
                 f"simulated time holds {LATEST_S:g} s: raise --kv-transfer-bytes-per-s"
             )
         transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
-        Call(self._env, end_ps, lambda _: self._end(transfer, end_ps), AT_TIMER)
+        call_at(self._env, end_ps, lambda _: self._end(transfer, end_ps), ARRIVE, TIMER)
         return end_ps
 
     def _end(self, transfer: Transfer, end_ps: int) -> None:

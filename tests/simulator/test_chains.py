@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capacity.simulator.chains import NO_CHAIN, Chains
+from capacity.simulator.requests import NO_CHAIN, Chains
 from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Workload, synthetic
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import inspect
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, simulate
-from capacity.simulator.core import binding, library
+from capacity.simulator.core import binding, build, library
+from capacity.simulator.core.interface import HEADERS, structs
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.schedulers import SCHEDULERS
 from capacity.simulator.schedulers.adapters import AdapterV1
@@ -52,11 +54,19 @@ def test_what_it_does_not_know_it_does_not_cover() -> None:
         assert not binding.covers(setup)
 
 
-@pytest.mark.skipif(library.load() is None, reason="the core is not compiled")
-def test_structures_are_as_large_as_the_cores() -> None:
-    core = library.require()
-    for which, structure in enumerate(binding.STRUCTURES):
-        assert core.core_size(ctypes.c_int64(which)) == ctypes.sizeof(structure), structure
+@pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")
+def test_structures_are_laid_out_as_the_compiler_does(tmp_path: Path) -> None:
+    kinds = {name: kind for name, kind in vars(structs).items() if kind._fields_}
+    names = [(kind, name) for kind, structure in kinds.items() for name, _ in structure._fields_]
+    entries = [f"sizeof({kind})" for kind in kinds] + [f"offsetof({kind}, {name})" for kind, name in names]
+    source = tmp_path / "layout.c"
+    headers = "".join(f'#include "{header}"\n' for header in HEADERS)
+    source.write_text(f"#include <stddef.h>\n{headers}const size_t layout[] = {{{', '.join(entries)}}};\n")
+    build.compile_library([source], tmp_path / build.library_name(), [*build.FLAGS, f"-I{library.FOLDER}"])
+    compiled = (ctypes.c_size_t * len(entries)).in_dll(ctypes.CDLL(tmp_path / build.library_name()), "layout")
+    own = [ctypes.sizeof(kind) for kind in kinds.values()]
+    own += [getattr(kinds[kind], name).offset for kind, name in names]
+    assert dict(zip(entries, compiled, strict=True)) == dict(zip(entries, own, strict=True))
 
 
 def test_both_engines_refuse_in_the_same_words() -> None:

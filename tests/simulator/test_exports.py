@@ -10,9 +10,8 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, Sample, simulate
-from capacity.simulator.exports import write_records, write_series, write_timeline
 from capacity.simulator.metrics import RequestRecord
-from capacity.simulator.timeline import Timeline
+from capacity.simulator.timeline import Timeline, write_records, write_series, write_timeline
 from capacity.step import AffineStepTimes
 from capacity.workload import random_requests
 

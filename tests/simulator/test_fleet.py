@@ -141,7 +141,7 @@ def test_requests_that_survive_one_life_in_ten_are_answered() -> None:
 
 @pytest.mark.parametrize("engine_loop", ["events", "core"])
 def test_idle_replicas_are_not_lost_for_ever(engine_loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capacity.simulator.no_progress.IDLE_LOSSES_IN_VAIN", 200)
+    monkeypatch.setattr("capacity.simulator.fleet.IDLE_LOSSES_IN_VAIN", 200)
     workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
     failures = Failures(mean_time_between_failures_s=1.0, recovery_s=0.0)

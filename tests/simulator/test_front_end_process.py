@@ -28,7 +28,7 @@ def test_it_works_whenever_there_is_work_and_on_one_thing_at_a_time(
     process = FrontEndProcess(input_token_s=1e-6, output_token_s=2e-7)
     free = 0
     for at_ps, comes, tokens in sorted(jobs):
-        assert process.waits_ps(at_ps) == max(free - at_ps, 0)
+        assert process.free_ps == free
         done = process.take_in(tokens, at_ps) if comes else process.send(at_ps)
         work = tokens * 10**6 if comes else 2 * 10**5
         assert done == max(free, at_ps) + work

@@ -1,4 +1,4 @@
-"""Gaps between deliveries: equal to numpy on all of them, bounded in memory."""
+"""Gaps between deliveries: equal to numpy on all of them, bounded in memory; in batches none is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capacity.simulator import gap_counter
 from capacity.simulator.distribution import PERCENTILES
-from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.gap_counter import BATCH_BIN_BITS, MOST_BATCHES, GapCounter, bin_middles_ps, bin_of
 
 entries = st.lists(st.tuples(st.integers(0, 10**11), st.integers(1, 30)), min_size=1, max_size=200)
 
@@ -21,7 +21,6 @@ def expand(rows: list[tuple[int, int]]) -> np.ndarray:
 @given(entries)
 def test_gaps_equal_numpy_on_the_expanded_multiset(rows: list[tuple[int, int]]) -> None:
     gaps = GapCounter()
-    gaps._FLUSH = 7  # type: ignore[misc]
     for row in rows:
         gaps.add(*row)
     values = expand(rows) / 1e9
@@ -40,7 +39,6 @@ def test_gaps_equal_numpy_on_the_expanded_multiset(rows: list[tuple[int, int]]) 
 @given(entries)
 def test_binned_gaps_stay_within_their_resolution(rows: list[tuple[int, int]]) -> None:
     gaps = GapCounter()
-    gaps._FLUSH = 7  # type: ignore[misc]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap_counter, "EXACT_GAPS", 3)
         for row in rows:
@@ -64,3 +62,21 @@ def test_gaps_that_were_counted_but_not_yet_held_are_left_out() -> None:
     found = gaps.distribution_ms()
     assert found is not None
     assert found.percentiles[99] == pytest.approx(2.98)
+
+
+@given(st.integers(0, 10**15))
+def test_a_gap_is_known_to_its_bin(gap_ps: int) -> None:
+    (middle,) = bin_middles_ps(np.array([bin_of(gap_ps, BATCH_BIN_BITS)]), BATCH_BIN_BITS)
+    assert abs(middle - gap_ps) <= gap_ps * 2.0**-8
+
+
+@given(entries)
+def test_batches_lose_no_gap(rows: list[tuple[int, int]]) -> None:
+    counter = GapCounter()
+    for gap_ps, count in rows:
+        counter.add(gap_ps, count)
+    histograms = counter.batches().histograms()
+    assert len(histograms) <= MOST_BATCHES
+    bins = [bin_of(gap_ps, BATCH_BIN_BITS) for gap_ps, count in rows for _ in range(count)]
+    whole = np.bincount(bins, minlength=histograms.shape[1])
+    np.testing.assert_array_equal(histograms.sum(axis=0), whole)

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.capacity_probe import Capacity
-from capacity.simulator.gap_batches import bin_middles_ps
-from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.gap_counter import BATCH_BIN_BITS, GapCounter, bin_middles_ps
 from capacity.simulator.intervals import (
     gap_interval_ms,
-    mean_interval,
     paired_difference,
     percentile_interval,
     percentile_intervals,
@@ -101,12 +99,6 @@ def test_an_interval_holds_its_own_value(values: list[float], percent: int) -> N
     assert found is not None
     assert found.low is None or found.low <= found.value + 1e-9
     assert found.high is None or found.value <= found.high + 1e-9
-
-
-def test_the_mean_of_constants_is_certain() -> None:
-    found = mean_interval(np.full(1000, 3.0))
-    assert found is not None
-    assert (found.low, found.value, found.high) == (3.0, 3.0, 3.0)
 
 
 def test_replications_and_pairs() -> None:
@@ -248,7 +240,7 @@ def held_by_gaps(runs: int, count: int) -> dict[int, float]:
     histograms = [run.gaps.batches().histograms() for run in results]  # type: ignore[union-attr]
     together = np.concatenate(histograms).sum(axis=0)
     reached = np.cumsum(together) / together.sum()
-    middles_ms = bin_middles_ps() / 1e9
+    middles_ms = bin_middles_ps(np.arange(len(together)), BATCH_BIN_BITS) / 1e9
     held = {}
     for percent in (50, 90, 99):
         truth_ms = float(middles_ms[int(np.searchsorted(reached, percent / 100))])

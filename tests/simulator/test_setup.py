@@ -12,7 +12,7 @@ from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
-from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.pool import JointPool
 from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
 from capacity.simulator.schedulers.static import StaticBatching
 from capacity.simulator.setup import make_pool, make_scheduler

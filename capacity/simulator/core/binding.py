@@ -1,208 +1,51 @@
-"""The core's C interface as ctypes: structures field by field as in core.h, and how a setup becomes one of them."""
+"""How an engine's setup becomes a `core_engine` of the core's C interface, and which setups can."""
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import POINTER, Structure, c_double, c_int64, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from capacity.simulator.schedulers import DrawnSpeculation, Speculation
+from capacity.simulator.core.interface import enums, structs
+from capacity.simulator.schedulers import DrawnSpeculation, SchedulerLimits, Speculation
 from capacity.simulator.setup import EngineSetup
 from capacity.step import picoseconds
 
 NEVER_KEY = 1 << 62
 POLICIES = {
-    "vllm-v1": (0, False),
-    "vllm-v1-async": (0, True),
-    "chunked": (0, False),
-    "vllm-v0": (1, False),
-    "sglang": (2, True),
-    "tensorrt-llm": (3, True),
-    "tgi": (4, False),
-    "static": (5, False),
-    "slots": (6, False),
+    "vllm-v1": (enums.POLICY_VLLM_V1, False),
+    "vllm-v1-async": (enums.POLICY_VLLM_V1, True),
+    "chunked": (enums.POLICY_VLLM_V1, False),
+    "vllm-v0": (enums.POLICY_VLLM_V0, False),
+    "sglang": (enums.POLICY_SGLANG, True),
+    "tensorrt-llm": (enums.POLICY_TENSORRT_LLM, True),
+    "tgi": (enums.POLICY_TGI, False),
+    "static": (enums.POLICY_STATIC, False),
+    "slots": (enums.POLICY_SLOTS, False),
 }  # the policy's number, and whether it is asynchronous unless an option says otherwise
-ROLES = {"both": 0, "prefill": 1, "decode": 2}
-BALANCES = {"published-queues": 0, "round-robin": 1, "fewest-requests": 2}
-FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
-ANY_EVENT = 0b11111  # kinds as bits
-OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
-
-TOLD_IN_TURN = 16  # events
-
-Column = POINTER(c_int64)
-
-
-def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
-    return [(name, kind) for name in names.split()]
-
-
-class CoreRequests(Structure):
-    _fields_ = [
-        ("count", c_int64),
-        *_fields("prompt_tokens output_tokens max_tokens priority adapter order", c_void_p),
-    ]
-
-
-class CoreContents(Structure):
-    _fields_ = [*_fields("offsets keys stops", c_void_p), ("num_keys", c_int64)]
-
-
-class CoreColumns(Structure):
-    _fields_ = _fields(
-        "arrival_ps first_scheduled_ps first_token_ps finish_ps output_tokens cached_tokens preemptions preempted_ps",
-        c_void_p,
-    )
-
-
-class CoreTier(Structure):
-    _fields_ = [("capacity_chunks", c_int64), ("bytes_per_s", c_double), ("latency_ps", c_int64)]
-
-
-class CoreEngine(Structure):
-    _fields_ = [
-        *_fields(
-            "policy role asynchronous max_num_seqs max_num_batched_tokens max_model_len priority "
-            "enable_chunked_prefill long_prefill_token_threshold lone_prefill_exempt watermark_blocks "
-            "reserve_full_isl max_num_active_seqs prefill_schedule_interval self_preempt_continues pipeline_stages "
-            "num_blocks block_size prefix_caching num_windows",
-            c_int64,
-        ),
-        ("windows", c_void_p),
-        ("contiguous_blocks", c_int64),
-        ("contents", POINTER(CoreContents)),
-        ("answers_private", c_int64),
-        ("times", c_void_p),
-        *_fields("window_tokens draft_tokens lookahead_slots num_accept", c_int64),
-        ("accept", c_void_p),
-        *_fields("num_rates num_classes", c_int64),
-        ("rates", c_void_p),
-        ("draft_seed", c_uint64),
-        *_fields(
-            "data_parallel_size balance prompt_wait_steps sglang_lpm sglang_mixed_chunk sglang_max_prefill_tokens "
-            "sglang_ignore_eos sglang_recv_interval",
-            c_int64,
-        ),
-        ("sglang_conservativeness", c_double),
-        *_fields("trt_max_utilization trt_batch_wait_steps trt_prompts_per_step", c_int64),
-        ("trt_batch_wait_tokens", c_double),
-        ("tgi_waiting_served_ratio", c_double),
-        *_fields(
-            "tgi_max_waiting_steps static_window_ps slots_max_waiting v0_swap v0_num_cpu_blocks v0_swap_block_ps "
-            "num_tiers chunk_blocks offload_synchronous",
-            c_int64,
-        ),
-        ("chunk_bytes", c_double),
-        ("tiers", CoreTier * 2),
-        *_fields("max_loras max_cpu_loras adapter_load_ps adapter_read_ps", c_int64),
-        ("input_token_s", c_double),
-        *_fields(
-            "num_processes request_ps message_ps stream_interval keep_work keep_log admits_long_prompts",
-            c_int64,
-        ),
-        ("step_factors", c_void_p),
-        ("step_seed", c_uint64),
-        ("launch_lag", c_double),
-    ]
-
-
-class CoreState(Structure):
-    _fields_ = [
-        *_fields(
-            "num_running num_waiting kv_used_blocks unfinished steps rows busy_ps rejected preemptions completed "
-            "kv_peak_blocks hit_tokens queried_tokens",
-            c_int64,
-        ),
-        ("_padding", c_int64),
-        ("kv_block_ps", c_uint64 * 2),  # 128 bits, the low half first
-        ("kv_busy_ps", c_uint64 * 2),
-        *_fields("now_ps alive endless", c_int64),
-        ("_padding_at_end", c_int64),
-    ]
-
-
-class CoreTierUse(Structure):
-    _fields_ = _fields("stored evicted loaded held refused hit_tokens", c_int64)
-
-
-class CoreEvent(Structure):
-    _fields_ = _fields("kind engine request at_ps value", c_int64)
-
-
-class CoreTurn(Structure):
-    _fields_ = [
-        *_fields(
-            "limit_key stop_at max_steps load_engine load_request load_end_ps next_key",
-            c_int64,
-        ),
-        ("told", CoreEvent * TOLD_IN_TURN),
-    ]
-
-
-STRUCTURES = (
-    CoreRequests,
-    CoreContents,
-    CoreColumns,
-    CoreTier,
-    CoreEngine,
-    CoreState,
-    CoreTierUse,
-    CoreEvent,
-    CoreTurn,
-)  # as core_size counts them
-
-
-def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """The types of the core's functions, on a library that was loaded."""
-    number, pointer = c_int64, c_void_p
-    for name, result, *arguments in (
-        ("fleet_new", pointer, POINTER(CoreRequests), POINTER(CoreColumns), number),
-        ("fleet_free", None, pointer),
-        ("fleet_error", ctypes.c_char_p, pointer),
-        ("fleet_add", number, pointer, POINTER(CoreEngine), number),
-        ("fleet_feed", number, pointer, number, number, pointer, pointer),
-        ("fleet_deliver", number, pointer, number, number, number),
-        ("fleet_advance", number, pointer, number, number, number),
-        ("fleet_next_key", number, pointer),
-        ("fleet_keep_turn", None, pointer, POINTER(CoreTurn)),
-        ("fleet_take_turn", number, pointer),
-        ("fleet_completed", number, pointer),
-        ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
-        ("fleet_state", None, pointer, number, POINTER(CoreState)),
-        ("fleet_rank_requests", number, pointer, number, pointer),
-        ("fleet_tier_use", number, pointer, number, pointer),
-        ("fleet_log", number, pointer, number, POINTER(POINTER(c_int64))),
-        ("fleet_gaps", pointer, pointer),
-        ("fleet_work", pointer, pointer, number),
-        ("fleet_cancel", number, pointer, number, number, number),
-        ("fleet_release_kept", number, pointer, number, number, number),
-        ("fleet_want_load", number, pointer, number, number, number, number),
-        ("fleet_load_begun", number, pointer, number, number, number),
-        ("fleet_loaded", number, pointer, number, number, number),
-        ("fleet_unload", number, pointer, number, number, number),
-        ("fleet_stop", None, pointer, number),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    for which, structure in enumerate(STRUCTURES):
-        assert library.core_size(c_int64(which)) == ctypes.sizeof(structure), structure
-    return library
+ROLES = {"both": enums.ROLE_BOTH, "prefill": enums.ROLE_PREFILL, "decode": enums.ROLE_DECODE}
+BALANCES = {
+    "published-queues": enums.BALANCE_PUBLISHED_QUEUES,
+    "round-robin": enums.BALANCE_ROUND_ROBIN,
+    "fewest-requests": enums.BALANCE_FEWEST_REQUESTS,
+}
+LIMITS = {limit.name for limit in fields(SchedulerLimits)} & {
+    name for name, _ in structs.core_engine._fields_
+}
 
 
 def address(column: npt.NDArray[Any] | None) -> int | None:
-    """Where a column's numbers stand; whoever asks keeps the column."""
+    """Return where a column's numbers are; the caller keeps the column."""
     return None if column is None else int(column.ctypes.data)
 
 
 @dataclass(slots=True)
 class Described:
-    """An engine as the core takes it, and what must live as long."""
+    """An engine as the core takes it, and the arrays that must live as long."""
 
-    engine: CoreEngine
+    engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)
 
     def numbers(self, values: Any, kind: Any = np.int64) -> int | None:
@@ -220,24 +63,11 @@ OPTIONS: dict[str, frozenset[str]] = {
         {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
     ),
     "sglang": frozenset(
-        {
-            "asynchronous",
-            "order",
-            "mixed_chunk",
-            "max_prefill_tokens",
-            "conservativeness",
-            "ignore_eos",
-            "recv_interval",
-        }
+        {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens"}
+        | {"conservativeness", "ignore_eos", "recv_interval"}
     ),
     "tensorrt-llm": frozenset(
-        {
-            "asynchronous",
-            "capacity",
-            "batch_wait_steps",
-            "batch_wait_tokens_fraction",
-            "prompts_per_step",
-        }
+        {"asynchronous", "capacity", "batch_wait_steps", "batch_wait_tokens_fraction", "prompts_per_step"}
     ),
     "tgi": frozenset({"asynchronous", "waiting_served_ratio", "max_waiting_steps"}),
     "static": frozenset({"batching_window_s"}),
@@ -264,26 +94,13 @@ def describe(setup: EngineSetup) -> Described:
     """The engine's limits, KV, drafts and options. Its times, contents and surroundings are for the fleet to add."""
     limits, options = setup.limits, dict(setup.policy_options)
     policy, asynchronous = POLICIES[setup.policy_name]
-    found = Described(CoreEngine())
+    found = Described(structs.core_engine())
     e = found.engine
     e.policy, e.role = policy, ROLES[setup.role]
     e.asynchronous = options.pop("asynchronous", asynchronous)
-    for name in (
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "max_model_len",
-        "priority",
-        "enable_chunked_prefill",
-        "long_prefill_token_threshold",
-        "lone_prefill_exempt",
-        "reserve_full_isl",
-        "prefill_schedule_interval",
-        "self_preempt_continues",
-        "pipeline_stages",
-    ):
-        setattr(e, name, getattr(limits, name))
+    for name in LIMITS:
+        setattr(e, name, getattr(limits, name) or 0)
     e.watermark_blocks = int(limits.watermark * setup.num_blocks)
-    e.max_num_active_seqs = limits.max_num_active_seqs or 0
     e.num_blocks, e.block_size = setup.num_blocks, setup.block_size
     e.prefix_caching = setup.enable_prefix_caching and setup.kv_contiguous_tokens is None
     e.num_windows = len(setup.kv_windows)
@@ -320,7 +137,7 @@ def describe(setup: EngineSetup) -> Described:
         e.chunk_bytes = offload.block_bytes * offload.chunk_blocks
         for place, tier in enumerate(offload.tiers):
             capacity = -1 if tier.capacity_chunks is None else tier.capacity_chunks
-            e.tiers[place] = CoreTier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
+            e.tiers[place] = structs.core_tier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
     adapters = options.get("adapters")
     if adapters is not None:
         e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0

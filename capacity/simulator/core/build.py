@@ -33,8 +33,9 @@ def library_name() -> str:
 
 
 def source_files(folder: Path) -> list[Path]:
-    """The C files and headers; none where the package was installed from a wheel."""
-    return sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
+    """Return the C files and headers; none where the package was installed from a wheel, which has no C files."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
+    return found if any(path.suffix == ".c" for path in found) else []
 
 
 def source_version(folder: Path) -> str:

@@ -1,4 +1,5 @@
-/* The compiled engines of a deployment, as Python sees them: plain C, no Python headers, called through ctypes.
+/* The compiled engines of a deployment, as Python sees them: plain C, no Python headers, called through ctypes, which
+ * interface.py makes of this header and of step_times.h.
  *
  * A fleet is all engines of one run. It takes requests, advances until an instant or until something leaves, and tells
  * its state as of now. Every engine does what its readable twin in Python does, step by step, and ends with the same
@@ -117,10 +118,10 @@ typedef struct {
 
 /* What an engine did and how it stands; running sums. */
 typedef struct {
+    u128 kv_block_ps, kv_busy_ps; /* first: ctypes does not align them */
     i64 num_running, num_waiting, kv_used_blocks, unfinished;
     i64 steps, rows, busy_ps, rejected, preemptions, completed;
     i64 kv_peak_blocks, hit_tokens, queried_tokens;
-    u128 kv_block_ps, kv_busy_ps;
     i64 now_ps, alive, endless; /* endless: requests preempt each other without end */
 } core_state;
 
@@ -179,14 +180,31 @@ i64 fleet_rank_requests(const fleet *f, i64 engine, i64 *counts);
 i64 fleet_tier_use(const fleet *f, i64 engine, core_tier_use *uses);
 i64 fleet_log(const fleet *f, i64 engine, const i64 **log); /* entries; see log.c */
 
-/* Bytes of core_requests, core_contents, core_columns, core_tier, core_engine, core_state, core_tier_use, core_event,
- * core_turn: Python compares them with its own. */
-i64 core_size(i64 which);
+/* Gaps of all engines. Pointers are valid until the next gap is added. */
+typedef struct {
+    i64 count;
+    uint64_t total_low, total_high; /* of the sum of all gaps: 128 bits */
+    i64 num_gaps;
+    const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
+    const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
+    i64 batch_size;
+    const i64 *const *octaves;      /* NUM_OCTAVES: MOST_BATCHES rows of its bins each; NULL: no gap fell in any */
+} gaps_arrays;
 
 struct gaps;
+const struct gaps *fleet_gaps(const fleet *f);
+void gaps_export(struct gaps *g, gaps_arrays *out);
+
+/* What work.c holds. Pointers are valid until the next step. */
+typedef struct {
+    i64 held_ps, num_kinds, num_prefills, stride, prefill_steps, prefill_ps;
+    const void *kinds;    /* decode_kind of work.h, in the order in which they first came */
+    const void *prefills; /* prefill_sample of work.h */
+} work_arrays;
+
 struct work;
-const struct gaps *fleet_gaps(const fleet *f);             /* gaps.h takes it out */
-const struct work *fleet_work(const fleet *f, i64 engine); /* work.h; NULL without keep_work */
+const struct work *fleet_work(const fleet *f, i64 engine); /* NULL without keep_work */
+void work_export(const struct work *w, work_arrays *out);
 
 /* Take effect when the engine next decides. */
 i64 fleet_cancel(fleet *f, i64 engine, i64 request, i64 at_ps);

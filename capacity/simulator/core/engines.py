@@ -12,7 +12,6 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.binding import FINISHED, LOAD_BEGINS, PREFILLED, REFUSED
 from capacity.simulator.core.fleet import (
     EVENT_FIELDS,
     LEDGER_COLUMNS,
@@ -24,7 +23,16 @@ from capacity.simulator.core.fleet import (
     STOP_AT,
     Fleet,
 )
-from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Nobody, Reports, stall_reason
+from capacity.simulator.core.interface import enums
+from capacity.simulator.engines import (
+    ENDLESS,
+    SUMS,
+    EngineAccount,
+    EngineState,
+    Nobody,
+    Reports,
+    stall_reason,
+)
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
 from capacity.simulator.ledger import Ledger, Progress
@@ -32,6 +40,9 @@ from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 
+FINISHED, REFUSED, PREFILLED = enums.EVENT_FINISHED, enums.EVENT_REFUSED, enums.EVENT_PREFILLED
+LOAD_BEGINS = enums.EVENT_LOAD_BEGINS
+ANY_EVENT = 0b11111  # kinds as bits
 FEWEST_STEPS = 64  # of one call, where progress is shown
 CHECKED_STEPS = 10_000  # of one call, where somebody may end the run between two
 
@@ -63,7 +74,7 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
-        turn[STOP_AT] = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << FINISHED)
+        turn[STOP_AT] = ANY_EVENT if reacts else ANY_EVENT & ~(1 << FINISHED)
         self._steps_per_call = STEPS_PER_CALL if recording.check is None else CHECKED_STEPS
         turn[MAX_STEPS] = self._steps_per_call if recording.progress is None else FEWEST_STEPS
 
@@ -89,7 +100,7 @@ class CompiledEngines:
     # time
 
     def report_at_once(self) -> None:
-        self.fleet.turn[STOP_AT] = binding.ANY_EVENT
+        self.fleet.turn[STOP_AT] = ANY_EVENT
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
@@ -164,18 +175,12 @@ class CompiledEngines:
         stalled_by = None
         if state.unfinished:
             stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, num_blocks)
+        sums = {name: getattr(state, name) for name in SUMS}
+        for name in ("kv_block_ps", "kv_busy_ps"):
+            low, high = sums[name]
+            sums[name] = high << 64 | low
         return EngineAccount(
-            steps=state.steps,
-            rows=state.rows,
-            busy_ps=state.busy_ps,
-            rejected=state.rejected,
-            preemptions=state.preemptions,
-            completed=state.completed,
-            kv_block_ps=state.kv_block_ps[1] << 64 | state.kv_block_ps[0],
-            kv_busy_ps=state.kv_busy_ps[1] << 64 | state.kv_busy_ps[0],
-            kv_peak_blocks=state.kv_peak_blocks,
-            hit_tokens=state.hit_tokens,
-            queried_tokens=state.queried_tokens,
+            **sums,
             num_blocks=num_blocks,
             free_blocks=num_blocks - state.kv_used_blocks,
             now_ps=state.now_ps,

@@ -506,14 +506,6 @@ i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
     return count;
 }
 
-i64 core_size(i64 which)
-{
-    const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
-                            sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event),
-                            sizeof(core_turn)};
-    return which >= 0 && which < 9 ? (i64)sizes[which] : -1;
-}
-
 void fleet_keep_turn(fleet *f, core_turn *turn)
 {
     f->turn = turn;

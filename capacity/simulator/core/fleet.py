@@ -7,37 +7,35 @@ import functools
 from array import array
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_int64
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.core import binding, library, step_data
-from capacity.simulator.core.binding import (
-    NEVER_KEY,
-    TOLD_IN_TURN,
-    CoreColumns,
-    CoreContents,
-    CoreEvent,
-    CoreRequests,
-    CoreState,
-    CoreTurn,
-)
+from capacity.simulator.core import binding, interface, library
+from capacity.simulator.core.binding import NEVER_KEY
+from capacity.simulator.core.interface import enums, structs
 from capacity.simulator.core.step_data import StepData
-from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
 from capacity.simulator.frontend import FrontendTimes
-from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.gap_counter import (
+    BIN_BITS,
+    MOST_BATCHES,
+    NUM_BATCH_BINS,
+    GapBatches,
+    GapCounter,
+    bin_middles_ps,
+)
 from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
-from capacity.step import picoseconds
+from capacity.step import StepShape, StepTimes, picoseconds
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
-EVENT_FIELDS = len(CoreEvent._fields_)
+EVENT_FIELDS = len(structs.core_event._fields_)
 LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, TOLD = range(8)  # places in a turn
-LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
+LEDGER_COLUMNS = tuple(name for name, _ in structs.core_columns._fields_)
 
 
 @functools.cache
@@ -46,11 +44,7 @@ def _core() -> ctypes.CDLL:
     found = library.load()
     if found is None:
         raise InvalidInput("the compiled engines are not there: use the readable ones (--engine-loop events)")
-    step_data.declare(found)
-    for name, arrays in (("gaps_export", GapsArrays), ("work_export", WorkArrays)):
-        function = getattr(found, name)
-        function.restype, function.argtypes = None, (ctypes.c_void_p, POINTER(arrays))
-    return binding.declare(found)
+    return interface.declare(found)
 
 
 class SharedRuns(Protocol):
@@ -79,9 +73,9 @@ class Fleet:
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
         self._data: list[StepData] = []
-        self._contents: dict[int, CoreContents] = {}
+        self._contents: dict[int, ctypes.Structure] = {}
         self._workload = workload
-        requests = CoreRequests(
+        requests = structs.core_requests(
             count=len(workload),
             prompt_tokens=self._column(workload.prompt_tokens),
             output_tokens=self._column(workload.output_tokens),
@@ -90,7 +84,9 @@ class Fleet:
             adapter=self._column(workload.adapter),
             order=self._column(order),
         )
-        places = CoreColumns(**{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS})
+        places = structs.core_columns(
+            **{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS}
+        )
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
         self._take_turn, self._deliver, self._want_load = (
             core.fleet_take_turn,
@@ -99,11 +95,11 @@ class Fleet:
         )
         self._loaded, self._release_kept = core.fleet_loaded, core.fleet_release_kept
         self.turn = array(
-            "q", bytes(ctypes.sizeof(CoreTurn))
-        )  # its numbers stand as in `CoreTurn`; it never moves
+            "q", bytes(ctypes.sizeof(structs.core_turn))
+        )  # its numbers are as in core_turn; it never moves
         self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
-        self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
-        core.fleet_keep_turn(self._pointer, CoreTurn.from_buffer(self.turn))
+        self._check(0 if self._pointer and not core.fleet_error(self._pointer) else enums.BAD_INPUT)
+        core.fleet_keep_turn(self._pointer, self.turn.buffer_info()[0])
 
     def close(self) -> None:
         """Free its memory; what was taken out stays."""
@@ -123,14 +119,14 @@ class Fleet:
         return binding.address(column)
 
     def _check(self, error: int) -> None:
-        if error == binding.OK:
+        if error == enums.OK:
             return
         for data in self._data:
             data.raise_error()
         message = (self._core.fleet_error(self._pointer) or b"").decode()
-        if error == binding.OUT_OF_MEMORY:
+        if error == enums.OUT_OF_MEMORY:
             raise MemoryError(message)
-        if error == binding.BAD_INPUT:
+        if error == enums.BAD_INPUT:
             raise InvalidInput(message)
         raise RuntimeError(f"the compiled engines failed: {message}")
 
@@ -151,10 +147,10 @@ class Fleet:
         """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
         engine = described.engine
-        data = StepData.of(setup.step_times, self._core)
+        data = StepData(setup.step_times, self._core)
         engine.times = data.pointer
         if engine.prefix_caching:
-            engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
+            engine.contents = ctypes.addressof(self._contents_of(setup.block_size, chains))
         engine.answers_private = answers_private
         if frontend is not None:
             engine.input_token_s, engine.num_processes = frontend.input_token_s, frontend.processes
@@ -167,14 +163,14 @@ class Fleet:
         self._data.append(data)
         number: int = self._core.fleet_add(self._pointer, byref(engine), now_ps)
         if number < 0:
-            self._check(binding.BAD_INPUT)
+            self._check(enums.BAD_INPUT)
         self._setups.append(setup)
         return number
 
-    def _contents_of(self, block_size: int, chains: Callable[[int], SharedRuns]) -> CoreContents:
+    def _contents_of(self, block_size: int, chains: Callable[[int], SharedRuns]) -> ctypes.Structure:
         known = self._contents.get(block_size)
         if known is None:
-            known = self._contents[block_size] = CoreContents()
+            known = self._contents[block_size] = structs.core_contents()
             columns = chains(block_size).columns()
             if columns is not None:
                 offsets, keys, stops = columns
@@ -195,7 +191,7 @@ class Fleet:
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
         taken: int = self._deliver(self._pointer, number, request, at_ps)
         if taken < 0:
-            self._check(binding.BROKEN)
+            self._check(enums.BROKEN)
         return taken > 0
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
@@ -209,7 +205,7 @@ class Fleet:
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
         taken: int = self._want_load(self._pointer, number, request, tokens, at_ps)
         if taken < 0:
-            self._check(binding.BROKEN)
+            self._check(enums.BROKEN)
         return taken > 0
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
@@ -242,8 +238,8 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """The last turn's, in order of time: kind as in `binding`, engine, request, instant, value of each, flat."""
-        if told <= TOLD_IN_TURN:
+        """The last turn's, in order of time: kind as in core.h, engine, request, instant, value of each, flat."""
+        if told <= enums.TOLD_IN_TURN:
             return self.turn[TOLD : TOLD + EVENT_FIELDS * told]
         events = POINTER(c_int64)()
         count = self._core.fleet_events(self._pointer, byref(events))
@@ -272,8 +268,8 @@ class Fleet:
         count: int = self._core.fleet_completed(self._pointer)
         return count
 
-    def state(self, number: int) -> CoreState:
-        state = CoreState()
+    def state(self, number: int) -> ctypes.Structure:
+        state: ctypes.Structure = structs.core_state()
         self._core.fleet_state(self._pointer, number, byref(state))
         return state
 
@@ -284,7 +280,7 @@ class Fleet:
 
     def tier_use(self, number: int) -> tuple[TierUse, ...]:
         setup = self._setups[number]
-        uses = (binding.CoreTierUse * 2)()
+        uses = (structs.core_tier_use * 2)()
         count = self._core.fleet_tier_use(self._pointer, number, uses)
         offload = setup.policy_options.get("offload")
         names = ["swap"] if offload is None else [tier.name for tier in offload.tiers]
@@ -312,12 +308,12 @@ class Fleet:
         pointer = self._core.fleet_work(self._pointer, number)
         if not pointer:
             return None
-        arrays = WorkArrays()
+        arrays = structs.work_arrays()
         self._core.work_export(pointer, byref(arrays))
         return step_work(arrays, self._setups[number].step_times)
 
     def gaps(self) -> GapCounter:
-        arrays = GapsArrays()
+        arrays = structs.gaps_arrays()
         self._core.gaps_export(self._core.fleet_gaps(self._pointer), byref(arrays))
         return gap_counter(arrays)
 
@@ -326,3 +322,59 @@ class Fleet:
         entries = POINTER(c_int64)()
         count = self._core.fleet_log(self._pointer, number, byref(entries))
         return entries[:count] if count else []
+
+
+SHAPE_FIELDS = len(structs.shape._fields_)
+NUM_OCTAVES = 64  # of gaps
+OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
+
+
+def gap_counter(arrays: Any) -> GapCounter:
+    """Copy the gaps of a run from a filled `gaps_arrays`."""
+    octaves = (ctypes.c_void_p * NUM_OCTAVES).from_address(arrays.octaves)[:]
+    used = [number for number, address in enumerate(octaves) if address] or [0]
+    filled = -(-arrays.count // arrays.batch_size)
+    counts = np.zeros((filled, (used[-1] + 1 - used[0]) * OCTAVE_BINS), dtype=np.int64)
+    for number in used:
+        place = (number - used[0]) * OCTAVE_BINS
+        bins = _seen(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
+        counts[: len(bins), place : place + OCTAVE_BINS] = bins
+    batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size)
+    if arrays.bins:
+        times = _seen(arrays.bins, 1, 64 << BIN_BITS)[0]
+        bins = np.flatnonzero(times)
+        multiset, resolution = (bin_middles_ps(bins, BIN_BITS), times[bins]), 2.0**-BIN_BITS
+    else:
+        gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
+        multiset, resolution = (gaps, times), 0.0
+    total_ps = arrays.total_high << 64 | arrays.total_low
+    return GapCounter.from_core(multiset, resolution=resolution, total_ps=total_ps, batches=batches)
+
+
+def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
+    """Copy the steps of one engine from a filled `work_arrays`."""
+    kinds = _copied(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
+    prefills = _copied(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
+    return StepWork.from_core(
+        step_times,
+        [(StepShape(*shape), steps, busy_ps) for *shape, steps, busy_ps in kinds],
+        [(StepShape(*shape), duration_ps) for *shape, duration_ps in prefills],
+        stride=arrays.stride,
+        prefill_steps=arrays.prefill_steps,
+        prefill_ps=arrays.prefill_ps,
+        held_ps=arrays.held_ps,
+    )
+
+
+def _copied(address: int | None, rows: int, columns: int) -> IntArray:
+    """Whole numbers that stand at an address, in rows."""
+    return _seen(address, rows, columns).copy()
+
+
+def _seen(address: int | None, rows: int, columns: int) -> IntArray:
+    """The same where they stand, for as long as the core leaves them there."""
+    if not rows or address is None:
+        return np.zeros((0, columns), dtype=np.int64)
+    place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))
+    held: IntArray = np.frombuffer(place, dtype=np.int64)
+    return held.reshape(rows, columns)

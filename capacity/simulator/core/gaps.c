@@ -1,4 +1,4 @@
-/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py and gap_batches.py. */
+/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py. */
 #include "gaps.h"
 
 enum { FIRST_ROOM = 1 << 13 };

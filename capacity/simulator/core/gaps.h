@@ -1,4 +1,4 @@
-/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py and gap_batches.py. */
+/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py. */
 #ifndef CAPACITY_GAPS_H
 #define CAPACITY_GAPS_H
 
@@ -6,21 +6,8 @@
 
 enum { EXACT_GAPS = 1 << 16 };                        /* distinct gaps kept exactly; with more they are in bins */
 enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
-enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_batches.py: 16 gaps in a batch at first */
+enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_counter.py: 16 gaps in a batch at first */
 enum { BATCH_BIN_BITS = 8, OCTAVE_BINS = 1 << BATCH_BIN_BITS, NUM_OCTAVES = 64 };
-
-/* Pointers are valid until the next gap is added. */
-typedef struct {
-    i64 count;
-    uint64_t total_low, total_high; /* of the sum of all gaps: 128 bits */
-    i64 num_gaps;
-    const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
-    const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
-    i64 batch_size;
-    const i64 *const *octaves;      /* NUM_OCTAVES: MOST_BATCHES rows of its bins each; NULL: no gap fell in any */
-} gaps_arrays;
-
-void gaps_export(struct gaps *g, gaps_arrays *out);
 
 /* What gaps.c holds. */
 typedef struct {

@@ -53,7 +53,6 @@ enum { ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS, NUM_TABLES };
 
 /* Where step times come from. The pointers must live as long as the step times. */
 typedef struct {
-    i64 size, operator_size; /* of these structures, as the caller knows them */
     i64 kind;
     /* Python itself, for whatever has no data; -1 and NaN: it raised. */
     i64 (*ask_step)(const shape *s);
@@ -81,7 +80,7 @@ typedef struct {
     double first_drafts, level_drafts;    /* rows beside each decode row */
 } step_source;
 
-step_times *step_times_new(const step_source *source); /* NULL: no memory, or structures of another size */
+step_times *step_times_new(const step_source *source); /* NULL: no memory */
 void step_times_free(step_times *t);
 i64 step_times_failed(const step_times *t); /* a callback raised: every time is -1 until it is forgiven */
 void step_times_forgive(step_times *t);

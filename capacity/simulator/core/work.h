@@ -19,14 +19,4 @@ typedef struct {
     i64 duration_ps;
 } prefill_sample;
 
-/* Pointers are valid until the next step. */
-typedef struct {
-    i64 held_ps, num_kinds, num_prefills, stride, prefill_steps, prefill_ps;
-    const decode_kind *kinds; /* in the order in which they first came */
-    const prefill_sample *prefills;
-} work_arrays;
-
-struct work;
-void work_export(const struct work *w, work_arrays *out);
-
 #endif

@@ -56,13 +56,12 @@ class BlockPool:
         self.windows = windows
         self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
         self.uncached_first = uncached_first
-        self.windowed = windows != (None,) * len(windows)
         self.ref_counts = [0] * num_blocks
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
         self._cached_free: OrderedDict[int, None] = OrderedDict()
-        # by content: its block, or where there are copies all of them in order (vLLM: BlockHashToBlockMap)
-        self._cached: dict[Hashable, int | dict[int, None]] = {}
+        # by content: its blocks, the first of which is found (vLLM: BlockHashToBlockMap)
+        self._cached: dict[Hashable, dict[int, None]] = {}
 
     @property
     def free_blocks(self) -> int:
@@ -89,7 +88,7 @@ class BlockPool:
 
     def _find(self, table: BlockTable, group: int, index: int) -> int | None:
         found = self._cached.get(table.content.block_key(index, group))
-        return next(iter(found)) if isinstance(found, dict) else found
+        return None if found is None else next(iter(found))
 
     def _full_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
         blocks: list[int] = []
@@ -158,65 +157,40 @@ class BlockPool:
             self._take(required - len(blocks), blocks)
 
     def _take(self, count: int, blocks: list[int]) -> None:
-        """So many free blocks: those without content first, then the least recently freed."""
-        empty, cached_free, ref_counts = self._empty, self._cached_free, self.ref_counts
-        keys, cached = self._key, self._cached
+        """Add this many free blocks: those without content first, then the least recently freed."""
         for _ in range(count):
-            if empty:
-                block = empty.pop()
-            else:
-                block, _ = cached_free.popitem(last=False)
-                key = keys[block]
-                if key is not None:  # its content is that of nobody any more
-                    keys[block] = None
-                    found = cached.pop(key)
-                    if found != block:
-                        self._keep_copies(key, block, found)
-            ref_counts[block] = 1
+            block = self._empty.pop() if self._empty else self._evict()
+            self.ref_counts[block] = 1
             blocks.append(block)
 
-    def _keep_copies(self, key: Hashable, block: int, found: int | dict[int, None]) -> None:
-        """The other blocks of a content that one has lost can be found."""
-        if isinstance(found, dict):
-            del found[block]
-            if found:
-                self._cached[key] = found
+    def _evict(self) -> int:
+        """Return the least recently freed block, without its content."""
+        block, _ = self._cached_free.popitem(last=False)
+        key = self._key[block]
+        if key is not None:
+            self._key[block] = None
+            del self._cached[key][block]
+            if not self._cached[key]:
+                del self._cached[key]
+        return block
 
     def cache(self, table: BlockTable, tokens: int) -> None:
         """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
-        if not self.prefix_caching:
-            return
         full = tokens // self.block_size
-        block_key, cached, keys = table.content.block_key, self._cached, self._key
+        if not self.prefix_caching or full <= table.cached[0]:
+            return
         for group, blocks in enumerate(table.blocks):
             for index in range(table.cached[group], full):
                 block = blocks[index]
                 if block != NULL:
-                    key = keys[block] = block_key(index, group)
-                    found = cached.setdefault(key, block)
-                    if found != block:
-                        self._add_copy(key, block)
-            table.cached[group] = max(table.cached[group], full)
-
-    def _add_copy(self, key: Hashable, block: int) -> None:
-        """Another block of a content that one has already: the first one is found."""
-        found = self._cached[key]
-        if isinstance(found, dict):
-            found[block] = None
-        else:
-            self._cached[key] = {found: None, block: None}
+                    key = self._key[block] = table.content.block_key(index, group)
+                    self._cached.setdefault(key, {})[block] = None
+            table.cached[group] = full
 
     # release
 
-    def finish(self, table: BlockTable, tokens: int) -> None:
-        """A request ends: `cache` its first `tokens` tokens, `release` all its blocks."""
-        self.cache(table, tokens)
-        self.release(table)
-
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token looks at."""
-        if not self.windowed:
-            return
         for group, window in enumerate(self.windows):
             if window is None:
                 continue
@@ -237,16 +211,15 @@ class BlockPool:
 
     def _put_back(self, blocks: Iterable[int]) -> None:
         """A request holds them no longer."""
-        ref_counts, keys, cached_free = self.ref_counts, self._key, self._cached_free
         for block in blocks:
             if block == NULL:
                 continue
-            ref_counts[block] -= 1
-            if ref_counts[block] == 0:
-                if keys[block] is None and self.uncached_first:
+            self.ref_counts[block] -= 1
+            if self.ref_counts[block] == 0:
+                if self._key[block] is None and self.uncached_first:
                     self._empty.append(block)
                 else:
-                    cached_free[block] = None
+                    self._cached_free[block] = None
 
     def held_blocks(self, table: BlockTable) -> int:
         return sum(sum(1 for b in blocks if b != NULL) for blocks in table.blocks)

@@ -23,7 +23,6 @@ class ContiguousPool:
     """
 
     prefix_caching = False
-    windowed = False
 
     def __init__(self, num_blocks: int, block_size: int, *, reserved_tokens: int) -> None:
         self.num_blocks = num_blocks

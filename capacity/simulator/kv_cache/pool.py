@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from capacity.simulator.kv_cache.content import Content
@@ -26,8 +27,6 @@ class KvPool(Protocol):
 
 class PagedPool(KvPool, Protocol):
     """A pool whose requests grow block by block: what schedulers of continuous batching ask."""
-
-    windowed: bool  # some layers look back on a window alone: what is behind it can leave
 
     def lookup(self, table: Table, max_tokens: int) -> Hit:
         """Longest cached prefix of at most `max_tokens` tokens, in whole blocks; the first item counts its tokens."""
@@ -64,3 +63,21 @@ class LoadingPool(PagedPool, Protocol):
     def load(self, table: Table, tokens: int) -> bool:
         """Take blocks for `tokens` tokens to come; False: they are not free."""
         ...
+
+
+class JointPool:
+    """Equal pools, one a rank, counted together. A rank's scheduler works on its own of the `parts`."""
+
+    def __init__(self, parts: Sequence[KvPool]) -> None:
+        self.parts = tuple(parts)
+        self.num_blocks = sum(part.num_blocks for part in self.parts)
+        self.block_size = self.parts[0].block_size
+        self.prefix_caching = self.parts[0].prefix_caching
+
+    @property
+    def free_blocks(self) -> int:
+        return sum(part.free_blocks for part in self.parts)
+
+    def table(self, content: Content) -> Table:
+        """A block table for a request of any rank: blocks come with the rank."""
+        return self.parts[0].table(content)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
-from capacity.simulator.schedulers.policy import QueuedPolicy, cache_full, insert_loaded
+from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import (
     Row,
     SchedulerLimits,
@@ -76,7 +76,7 @@ class Batching(QueuedPolicy):
         """Take the blocks for `tokens` more tokens, which must be free."""
         until = (hit[0] if hit else r.computed) + tokens
         self.pool.grow(r.table, until, hit)
-        cache_full(self.pool, r, min(until, r.known))
+        self.pool.cache(r.table, min(until, r.known))
 
     def generate(self, step: Step, r: Sequence) -> None:
         """One generation row, with its drafts; its blocks must be free."""
@@ -115,7 +115,7 @@ class Batching(QueuedPolicy):
         """Pause or retract a request: its KV is freed, and it is computed again from the front of the queue."""
         self.running.remove(r)
         self.pool.release(r.table)
-        r.computed = r.next_full = 0
+        r.computed = 0
         r.epoch += 1
         r.preemptions += 1
         r.status = Status.WAITING

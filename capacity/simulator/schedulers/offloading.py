@@ -18,9 +18,15 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
 from capacity.simulator.kv_cache.pool import PagedPool
-from capacity.simulator.schedulers.policy import cache_full
-from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
-from capacity.simulator.schedulers.vllm_v1 import RUNNING, VllmV1
+from capacity.simulator.schedulers.sequence import (
+    Row,
+    SchedulerLimits,
+    Sequence,
+    Speculation,
+    Status,
+    Step,
+)
+from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 
 @dataclass(slots=True)
@@ -105,19 +111,17 @@ class OffloadingV1(VllmV1):
 
     def _resume(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
         """Start a request whose KV has arrived; returns its tokens in this step, 0 if it does not fit."""
-        tokens = r.known - r.computed
-        if 0 < threshold < tokens:
-            tokens = threshold
+        tokens = min(r.known - r.computed, threshold)
         if tokens > budget:
             if not self.limits.enable_chunked_prefill:
                 return 0
             tokens = budget
         if not self._take_blocks(r, r.computed + tokens):
             return 0
-        cache_full(self.pool, r, min(r.computed + tokens, r.known))
+        self.pool.cache(r.table, min(r.computed + tokens, r.known))
         self._loaded.popleft()
         self.running.append(r)
-        r.status = RUNNING
+        r.status = Status.RUNNING
         yields = r.computed + tokens >= r.known
         rows.append(Row(r, tokens, r.computed, 0, yields, r.epoch, r.computed))
         return tokens

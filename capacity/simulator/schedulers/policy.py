@@ -94,13 +94,6 @@ class QueuedPolicy(Policy):
         return len(self.waiting)
 
 
-def cache_full(pool: PagedPool, r: Sequence, tokens: int) -> None:
-    """Give its full blocks among the first `tokens` tokens their content, where another one is full since."""
-    if tokens >= r.next_full:
-        pool.cache(r.table, tokens)
-        r.next_full = (tokens // pool.block_size + 1) * pool.block_size
-
-
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
     """Before all that hold no blocks, behind those that do: the former could wait for its blocks for ever."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import Table
@@ -18,71 +14,63 @@ CLASS_DRAW = 1 << 40  # in place of a verification's number, which stays below i
 MOST_SPREAD = 4.0
 
 
-class Status(IntEnum):
+class Status:
+    """Where a request is."""
+
     WAITING = 0
     RUNNING = 1
     FINISHED = 2
 
 
-WAITING = Status.WAITING  # a look-up in an Enum costs as much as several calls
-
-
+@dataclass(slots=True, eq=False)
 class Sequence:
     """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
 
     There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
     """
 
-    __slots__ = (
-        "accepted", "adapter", "arrival", "asked_known", "audio_tokens", "chunk_keys", "computed", "drafts", "epoch",
-        "first_token", "id", "image_tokens", "images", "in_flight_tokens", "in_flight_yields", "index", "known",
-        "last_token", "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority",
-        "prompt_tokens", "rank", "room", "sample_of", "status", "stopped", "stored_chunks", "table",
-    )  # fmt: skip
+    index: int
+    _: KW_ONLY
+    id: Any
+    arrival: int
+    prompt_tokens: int
+    max_known: int  # prompt + outputs at which it ends, max_model_len at the latest
+    priority: int
+    table: Table
+    asked_known: int = (
+        0  # prompt + max_tokens: all that an engine knows of the end beforehand; 0: `max_known`
+    )
+    known: int = 0
+    computed: int = 0
+    status: int = Status.WAITING
+    drafts: int = 0  # draft tokens that wait for verification
+    placeholders: int = 0  # asynchronous: tokens that steps in flight will append
+    in_flight_tokens: int = 0
+    in_flight_yields: int = 0
+    placed: int = 0  # vLLM V0: tokens that have a place in its blocks
+    accepted: int = 0  # verifications so far: the cursor of the acceptance model
+    epoch: int = 0  # grows with each preemption: rows of an older epoch are stale
+    preemptions: int = 0
+    rank: int = 0  # its data-parallel rank
+    adapter: int = 0  # its LoRA adapter; 0: none
+    images: int = 0  # at the prompt's start
+    image_tokens: int = 0  # of each image
+    audio_tokens: int = 0  # of a clip, which then is the last of the images
+    sample_of: int = -1  # the prompt that it answers beside others; -1: alone
+    chunk_keys: list[Any] = field(
+        default_factory=list
+    )  # of its chunks in tiers below the GPU, as far as computed
+    stored_chunks: int = 0  # chunks of its KV that were copied out of the GPU, or came from there
+    loaded: int = 0  # tokens that its last load brought to the GPU from a tier below
+    # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
+    first_token: int = -1
+    last_token: int = -1
+    preempted: int = -1
+    stopped: bool = True
 
-    def __init__(
-        self,
-        index: int,
-        *,
-        id: Any,
-        arrival: int,
-        prompt_tokens: int,
-        max_known: int,
-        priority: int,
-        table: Table,
-        asked_known: int | None = None,
-    ) -> None:
-        self.index = index
-        self.id = id
-        self.arrival = arrival
-        self.priority = priority
-        self.prompt_tokens = prompt_tokens
-        self.known = prompt_tokens
-        self.max_known = max_known  # prompt + outputs at which it ends, max_model_len at the latest
-        # prompt + max_tokens: what the client allows, and all that an engine knows of the end beforehand
-        self.asked_known = max_known if asked_known is None else asked_known
-        self.table = table
-        self.status = WAITING
-        self.computed = 0
-        self.drafts = 0  # draft tokens that wait for verification
-        self.placeholders = 0  # asynchronous: tokens that steps in flight will append
-        self.in_flight_tokens = self.in_flight_yields = 0
-        self.room = 0  # tokens that its blocks have room for; 0: ask the pool
-        self.next_full = 0  # tokens at which the next of its blocks is full; 0: ask the pool
-        self.accepted = 0  # verifications so far: the cursor of the acceptance model
-        self.epoch = 0  # grows with each preemption: rows of an older epoch are stale
-        self.preemptions = 0
-        self.rank = 0  # its data-parallel rank
-        self.adapter = 0  # its LoRA adapter; 0: none
-        self.images = self.image_tokens = 0  # images at the prompt's start, and the tokens of each
-        self.audio_tokens = 0  # of a clip, which then is the last of them
-        self.sample_of = -1  # the prompt that it answers beside others; -1: alone
-        self.chunk_keys: list[Any] = []  # names of its chunks in tiers below the GPU, as far as computed
-        self.stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
-        self.loaded = 0  # tokens that its last load brought to the GPU from a tier below
-        # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
-        self.first_token = self.last_token = self.preempted = -1
-        self.stopped = True
+    def __post_init__(self) -> None:
+        self.known = self.prompt_tokens
+        self.asked_known = self.asked_known or self.max_known
 
 
 class Row(NamedTuple):
@@ -138,9 +126,6 @@ class Speculation:
         return min(entry, drafts)
 
 
-Counts = npt.NDArray[np.int64]
-
-
 class DrawnSpeculation(Speculation):
     """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
 
@@ -183,31 +168,6 @@ class DrawnSpeculation(Speculation):
         """The rates of a request's class."""
         table = self.rate_table
         return table[0] if len(table) == 1 else table[mixed(self.seed, request, CLASS_DRAW) >> 60]
-
-    def accepted_by(self, requests: Counts, verifications: Counts) -> Counts:
-        """The same of many requests at once, each at a verification of its own (0: its first), with all drafts."""
-        state = mixed_columns(np.uint64(self.seed), requests, verifications)
-        accepted, going = np.zeros(requests.shape, dtype=np.int64), np.ones(requests.shape, dtype=bool)
-        table, classes = np.array(self.rate_table), np.zeros(requests.shape, dtype=np.int64)
-        if len(table) > 1:
-            drawn = mixed_columns(np.uint64(self.seed), requests, CLASS_DRAW)
-            classes = (drawn >> np.uint64(60)).astype(np.int64)
-        for place in range(len(self.rates)):
-            state = mixed_columns(state, place, 0)
-            going &= (state >> np.uint64(11)) * 2.0**-53 < table[classes, place]
-            accepted += going
-        return accepted
-
-
-def mixed_columns(a: Any, b: Any, c: Any) -> npt.NDArray[np.uint64]:
-    """`mixed` of columns."""
-    terms = ((a, 0x9E3779B97F4A7C15), (b, 0xD1B54A32D192ED03), (c, 0x8CB92BA72F3D8DD7))
-    columns = [np.atleast_1d(values).astype(np.uint64) * np.uint64(factor) for values, factor in terms]
-    state: npt.NDArray[np.uint64] = columns[0] + columns[1] + columns[2] + np.uint64(0x2545F4914F6CDD1D)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    return state
 
 
 def mixed(a: int, b: int, c: int) -> int:

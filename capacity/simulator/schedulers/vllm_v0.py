@@ -141,14 +141,14 @@ class VllmV0(QueuedPolicy):
                 break
             self.waiting.popleft()
             pool.allocate(r.table, r.known)
-            r.room = r.known
+            r.placed = r.known
             r.status = Status.RUNNING
             budget.add(max(1, uncached))
             self.running.append(r)
             step.rows.append(Row(r, uncached, cached, 0, True, r.epoch, cached))
             for sample in self._samples_with(r):
                 pool.fork(sample.table, r.table)
-                sample.room = r.room
+                sample.placed = r.placed
                 sample.status = Status.RUNNING
                 budget.add(0)
                 self.running.append(sample)
@@ -211,9 +211,9 @@ class VllmV0(QueuedPolicy):
 
     def _place(self, r: Sequence, tokens: int) -> None:
         """Places for its tokens up to this number."""
-        for token in range(r.room + 1, tokens + 1):
+        for token in range(r.placed + 1, tokens + 1):
             self.pool.append(r.table, token)
-        r.room = max(r.room, tokens)
+        r.placed = max(r.placed, tokens)
 
     def _preempt(self, victim: Sequence, step: Step) -> bool:
         """Free its blocks, by dropping or by swapping them out; True: dropped, so it has to start again."""
@@ -247,7 +247,7 @@ class VllmV0(QueuedPolicy):
             step.held_ps += held * self._swap_block_ps
             pool.allocate(r.table, r.known - 1)
             pool.append(r.table, r.known)
-            r.room = r.known
+            r.placed = r.known
             r.status = Status.RUNNING
             budget.add(1)
             self.running.append(r)

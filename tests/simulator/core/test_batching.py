@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 from engine_runs import SETUP, random_run
 
-from capacity.simulator.chains import Chains
 from capacity.simulator.core import library
-from capacity.simulator.core.binding import REFUSED
+from capacity.simulator.core.engines import REFUSED
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
-from capacity.simulator.requests import Requests
+from capacity.simulator.requests import Chains, Requests
 from capacity.simulator.schedulers import Sequence, Step
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.simulator.shapes import sum_rows

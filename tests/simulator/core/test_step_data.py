@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import random
@@ -27,18 +28,8 @@ from step_shapes import random_shape
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.drafting.rounds import DraftedSteps
-from capacity.simulator.core.step_data import (
-    AFFINE,
-    ASKED,
-    DELAYED,
-    DRAFTED,
-    MODEL,
-    SCALED,
-    SLOWEST,
-    DecodeLine,
-    Source,
-    StepData,
-)
+from capacity.simulator.core.interface import enums, structs
+from capacity.simulator.core.step_data import StepData
 from capacity.step import (
     AffineStepTimes,
     DecodePiece,
@@ -184,8 +175,8 @@ def ranks_of(name: str) -> int:
 
 
 def line_of(data: StepData, shape: StepShape) -> DecodePiece | None:
-    line = DecodeLine()
-    found = library().decode_piece(data.pointer, packed([shape]), line)
+    line = structs.decode_line()
+    found = library().decode_piece(data.pointer, packed([shape]), ctypes.byref(line))
     data.raise_error()
     none = 1 << 62
     limits = [
@@ -199,7 +190,7 @@ def require_equal(name: str, rng: random.Random, count: int, *, most_rows: int =
     """`count` shapes, a line and joint steps among them."""
     own, ranks = model(name), ranks_of(name)
     data = compiled(own)
-    assert data.kind == MODEL
+    assert data.kind == enums.STEPS_MODEL
     shapes = [random_shape(rng, most_rows=most_rows, window=own.model.window_tokens) for _ in range(count)]
     expected = [own.step_ps(shape) for shape in shapes]
     assert times(data, shapes) == expected
@@ -344,20 +335,20 @@ def shapes_of(seed: int) -> list[StepShape]:
 @pytest.mark.parametrize(
     ("own", "kind"),
     [
-        (AffineStepTimes(0.01, 0.001, per_context_token_s=1.234e-6), AFFINE),
-        (AffineStepTimes(0.01, 0.0), AFFINE),
-        (KneedStepTimes(1000), ASKED),
-        (FunctionStepTimes(lambda shape: 1e-3 + shape[9] * 1e-9), ASKED),
-        (SlowestRank(KneedStepTimes(1000)), SLOWEST),
-        (ScaledSteps(KneedStepTimes(777), Factors(prefill=1.3, decode=1.1)), SCALED),
+        (AffineStepTimes(0.01, 0.001, per_context_token_s=1.234e-6), enums.STEPS_AFFINE),
+        (AffineStepTimes(0.01, 0.0), enums.STEPS_AFFINE),
+        (KneedStepTimes(1000), enums.STEPS_ASKED),
+        (FunctionStepTimes(lambda shape: 1e-3 + shape[9] * 1e-9), enums.STEPS_ASKED),
+        (SlowestRank(KneedStepTimes(1000)), enums.STEPS_SLOWEST),
+        (ScaledSteps(KneedStepTimes(777), Factors(prefill=1.3, decode=1.1)), enums.STEPS_SCALED),
         (
             ScaledSteps(
                 FunctionStepTimes(lambda shape: 1e-3 + shape[9] * 1e-9), Factors(prefill=1.3, decode=0.9)
             ),
-            SCALED,
+            enums.STEPS_SCALED,
         ),
-        (_WithOverhead(KneedStepTimes(1000), 1e-4), DELAYED),
-        (_WithOverhead(AffineStepTimes(0.01, 0.001), -1.0), DELAYED),
+        (_WithOverhead(KneedStepTimes(1000), 1e-4), enums.STEPS_DELAYED),
+        (_WithOverhead(AffineStepTimes(0.01, 0.001), -1.0), enums.STEPS_DELAYED),
     ],
 )
 def test_other_times_are_pythons(own: Any, kind: int) -> None:
@@ -406,11 +397,11 @@ def test_a_subclass_is_asked() -> None:
             return 1.0 + super()._step_seconds(shape)
 
     twice = Twice(0.01, 0.001)
-    assert compiled(twice).kind == ASKED
+    assert compiled(twice).kind == enums.STEPS_ASKED
     assert times(compiled(twice), [decode_shape(1, 1)]) == [twice.step_ps(decode_shape(1, 1))]
     slow = Slow.__new__(Slow)
     slow.__dict__.update(vars(model("dense")))
-    assert compiled(slow).kind == ASKED
+    assert compiled(slow).kind == enums.STEPS_ASKED
 
 
 def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
@@ -422,7 +413,7 @@ def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
     own._pieces = {}
     assert own.step_data() is None
     data = compiled(own)
-    assert data.kind == ASKED
+    assert data.kind == enums.STEPS_ASKED
     shapes = shapes_of(3)
     assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
 
@@ -437,7 +428,7 @@ def test_drafting_is_paid_for_as_in_python(name: str, depth: int) -> None:
     draft = pool("llama-3.2-1b", "h200") if name == "draft-model" else None
     own = DraftedSteps(Speculation(target, find_speculator(name), draft=draft), depth)
     data = compiled(own)
-    assert data.kind == DRAFTED
+    assert data.kind == enums.STEPS_DRAFTED
     shapes = [shape for shape in shapes_of(4) + shapes_of(5) if shape[7] or not shape[8]]
     assert times(data, shapes, by_line=True) == [own.step_ps(shape) for shape in shapes]
     scaled = ScaledSteps(own, Factors(prefill=1.2, decode=1.3))
@@ -533,7 +524,7 @@ def test_a_table_without_data_is_asked_for() -> None:
     assert known is not None
     assert known.row_operators is None
     data, shapes = compiled(own), shapes_of(6)
-    assert data.kind == MODEL
+    assert data.kind == enums.STEPS_MODEL
     assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
     assert times(data, shapes[:1]) != [model("experts").step_ps(shape) for shape in shapes[:1]]
 
@@ -566,11 +557,6 @@ def test_times_that_are_none_are_refused(ps: int) -> None:
         times(data, [decode_shape(1, 10)])
     with pytest.raises(OverflowError):
         line_of(data, decode_shape(1, 10))
-
-
-def test_a_library_of_other_structures_is_refused() -> None:
-    own = library()
-    assert own.step_times_new(Source(size=8, operator_size=8)) is None
 
 
 # what is kept

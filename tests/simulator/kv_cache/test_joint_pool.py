@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.pool import JointPool
 
 
 def test_blocks_are_those_of_all_ranks_and_taken_from_one() -> None:

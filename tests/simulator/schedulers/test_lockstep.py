@@ -25,7 +25,7 @@ from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
 from capacity.simulator import EngineSetup, readable, simulate
-from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.pool import JointPool
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.setup import make_pool
 from capacity.step import AffineStepTimes, SlowestRank, StepShape, decode_shape, prefill_shape

@@ -1,0 +1,87 @@
+"""Read the core's C interface from its headers: structures, enumerators and functions keep their C names.
+
+`structs.core_engine` is a `ctypes.Structure` and `enums.OK` a number; `declare` gives a library's functions their
+types. Every pointer is an address (`ctypes.c_void_p`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HEADERS = ("core.h", "step_times.h")
+BLOCK = re.compile(r"(typedef struct|enum) \{(.*?)\}\s*(\w*);", re.DOTALL)
+CALLBACK = re.compile(r"(\w+) \(\*(\w+)\)\((.*)\)", re.DOTALL)
+FIELD = re.compile(r"([* ]*)(\w+)(?:\[(\w+)\])?")
+FUNCTION = re.compile(r"^([\w* ]+?)(\w+)\(([^()]*)\);", re.MULTILINE)
+
+enums, structs = SimpleNamespace(), SimpleNamespace()
+_kinds: dict[str, Any] = {
+    "void": None,
+    "int": ctypes.c_int,
+    "i64": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "u128": ctypes.c_uint64 * 2,  # the low half first
+    "double": ctypes.c_double,
+}
+_functions: list[tuple[str, Any, list[Any]]] = []
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Set the types of all functions of a library that was loaded, and return it."""
+    for name, result, parameters in _functions:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, parameters
+    return library
+
+
+def _kind(declaration: str) -> Any:
+    """Return the type of a result or of a parameter, whose name may follow."""
+    if "*" in declaration:
+        return ctypes.c_char_p if "char" in declaration else ctypes.c_void_p
+    return _kinds[declaration.split()[0]]
+
+
+def _parameter_kinds(declarations: str) -> list[Any]:
+    return [_kind(declaration) for declaration in declarations.split(",")]
+
+
+def _fields(declaration: str) -> list[tuple[str, Any]]:
+    """Return the fields of one declaration, such as `i64 a, b`, `const i64 *c`, `core_tier d[2]` or a callback."""
+    if callback := CALLBACK.fullmatch(declaration):
+        result, name, parameters = callback.groups()
+        return [(name, ctypes.CFUNCTYPE(_kinds[result], *_parameter_kinds(parameters)))]
+    kind, declarators = declaration.split(maxsplit=1)
+    fields = []
+    for declarator in declarators.split(","):
+        declared = FIELD.fullmatch(declarator.strip())
+        assert declared, declaration
+        stars, name, length = declared.groups()
+        field = ctypes.c_void_p if "*" in stars else _kinds[kind]
+        fields.append((name, field * int(getattr(enums, length, length)) if length else field))
+    return fields
+
+
+def _read_header(text: str) -> None:
+    text = re.sub(r"/\*.*?\*/|^#.*?$|\bconst\b", "", text, flags=re.DOTALL | re.MULTILINE)
+    for block, body, name in BLOCK.findall(text):
+        if block == "enum":
+            number = -1
+            for enumerator in body.split(","):
+                key, _, value = enumerator.partition("=")
+                number = int(value) if value else number + 1
+                setattr(enums, key.strip(), number)
+        else:
+            declared = [" ".join(line.split()) for line in body.split(";") if line.strip()]
+            fields = [field for line in declared for field in _fields(line)]
+            _kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+            setattr(structs, name, _kinds[name])
+    for result, name, parameters in FUNCTION.findall(BLOCK.sub("", text)):
+        _functions.append((name, _kind(result), _parameter_kinds(parameters)))
+
+
+for _header in HEADERS:
+    _read_header(Path(__file__).with_name(_header).read_text(encoding="utf-8"))
