@@ -60,7 +60,8 @@ def look_beside(
 
     None, and nothing, where many do. Of prefill and decode pools neighbours are not tried.
     """
-    what = hanging(bench.arena.goal, sum(len(workload) for workload in bench.arena.workloads))
+    judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
+    what = hanging(bench.arena.goal, sum(map(len, judged_on)))
     if what is None or not what.few or best.option.prefill is not None:
         return None, ()
     neighbours = Neighbours(best, bench)

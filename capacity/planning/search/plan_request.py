@@ -12,7 +12,7 @@ from capacity.deployment.images import check_text_alone, with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
-from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.market import Market
 from capacity.planning.space import DRAFT_MODEL, Search
@@ -22,7 +22,7 @@ from capacity.workload import Slo, Workload, parse_slos
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A question of a search; `workloads` are the draws of one traffic."""
+    """A question of a search; `workloads` are the draws of one traffic, which is `steady` or has its own length."""
 
     model: ModelSpec
     workloads: tuple[Workload, ...]
@@ -30,6 +30,7 @@ class PlanRequest:
     search: Search
     cost: Cost
     profiles: str | Path | None
+    steady: SteadyTraffic | None = None
 
     @classmethod
     def of(
@@ -49,15 +50,19 @@ class PlanRequest:
         check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
         goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
-        longest = _longest_context(search, spec)
-        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications, longest)
+        longest = search.max_model_len or spec.max_position_embeddings
+        asked = with_image_tokens(traffic, spec)
+        workloads = draws(asked, workload, search.replications, longest)
         check_goal(goal.slos, workloads[0])
-        return cls(model=spec, workloads=workloads, goal=goal, search=search, cost=cost, profiles=profiles)
-
-    @property
-    def max_model_len(self) -> int:
-        """Tokens of the longest request: the search's limit, or else the model's."""
-        return _longest_context(self.search, self.model)
+        return cls(
+            model=spec,
+            workloads=workloads,
+            goal=goal,
+            search=search,
+            cost=cost,
+            profiles=profiles,
+            steady=SteadyTraffic.of(asked, workload, longest, search.confidence),
+        )
 
     def arena(
         self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None
@@ -122,7 +127,3 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
         )
-
-
-def _longest_context(search: Search, model: ModelSpec) -> int:
-    return search.max_model_len or model.max_position_embeddings

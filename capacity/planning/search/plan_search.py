@@ -264,7 +264,8 @@ class _Search:
             took_s = max(
                 (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
             )
-            requests = sum(len(workload) for workload in (*self.arena.workloads, *self.arena.whole))
+            judged_on = self.arena.context_of(tried.candidate, check=self.bench.check)
+            requests = sum(len(workload) for workload in (*judged_on.workloads, *judged_on.whole))
             full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
             self.bench.until_s = max(self.until_s - full_s, time.monotonic())
         else:
@@ -388,9 +389,12 @@ def _conditional(state: _Search, ranking: Ranking) -> tuple[Conditional, ...]:
 
 
 def _plan(state: _Search, load: Load, market: Market) -> Plan:
-    """What the search found, looked at closely as far as time allows."""
-    arena, search, bench = state.arena, state.search, state.bench
-    survey, entries, best = state.surveyor.survey.built(), state.everything, state.best
+    """What the search found, looked at closely as far as time allows; the load is that of the best's draws."""
+    search, bench, best = state.search, state.bench, state.best
+    arena = state.arena if best is None else state.arena.context_of(best.candidate)
+    if arena is not state.arena:
+        load = Load.of(arena.whole or arena.workloads, endless=load.endless)
+    survey, entries = state.surveyor.survey.built(), state.everything
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
         require_options(survey)

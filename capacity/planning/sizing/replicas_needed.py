@@ -22,7 +22,7 @@ from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_p
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.resampling import draws, is_endless, longer_draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry
 from capacity.planning.search.candidate_family import Exclusion
@@ -87,20 +87,13 @@ def replicas_needed(
             goodput_target=goodput_target,
             slo_window=slo_window,
         )
-        endless = workload is None and is_endless(asked)
-        best: EvaluatedCandidate | None = None
-        while True:
-            arena = EvaluationContext.of(
-                engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles
-            )
-            best, reason = _fewest(engines, arena, Load.of(workloads, endless=endless), search, price)
-            judged_in = (
-                f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})" if arena.windows else None
-            )
-            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
-            if longer is None:
-                break
-            workloads = longer
+        steady = SteadyTraffic.of(asked, workload, longest, confidence)
+        arena = EvaluationContext.of(
+            engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles, steady=steady
+        )
+        best, reason = _fewest(engines, arena, Load.of(workloads, endless=steady is not None), search, price)
+        if arena.windows:
+            judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"
         if best is not None:
             within = _count(
                 next(each for each in engines if _same_engine(each.pool, best.option.pool)),
