@@ -18,7 +18,6 @@ from capacity.planning.search.candidate_family import (
     CandidateFamily,
     Exclusion,
     Survey,
-    SurveyBuilder,
     objective_of,
 )
 from capacity.planning.search.market import Market
@@ -40,7 +39,7 @@ class CandidateGenerator:
     search: Search
     load: Load
     market: Market
-    survey: SurveyBuilder = field(default_factory=SurveyBuilder, repr=False)
+    survey: Survey = field(default_factory=Survey, repr=False)
     _sides: dict[tuple[Pool, Role], Side | Exclusion] = field(default_factory=dict, repr=False)
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
@@ -62,7 +61,7 @@ class CandidateGenerator:
         """All of the space, looked at."""
         for prospect in list(self.prospects()):
             prospect.enter()
-        return self.survey.built()
+        return self.survey
 
     def _prospect(
         self, candidate: Candidate, look: Callable[[], Sequence[ReplicaSearch] | Exclusion]

@@ -394,7 +394,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:
         load = Load.of(arena.whole or arena.workloads, endless=load.endless)
-    survey, entries = state.surveyor.survey.built(), state.everything
+    survey, entries = state.surveyor.survey, state.everything
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
         require_options(survey)

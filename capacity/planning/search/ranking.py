@@ -201,8 +201,8 @@ def _highest(held: Sequence[float], required: float) -> float:
 
 def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
     """Where nothing was worth a simulation: the nearest of the bounds, or the limits of the space."""
-    if survey.least_ratio is not None:
-        ratio, candidate, reason = survey.least_ratio
+    if survey.nearest is not None:
+        ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]
         best = reason.split("needs ")[-1] + " on an empty engine"
         return (Miss(slo=slo, limit=slo.split(":")[-1], best=best, factor=ratio, candidate=candidate.label),)
