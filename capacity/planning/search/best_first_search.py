@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from capacity.planning.evaluation.evaluation_context import OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.search.candidate_family import Order
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
-from capacity.planning.search.replica_search import ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Order
+from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate
 
 Entry = UnresolvedCandidate | ReplicaSearch
 Accept = Callable[[Evaluation], bool]

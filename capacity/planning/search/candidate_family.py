@@ -1,12 +1,14 @@
-"""An engine that might be an answer, with the replicas that are still open; and why something is none."""
+"""An engine that might be an answer, with the replicas that are still open; what was simulated; and why it is none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Bound
+from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search
@@ -111,6 +113,30 @@ class Exclusion:
     kind: Kind
     reason: str
     ratio: float | None = None
+
+
+class EvaluatedCandidate(NamedTuple):
+    """A deployment that was simulated."""
+
+    option: CandidateFamily
+    replicas: int
+    trial: Evaluation
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.option.at(self.replicas)
+
+    @property
+    def objective(self) -> float:
+        """What is minimised, as simulated."""
+        if self.option.search.objective == "latency":
+            return self.trial.ratio
+        return self.option.objective(self.replicas)
+
+    @property
+    def order(self) -> Order:
+        """Its place among answers."""
+        return self.option.order(self.replicas)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,8 +21,12 @@ from capacity.planning.search.candidate_family import (
     objective_of,
 )
 from capacity.planning.search.market import Market
-from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.replica_search import (
+    FirstTokenSearch,
+    PairReplicaSearch,
+    ReplicaSearch,
+    UnresolvedCandidate,
+)
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from capacity.planning.evaluation.evaluation_context import EvaluationTask
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate
 
 FEW = 10  # requests beyond a percentile
 NEIGHBOURS = 4  # numbers of replicas below the answer that are tried where few requests decide, and above it

@@ -17,8 +17,7 @@ from capacity.planning.evaluation.plan_cost import trial_load
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
 from capacity.planning.records import LaunchLine, Miss, Ranked
-from capacity.planning.search.candidate_family import Order, Survey
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Order, Survey
 from capacity.planning.search.planned_launch import launch_as_planned
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate, Search

@@ -25,9 +25,8 @@ from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry
-from capacity.planning.search.candidate_family import Exclusion
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion
 from capacity.planning.search.candidate_generator import CandidateGenerator
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
 from capacity.planning.search.few_requests import look_beside
 from capacity.planning.search.market import Market
 from capacity.planning.search.plan_request import check_goal
