@@ -20,7 +20,7 @@ from capacity.planning.search.candidate_family import (
     Survey,
     objective_of,
 )
-from capacity.planning.search.market import Market
+from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
     PairReplicaSearch,

@@ -16,15 +16,14 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.records import Conditional, Ended, Plan, SearchCounts
-from capacity.planning.search.best_first_search import BestFirstSearch, Entry
+from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.least_latency import LeastLatency
-from capacity.planning.search.market import Market
 from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
 from capacity.planning.search.plan_notes import not_searched, require_options, warnings_of
+from capacity.planning.search.plan_request import Market
 from capacity.planning.search.ranking import Ranking
 from capacity.planning.search.rejection_reasons import Family, in_doubt, not_recommended, rejections
 from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate

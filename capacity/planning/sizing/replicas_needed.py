@@ -28,8 +28,7 @@ from capacity.planning.search.best_first_search import BestFirstSearch, Entry
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.market import Market
-from capacity.planning.search.plan_request import check_goal
+from capacity.planning.search.plan_request import Market, check_goal
 from capacity.planning.space import Search
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD

@@ -13,8 +13,7 @@ from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.candidate_generator import CandidateGenerator
-from capacity.planning.search.market import Market
-from capacity.planning.search.plan_request import parsed_slos
+from capacity.planning.search.plan_request import Market, parsed_slos
 from capacity.planning.space import Search
 
 
