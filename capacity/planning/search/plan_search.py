@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.records import Conditional, Ended, Plan, SearchCounts
+from capacity.planning.records import Conditional, Ended, Kind, Plan, SearchCounts
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
 from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
@@ -36,6 +37,8 @@ GRACE_S = 1.0  # after the time limit, to look closer at the answer
 FULL_SLOWER = 1.3  # a run of all replicas, over as many runs of one
 LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is for the fewest GPUs near it
 REPORT_S = 0.2  # between two reports of progress
+EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
+BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 Progress = Callable[["Snapshot"], None]
 
 
@@ -409,7 +412,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         *rejections(entries, best, state.leaders, state.ratio_limit),
         *not_recommended(state.conditional),
     )
-    unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
+    kinds = Counter(rejection.kind for rejection in rejected)
     return Plan(
         model=arena.model.name,
         workload=arena.workloads[0].name,
@@ -429,7 +432,14 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
-        counts=_counts(state, rejected, unresolved),
+        counts=SearchCounts(
+            engines=survey.engines,
+            points=survey.points,
+            excluded=sum(kinds[kind] for kind in EXCLUDED),
+            bounded=sum(kinds[kind] for kind in BOUNDED),
+            simulated=state.simulated,
+            unresolved=kinds["unresolved"],
+        ),
         proved=state.all is not None and state.all.done and not state.cut,
         ended=state.ended,
         first_answer_s=state.first_answer_s,
@@ -437,7 +447,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
         warnings=(
-            *_left_out(market),
+            *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
             *_unfinished(state),
             *state.remarks,
             *_lighter_misses(best),
@@ -445,25 +455,6 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
             *bench.remarks,
         ),
     )
-
-
-def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> SearchCounts:
-    survey = state.surveyor.survey
-    kinds = [getattr(rejection, "kind", "") for rejection in rejected]
-    return SearchCounts(
-        engines=survey.engines,
-        points=survey.points,
-        excluded=sum(
-            kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds
-        ),
-        bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
-        simulated=state.simulated,
-        unresolved=unresolved,
-    )
-
-
-def _left_out(market: Market) -> list[str]:
-    return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
 
 
 def _lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
