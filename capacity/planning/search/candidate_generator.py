@@ -61,12 +61,6 @@ class CandidateGenerator:
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
                 yield self._prospect(candidate, partial(self._double, prefill, decode))
 
-    def everything(self) -> Survey:
-        """All of the space, looked at."""
-        for prospect in list(self.prospects()):
-            prospect.enter()
-        return self.survey
-
     def _prospect(
         self, candidate: Candidate, look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
     ) -> UnresolvedCandidate:
