@@ -15,7 +15,7 @@ from pathlib import Path
 from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
-from capacity.deployment import Pool, Service, Traffic
+from capacity.deployment import Service, Traffic
 from capacity.deployment.images import with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
@@ -93,14 +93,10 @@ def replicas_needed(
         if arena.windows:
             judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"
         if best is not None:
-            within = _count(
-                next(each for each in engines if _same_engine(each.pool, best.option.pool)),
-                best.replicas,
-                price,
-                first.offered_per_s / best.replicas
-                if by_clock
-                else best.trial.requests_per_s / best.replicas,
-            )
+            size = best.option.pool.tensor_parallel_size
+            engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
+            rate = first.offered_per_s if by_clock else best.trial.requests_per_s
+            within = _count(engine, best.replicas, price, rate / best.replicas)
     return ReplicasNeeded(
         requests_per_s=first.offered_per_s if by_clock else None,
         busiest_requests_per_s=busiest_per_s,
@@ -195,10 +191,6 @@ def _one_replica(resolved: ResolvedPool) -> ResolvedPool:
     if resolved.pool.replicas == 1 and resolved.pool.role == "both":
         return resolved
     return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
-
-
-def _same_engine(own: Pool, tried: Pool) -> bool:
-    return own.tensor_parallel_size == tried.tensor_parallel_size
 
 
 def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:
