@@ -84,17 +84,28 @@ class EvaluationContext:
         steady: SteadyTraffic | None = None,
     ) -> EvaluationContext:
         """Return the arena of the busiest `slo_window` of longer traffic. Raises InvalidInput for no duration."""
-        busiest, windows = take_busiest_window(workloads, slo_window)
-        whole = workloads if windows else ()
-        return cls(
+        arena = cls(
             model=model,
-            workloads=busiest,
+            workloads=workloads,
             goal=goal,
             profiles=profiles,
-            whole=whole,
-            windows=windows,
-            slo_window=slo_window if windows else "trace",
+            slo_window=slo_window,
             steady=steady,
+        )
+        return arena._on(workloads)
+
+    def _on(self, workloads: Sequence[Workload]) -> EvaluationContext:
+        """Return the arena of other draws; without windows where these are no longer than one."""
+        busiest, windows = take_busiest_window(workloads, self.slo_window)
+        return replace(
+            self,
+            workloads=busiest,
+            whole=workloads if windows else (),
+            windows=windows,
+            slo_window=self.slo_window if windows else "trace",
+            _begun={},
+            _looks={},
+            _longer={},
         )
 
     def busy_load(self, load: Load) -> Load:
@@ -164,17 +175,7 @@ class EvaluationContext:
         if requests is None:
             return self
         if requests not in self._longer:
-            longer = self.steady.draw(requests, drawn)
-            busiest, windows = take_busiest_window(longer, self.slo_window)
-            self._longer[requests] = replace(
-                self,
-                workloads=busiest,
-                whole=longer if windows else (),
-                windows=windows,
-                _begun={},
-                _looks={},
-                _longer={},
-            )
+            self._longer[requests] = self._on(self.steady.draw(requests, drawn))
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationTask, *, check: Check = None) -> Evaluation:
