@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.deployment import Pool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.records import Kind, Rejection
+from capacity.planning.records import Rejection
 from capacity.planning.search.best_first_search import Entry
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, amount
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
@@ -88,20 +88,12 @@ def _of(
         _, replicas, trial = tried = entry.missed[-1]
         return Rejection.of(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
     assert leader is not None
-    kind, reason = _costlier(option, leader.order[0])
-    return Rejection.of(candidate, kind, reason, replicas=option.least)
-
-
-def _costlier(option: CandidateFamily, to_beat: float) -> tuple[Kind, str]:
-    """That not even the bound of an option comes before the answer."""
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
         what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
-    least = amount(option, option.objective(option.least))
-    return (
-        "costlier",
-        f"needs at least {what}: {least}, no better than the answer's {amount(option, to_beat)}",
-    )
+    least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
+    reason = f"needs at least {what}: {least}, no better than the answer's {to_beat}"
+    return Rejection.of(candidate, "costlier", reason, replicas=option.least)
 
 
 def describe_miss(trial: Evaluation) -> str:
