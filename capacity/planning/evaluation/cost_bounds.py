@@ -49,9 +49,8 @@ class Load:
     decode_context_tokens: float
     computed_input_tokens: float
     prompt_tokens: npt.NDArray[np.int64]
-    contexts: npt.NDArray[
-        np.float64
-    ]  # mean context of each request's decode, of those with two output tokens or more
+    # mean context of each request's decode, of those with two output tokens or more
+    contexts: npt.NDArray[np.float64]
     open_loop: bool
     endless: bool
     most_replicas: int  # beyond which some would have nothing to do

@@ -20,10 +20,8 @@ from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepS
 from capacity.step.export import ScaledData
 from capacity.step.model import KNOT_BITS, StepModel
 
-REFERENCE_BATCH, REFERENCE_TOKENS = (
-    16,
-    1000,
-)  # in flight, and of prompts and outputs: what an error depends on little
+REFERENCE_BATCH = 16  # requests in flight: what an error depends on little
+REFERENCE_TOKENS = 1000  # of prompts and outputs: likewise
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 

@@ -1,8 +1,7 @@
 """The planner's stages in order: the cheapest deployment of all, then the best of every GPU and weight format.
 
 Each stage is a `BestFirstSearch`: cheapest first, by what a deployment costs at least, so that whatever ends the
-search, what it
-has found is the best of the cheap end. The clock is looked at between trials and inside of them.
+search, what it has found is the best of the cheap end. The clock is looked at between trials and inside of them.
 """
 
 from __future__ import annotations
@@ -75,12 +74,9 @@ class _Search:
     ended: Ended = "done"
     first_answer_s: float | None = None
     remarks: tuple[str, ...] = ()
-    conditional: dict[tuple[str, ...], list[Entry]] = field(
-        default_factory=dict
-    )  # not recommended, by conditions
-    savings: dict[tuple[str, ...], EvaluatedCandidate] = field(
-        default_factory=dict
-    )  # what would come before the best
+    # by conditions: what is not recommended, and what of it would come before the best
+    conditional: dict[tuple[str, ...], list[Entry]] = field(default_factory=dict)
+    savings: dict[tuple[str, ...], EvaluatedCandidate] = field(default_factory=dict)
     _reported_s: float = 0.0
 
     @property
