@@ -104,11 +104,7 @@ class ScaledSteps:
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
-        low, _, first, slope = self._line(shape)
-        return max(1, round(first + slope * (shape[9] - low)))
-
-    def _line(self, shape: StepShape) -> tuple[int, int, float, float]:
-        """The knot below, the distance to the next, the time there and the slope."""
+        """The step on the line from the knot of the contexts below to the next."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))
@@ -119,7 +115,8 @@ class ScaledSteps:
             )
             slope = (last - first) / width * self._factors.decode
             line = self._drafted[shape[7], shape[8], low] = (first * self._factors.decode, slope)
-        return low, width, *line
+        first, slope = line
+        return max(1, round(first + slope * (shape[9] - low)))
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._steps.decode_piece(shape)
