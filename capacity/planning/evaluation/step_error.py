@@ -115,8 +115,8 @@ class ScaledSteps:
             )
             slope = (last - first) / width * self._factors.decode
             line = self._drafted[shape[7], shape[8], low] = (first * self._factors.decode, slope)
-        first, slope = line
-        return max(1, round(first + slope * (shape[9] - low)))
+        start, slope = line
+        return max(1, round(start + slope * (shape[9] - low)))
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._steps.decode_piece(shape)
