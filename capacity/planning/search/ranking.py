@@ -111,9 +111,8 @@ class Ranking:
         pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
-        if (
-            load is not None and self.arena.windows
-        ):  # the trial is of the busiest one, the bill of all requests
+        if load is not None and self.arena.windows:
+            # the trial is of the busiest window, the bill of all requests
             input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
