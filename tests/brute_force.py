@@ -18,9 +18,9 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.search.candidate_family import Survey
 from capacity.planning.search.candidate_generator import CandidateGenerator, with_context
-from capacity.planning.search.market import Market
-from capacity.planning.search.plan_request import parsed_slos
+from capacity.planning.search.plan_request import Market, parsed_slos
 from capacity.planning.space import Candidate, Search, pairs, pools
 
 
@@ -35,7 +35,7 @@ def brute_force(
     arena = EvaluationContext(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.of(search, Cost(price=PRICES), [])
     surveyor = CandidateGenerator(arena=arena, search=search, load=Load.of(workloads), market=market)
-    found = surveyor.everything()
+    found = look_at_everything(surveyor)
     options = {option.at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
     for candidate in every_candidate(arena, search, market, surveyor):
@@ -50,6 +50,13 @@ def brute_force(
         best = min(best, value)
     assert points == found.points, f"{points} deployments, {found.points} counted"
     return best, points, reached
+
+
+def look_at_everything(surveyor: CandidateGenerator) -> Survey:
+    """All of the space, resolved and bounded."""
+    for prospect in list(surveyor.prospects()):
+        prospect.enter()
+    return surveyor.survey
 
 
 def every_candidate(

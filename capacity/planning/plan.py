@@ -44,10 +44,8 @@ def plan(
     cluster in their place, and here. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
-    from capacity.deployment.images import with_image_tokens
     from capacity.deployment.routers import make_router
     from capacity.planning.evaluation.cost_bounds import Load
-    from capacity.planning.evaluation.resampling import is_endless, longer_draws
     from capacity.planning.search.plan_request import PlanRequest
     from capacity.planning.search.plan_search import run_search
 
@@ -66,21 +64,13 @@ def plan(
     )
     for router in asked.search.routers:
         make_router(router, has_sessions=asked.workloads[0].session is not None)
-    while True:
-        found = run_search(
-            asked.arena(),
-            asked.search,
-            Load.of(asked.workloads, endless=workload is None and is_endless(traffic)),
-            asked.market(),
-            workers=workers,
-            cluster=cluster,
-            progress=progress,
-            started_s=started_s,
-        )
-        stay_s = 0.0 if found.best is None else found.best.trial.mean_e2e_s
-        longer = longer_draws(
-            with_image_tokens(traffic, asked.model), asked.workloads, stay_s, asked.max_model_len
-        )
-        if longer is None or found.ended != "done":
-            return found
-        asked = replace(asked, workloads=longer)
+    return run_search(
+        replace(asked.arena(), steady=asked.steady),
+        asked.search,
+        Load.of(asked.workloads, endless=asked.steady is not None),
+        asked.market(),
+        workers=workers,
+        cluster=cluster,
+        progress=progress,
+        started_s=started_s,
+    )

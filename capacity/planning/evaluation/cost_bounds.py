@@ -49,9 +49,8 @@ class Load:
     decode_context_tokens: float
     computed_input_tokens: float
     prompt_tokens: npt.NDArray[np.int64]
-    contexts: npt.NDArray[
-        np.float64
-    ]  # mean context of each request's decode, of those with two output tokens or more
+    # mean context of each request's decode, of those with two output tokens or more
+    contexts: npt.NDArray[np.float64]
     open_loop: bool
     endless: bool
     most_replicas: int  # beyond which some would have nothing to do
@@ -280,33 +279,22 @@ def _least_latencies(
             share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
             if share <= 0:
                 continue
-        least_s = _least_s(slo.metric, share, resolved, step_seconds, load, drafting)
+        least_s = 0.0
+        if slo.metric in ("ttft", "e2el"):
+            if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
+                prompt = int(_below(load.prompt_tokens, share))
+                least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
+        elif len(load.contexts):
+            context = int(_below(load.contexts, share))
+            shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
+            round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
+            least_s = round_s / drafting.tokens_at(share)
         ratio = least_s / slo.limit_s
         if ratio > worst:
             worst = ratio
             if ratio > 1:
                 reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
     return worst, reason
-
-
-def _least_s(
-    metric: str,
-    share: float,
-    resolved: ResolvedPool,
-    step_seconds: StepSeconds,
-    load: Load,
-    drafting: Drafting,
-) -> float:
-    if metric in ("ttft", "e2el"):
-        if resolved.prefix_caching and load.computed_input_tokens < load.input_tokens:
-            return 0.0
-        prompt = int(_below(load.prompt_tokens, share))
-        return sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
-    if not len(load.contexts):
-        return 0.0
-    context = int(_below(load.contexts, share))
-    shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
-    return step_seconds(shape._replace(draft_tokens=drafting.rows)) / drafting.tokens_at(share)
 
 
 def _below(values: npt.NDArray[Any], share: float) -> float:

@@ -126,108 +126,44 @@ def try_engines(
     stalls has failed. `begun`: runs of the first of `workloads` that are there, and kept where more may follow.
     `check` is called again and again: what it raises ends the trial.
     """
-    alike = _alike(engines, router, workloads[0])
-    attempt = _Attempt(
-        engines=engines,
-        workloads=workloads,
-        goal=goal,
-        router=router,
-        give_up=give_up,
-        sample=sample,
-        check=check,
-        alike=alike,
-        part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
-        total=sum(len(workload) for workload in workloads),
-        begun=[] if begun is None else begun,
-    )
-    for look in (attempt.by_stretches, attempt.by_one_replica):
-        trial = look()
-        if trial is not None:
-            return trial
-    return attempt.in_full(intervals=intervals, first_draw=first_draw)
+    first, total = workloads[0], sum(len(workload) for workload in workloads)
+    alike = _alike(engines, router, first)
+    part = first if alike == 1 else first.take(np.arange(0, len(first), alike))  # of one that stands for all
+    one = [replace(engines[0], replicas=1)] if alike > 1 else engines
+    is_long = total >= LONG_RUN
+    sampled = sample and is_long and len(part) >= LEAST_SAMPLE
 
+    def run(engines: Sequence[Engines], workload: Workload) -> SimulationResult:
+        return run_engines(engines, workload, router=router, check=check)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    """A deployment on its traffic, looked at ever more closely: each look decides, or leaves it (None) to the next.
-
-    `alike` replicas see a `part` each of the first workload that can stand for all; `total` counts all requests.
-    """
-
-    engines: Sequence[Engines]
-    workloads: Sequence[Workload]
-    goal: Goal
-    router: str
-    give_up: bool
-    sample: bool
-    check: Check
-    alike: int
-    part: Workload
-    total: int
-    begun: list[SimulationResult]
-
-    @property
-    def long(self) -> bool:
-        return self.total >= LONG_RUN
-
-    @property
-    def sampled(self) -> bool:
-        """Whether one replica may stand for all."""
-        return self.sample and self.long and len(self.part) >= LEAST_SAMPLE
-
-    @property
-    def share(self) -> float:
-        """Of all requests, those of the part."""
-        return len(self.part) / self.total
-
-    @property
-    def one(self) -> Sequence[Engines]:
-        """What serves the part."""
-        return [replace(self.engines[0], replicas=1)] if self.alike > 1 else self.engines
-
-    def _run(self, engines: Sequence[Engines], workload: Workload) -> SimulationResult:
-        return run_engines(engines, workload, router=self.router, check=self.check)
-
-    def by_stretches(self) -> Evaluation | None:
-        """A miss that is plain on the busiest stretches of a long run."""
-        if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
-            return None
-        if len(self.part) < LOOKS * LEAST_LOOK:
-            return None
+    if give_up and is_long and not first.is_closed_loop and len(part) >= LOOKS * LEAST_LOOK:
         looks: list[SimulationResult] = []
-        for stretch in _busiest_first(self.part)[:LOOKS]:
-            looks.append(self._run(self.one, stretch))
-            ahead = outlook(looks, self.goal, self.total, share=self.share, alone=self.sampled)
+        for stretch in _busiest_first(part)[:LOOKS]:
+            looks.append(run(one, stretch))
+            ahead = outlook(looks, goal, total, share=len(part) / total, alone=sampled)
             if ahead > 1:
-                return judged(looks, self.goal, seen="given up")
-            if ahead * len(self.part) <= sum(len(look.records) for look in looks):
+                return judged(looks, goal, seen="given up")
+            if ahead * len(part) <= sum(len(look.records) for look in looks):
                 break  # at this rate it may well do
-        return None
-
-    def by_one_replica(self) -> Evaluation | None:
-        """The part, where it may stand for all and is less than all."""
-        if not self.sampled or self.alike * len(self.workloads) <= 1:
-            return None
-        run = self._run(self.one, self.part)
-        return judged([run], self.goal, seen="sample", replicas=self.alike)
-
-    def in_full(self, *, intervals: bool, first_draw: bool) -> Evaluation:
-        """Every workload; fewer where a miss is certain, or the first draw does."""
-        kept, runs = list(self.begun), list[SimulationResult]()
-        self.begun.clear()
-        for workload in self.workloads:
-            runs.append(kept.pop(0) if kept else self._run(self.engines, workload))
-            if len(runs) == len(self.workloads):
-                break
-            if first_draw and self.sample:
-                trial = judged(runs, self.goal, seen="sample")
-                if trial.met:
-                    self.begun.extend(runs)
-                    return trial
-            share = len(runs) / len(self.workloads) if self.long else 1.0
-            if self.give_up and hopeless(runs, self.goal, self.total, share=share, parts=len(runs)):
-                return judged(runs, self.goal, seen="given up")
-        return judged(runs, self.goal, seen="all", intervals=intervals)
+    if sampled and alike * len(workloads) > 1:
+        return judged([run(one, part)], goal, seen="sample", replicas=alike)
+    begun = [] if begun is None else begun
+    runs, begun[:] = list(begun), []
+    for number, workload in enumerate(workloads, 1):
+        if number > len(runs):
+            runs.append(run(engines, workload))
+        if number == len(workloads):
+            break
+        seen = runs[:number]
+        if first_draw and sample:
+            trial = judged(seen, goal, seen="sample")
+            if trial.met:
+                begun.extend(seen)
+                return trial
+        share = number / len(workloads) if is_long else 1.0
+        if give_up and hopeless(seen, goal, total, share=share, parts=number):
+            return judged(seen, goal, seen="given up")
+    return judged(runs, goal, seen="all", intervals=intervals)
 
 
 def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:

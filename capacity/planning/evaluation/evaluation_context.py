@@ -14,6 +14,7 @@ from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import Check, Engines, Role, run_engines, stretched, try_engines
+from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, judged_in_windows
 from capacity.planning.evaluation.step_error import factors_at
 from capacity.planning.space import Candidate
@@ -51,6 +52,7 @@ class EvaluationContext:
     """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared.
 
     Where there are `windows`, the busiest first, `workloads` are the busiest one's requests and `whole` all of them.
+    Of `steady` traffic, candidates for which these draws are too short are judged on longer ones.
     """
 
     model: ModelSpec
@@ -59,12 +61,16 @@ class EvaluationContext:
     profiles: str | Path | None = None
     whole: Sequence[Workload] = ()
     windows: Sequence[Window] = ()
+    slo_window: str = "trace"
+    steady: SteadyTraffic | None = None
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
     _begun: dict[tuple[Candidate, float | None], list[SimulationResult]] = field(
         default_factory=dict, repr=False
     )
+    _looks: dict[Candidate, Evaluation] = field(default_factory=dict, repr=False)
+    _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -75,11 +81,32 @@ class EvaluationContext:
         *,
         slo_window: str,
         profiles: str | Path | None,
+        steady: SteadyTraffic | None = None,
     ) -> EvaluationContext:
         """Return the arena of the busiest `slo_window` of longer traffic. Raises InvalidInput for no duration."""
-        busiest, windows = take_busiest_window(workloads, slo_window)
-        whole = workloads if windows else ()
-        return cls(model=model, workloads=busiest, goal=goal, profiles=profiles, whole=whole, windows=windows)
+        arena = cls(
+            model=model,
+            workloads=workloads,
+            goal=goal,
+            profiles=profiles,
+            slo_window=slo_window,
+            steady=steady,
+        )
+        return arena._on(workloads)
+
+    def _on(self, workloads: Sequence[Workload]) -> EvaluationContext:
+        """Return the arena of other draws; without windows where these are no longer than one."""
+        busiest, windows = take_busiest_window(workloads, self.slo_window)
+        return replace(
+            self,
+            workloads=busiest,
+            whole=workloads if windows else (),
+            windows=windows,
+            slo_window=self.slo_window if windows else "trace",
+            _begun={},
+            _looks={},
+            _longer={},
+        )
 
     def busy_load(self, load: Load) -> Load:
         """Return the load of the busiest window, by which deployments are bounded, out of that of all requests."""
@@ -89,7 +116,8 @@ class EvaluationContext:
 
     def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
-        return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}, "_begun": {}}
+        kept = ("_resolved", "_models", "_setups", "_begun", "_looks", "_longer")
+        return {**self.__dict__, **{name: {} for name in kept}}
 
     def add(self, resolved: ResolvedPool) -> None:
         """Keep a pool that was resolved before, with its step times."""
@@ -128,8 +156,42 @@ class EvaluationContext:
             self._setups[pool, confidence] = setup
         return setup
 
+    def context_of(self, candidate: Candidate, *, check: Check = None) -> EvaluationContext:
+        """Return where a candidate is judged: on these draws, or on longer ones where they are too short for it.
+
+        That follows from the traffic, the goal and the candidate alone, whichever others it is compared with. A plain
+        miss needs no longer draws.
+        """
+        if self.steady is None:
+            return self
+        look = self._looks.get(candidate)
+        if look is None:
+            task = self._first_look(candidate, self.steady)
+            look = self._looks[candidate] = self._run(task, check)
+        if look.seen == "given up":
+            return self
+        drawn = self.whole or self.workloads
+        requests = self.steady.requests_for(drawn, look.mean_e2e_s)
+        if requests is None:
+            return self
+        if requests not in self._longer:
+            self._longer[requests] = self._on(self.steady.draw(requests, drawn))
+        return self._longer[requests].context_of(candidate, check=check)
+
     def run(self, task: EvaluationTask, *, check: Check = None) -> Evaluation:
-        """Simulate one candidate; what `check` raises on the way ends it."""
+        """Simulate one candidate, on draws that are long enough for it; what `check` raises on the way ends it."""
+        if task.first_tokens:
+            return self._run(task, check)
+        context = self.context_of(task.candidate, check=check)
+        if context.steady is not None and task == self._first_look(task.candidate, context.steady):
+            return context._looks[task.candidate]
+        return context._run(task, check)
+
+    def _first_look(self, candidate: Candidate, steady: SteadyTraffic) -> EvaluationTask:
+        """Return the trial that shows how long requests take: the first one of a search."""
+        return EvaluationTask(candidate=candidate, confidence=steady.confidence, sample=True, first_draw=True)
+
+    def _run(self, task: EvaluationTask, check: Check) -> Evaluation:
         candidate = task.candidate
         if candidate.prefill is None:
             engines = [self._engines(candidate.pool, candidate.replicas, "both", task.confidence)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.deployment import Traffic
@@ -29,24 +30,42 @@ def draws(
     return tuple(make_workload(each, max_model_len) for each in drawn)
 
 
-def is_endless(traffic: Traffic) -> bool:
-    """Whether the traffic has a steady rate and no length of its own: what is drawn is a sample of it."""
-    rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
-    return rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyTraffic:
+    """Traffic of a steady rate without a length of its own, of which every draw is a sample.
 
-
-def longer_draws(
-    traffic: Traffic, workloads: Sequence[Workload], mean_e2e_s: float, max_model_len: int
-) -> tuple[Workload, ...] | None:
-    """Draws that are long enough for a steady state with requests of `mean_e2e_s`, for runs that are too short.
-
-    None for runs of at least `SHORTEST_RUN` times `mean_e2e_s`, and where the traffic sets its own length.
+    How long a sample has to be depends on the deployment: on its end-to-end latency at step times of `confidence`.
     """
-    rate, first = traffic.request_rate, workloads[0]
-    if rate is None or not is_endless(traffic) or first.is_closed_loop:
-        return None
-    most = MOST_REQUESTS // len(workloads)
-    if first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
-        return None
-    count = min(math.ceil(1.5 * LEAST_RESIDENCES * mean_e2e_s * rate), most)
-    return draws(traffic.model_copy(update={"num_prompts": count}), None, len(workloads), max_model_len)
+
+    traffic: Traffic
+    max_model_len: int
+    confidence: float
+
+    @classmethod
+    def of(
+        cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
+    ) -> SteadyTraffic | None:
+        """Return None for traffic that sets its own length: a closed loop, a trace, a day, or a `workload`."""
+        rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
+        endless = rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
+        if workload is not None or not endless:
+            return None
+        return cls(traffic=traffic, max_model_len=max_model_len, confidence=confidence)
+
+    def requests_for(self, workloads: Sequence[Workload], mean_e2e_s: float) -> int | None:
+        """Return the requests of a draw in whose steady state they take `mean_e2e_s`; None where these suffice.
+
+        It is the number of the first draws times a power of two, so that most deployments share their draws.
+        """
+        first, most = workloads[0], MOST_REQUESTS // len(workloads)
+        if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
+            return None
+        needed = LEAST_RESIDENCES * mean_e2e_s * first.offered_per_s
+        return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
+
+    def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+        """Return longer draws of the traffic; no request is longer than those of `workloads`, by which engines fit."""
+        longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
+        traffic = self.traffic.model_copy(update={"num_prompts": requests})
+        drawn = draws(traffic, None, len(workloads), self.max_model_len)
+        return tuple(each.fit_to(longest, how="clip") for each in drawn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -244,13 +244,17 @@ def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
 
 def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Level:
     assert slo.percentile is not None
+    low_s, high_s = None, None
     if slo.metric == "itl":
-        return _gap_level(slo, runs)
-    blocks = [_column(run.records, slo.metric) for run in runs]
-    values = np.concatenate(blocks)
-    within = float((values <= slo.limit_s).mean()) if len(values) else 1.0
-    value_s = slo.value_s(values)
-    low_s, high_s = _interval(blocks, slo.percentile) if intervals and len(values) else (None, None)
+        value_s = _gap_s(slo, slo.percentile, runs)
+        within = float(slo.attained_by(value_s))
+    else:
+        blocks = [_column(run.records, slo.metric) for run in runs]
+        values = np.concatenate(blocks)
+        within = float((values <= slo.limit_s).mean()) if len(values) else 1.0
+        value_s = slo.value_s(values)
+        if intervals and len(values):
+            low_s, high_s = _interval(blocks, slo.percentile)
     return Level(
         slo=str(slo),
         limit_s=slo.limit_s,
@@ -264,23 +268,13 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
     )
 
 
-def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
+def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> float | None:
     """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
-    if slo.percentile not in PERCENTILES:
+    if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
         raise InvalidInput(f"{slo}: percentiles of itl are kept at {known} only")
     gaps = [run.summary.itl_ms for run in runs if run.summary.itl_ms is not None]
-    value_s = max((each.percentiles[int(slo.percentile)] * 1e-3 for each in gaps), default=None)
-    met = slo.attained_by(value_s)
-    return Level(
-        slo=str(slo),
-        limit_s=slo.limit_s,
-        value_s=value_s or 0.0,
-        good_fraction=float(met),
-        required_fraction=slo.percentile / 100,
-        ratio=(value_s or 0.0) / slo.limit_s,
-        met=met,
-    )
+    return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps), default=None)
 
 
 def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
@@ -329,16 +323,11 @@ def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: 
     The runs are stretches of a part that has the share `share` of all `total` requests. `alone`: that part's own
     verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
     """
-    worst = 0.0
-    tables = [run.records for run in runs]
-    for slo in goal.slos:
-        if slo.metric == "itl":
-            continue
-        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
-        permitted = goal.may_miss(slo)
-        allowed = math.ceil(total * permitted * min(1.0, share * (1 if alone else 2))) + 1
-        worst = max(worst, bad / allowed)
-    return worst
+    part = min(1.0, share * (1 if alone else 2))
+    return max(
+        (bad / (math.ceil(total * permitted * part) + 1) for bad, permitted in _beyond(runs, goal)),
+        default=0.0,
+    )
 
 
 def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int) -> bool:
@@ -347,16 +336,16 @@ def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share:
     `share` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is that of equal
     parts simulated, and the rest is taken to be as bad: more than 1 + 1/parts times the allowed share must be bad.
     """
+    part = min(1.0, share * (1 + 1 / parts))
+    return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _beyond(runs, goal))
+
+
+def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int, float]]:
+    """The requests beyond each limit, and the share that may be."""
     tables = [run.records for run in runs]
     for slo in goal.slos:
-        if slo.metric == "itl":
-            continue
-        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
-        permitted = goal.may_miss(slo)
-        allowed = total * permitted * min(1.0, share * (1 + 1 / parts))
-        if bad > math.ceil(allowed) + 1:
-            return True
-    return False
+        if slo.metric != "itl":
+            yield int((latencies_s(tables, slo.metric) > slo.limit_s).sum()), goal.may_miss(slo)
 
 
 # latencies

@@ -20,10 +20,8 @@ from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepS
 from capacity.step.export import ScaledData
 from capacity.step.model import KNOT_BITS, StepModel
 
-REFERENCE_BATCH, REFERENCE_TOKENS = (
-    16,
-    1000,
-)  # in flight, and of prompts and outputs: what an error depends on little
+REFERENCE_BATCH = 16  # requests in flight: what an error depends on little
+REFERENCE_TOKENS = 1000  # of prompts and outputs: likewise
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -106,11 +104,7 @@ class ScaledSteps:
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
-        low, _, first, slope = self._line(shape)
-        return max(1, round(first + slope * (shape[9] - low)))
-
-    def _line(self, shape: StepShape) -> tuple[int, int, float, float]:
-        """The knot below, the distance to the next, the time there and the slope."""
+        """The step on the line from the knot of the contexts below to the next."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))
@@ -121,7 +115,8 @@ class ScaledSteps:
             )
             slope = (last - first) / width * self._factors.decode
             line = self._drafted[shape[7], shape[8], low] = (first * self._factors.decode, slope)
-        return low, width, *line
+        start, slope = line
+        return max(1, round(start + slope * (shape[9] - low)))
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._steps.decode_piece(shape)

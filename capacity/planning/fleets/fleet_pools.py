@@ -16,9 +16,8 @@ from capacity.planning.fleets.fleet_parts import Span, part_of
 from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.fleets.reserve import availability_of, replicas_with_reserve
-from capacity.planning.search.market import Market
 from capacity.planning.search.plan_notes import ROUTED
-from capacity.planning.search.plan_request import PlanRequest
+from capacity.planning.search.plan_request import Market, PlanRequest
 from capacity.planning.search.plan_search import Progress, Snapshot, find_conditional, run_search
 from capacity.planning.space import ROUND_ROBIN, Search
 

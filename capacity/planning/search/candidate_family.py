@@ -1,12 +1,14 @@
-"""An engine that might be an answer, with the replicas that are still open; and why something is none."""
+"""An engine that might be an answer, with the replicas that are still open; what was simulated; and why it is none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Bound
+from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search
@@ -104,17 +106,6 @@ class CandidateFamily:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The options left after exclusion and bounds, and everything that is not among them."""
-
-    options: tuple[CandidateFamily, ...]
-    rejected: tuple[Rejection, ...]
-    engines: int
-    points: int
-    least_ratio: tuple[float, Candidate, str] | None  # of the bounds that exclude for good: the nearest miss
-
-
 @dataclass(frozen=True, slots=True)
 class Exclusion:
     """Why something is not an option; `ratio` of value to limit where a bound made it."""
@@ -124,31 +115,45 @@ class Exclusion:
     ratio: float | None = None
 
 
-@dataclass(kw_only=True)
-class SurveyBuilder:
-    """A survey in the making."""
+class EvaluatedCandidate(NamedTuple):
+    """A deployment that was simulated."""
+
+    option: CandidateFamily
+    replicas: int
+    trial: Evaluation
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.option.at(self.replicas)
+
+    @property
+    def objective(self) -> float:
+        """What is minimised, as simulated."""
+        if self.option.search.objective == "latency":
+            return self.trial.ratio
+        return self.option.objective(self.replicas)
+
+    @property
+    def order(self) -> Order:
+        """Its place among answers."""
+        return self.option.order(self.replicas)
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """The options left after exclusion and bounds, and everything that is not among them, of those looked at so far."""
 
     options: list[CandidateFamily] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     engines: int = 0
     points: int = 0
-    nearest: tuple[float, Candidate, str] | None = None
+    nearest: tuple[float, Candidate, str] | None = None  # miss, of the bounds that exclude for good
 
     def turn(self, candidate: Candidate, why: Exclusion) -> None:
         """Put an engine, or a pair, aside."""
         self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
-
-    def built(self) -> Survey:
-        """The survey."""
-        return Survey(
-            options=tuple(self.options),
-            rejected=tuple(self.rejected),
-            engines=self.engines,
-            points=self.points,
-            least_ratio=self.nearest,
-        )
 
 
 def amount(option: CandidateFamily, value: float) -> str:

@@ -18,12 +18,15 @@ from capacity.planning.search.candidate_family import (
     CandidateFamily,
     Exclusion,
     Survey,
-    SurveyBuilder,
     objective_of,
 )
-from capacity.planning.search.market import Market
-from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.plan_request import Market
+from capacity.planning.search.replica_search import (
+    FirstTokenSearch,
+    PairReplicaSearch,
+    ReplicaSearch,
+    UnresolvedCandidate,
+)
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
@@ -40,7 +43,7 @@ class CandidateGenerator:
     search: Search
     load: Load
     market: Market
-    survey: SurveyBuilder = field(default_factory=SurveyBuilder, repr=False)
+    survey: Survey = field(default_factory=Survey, repr=False)
     _sides: dict[tuple[Pool, Role], Side | Exclusion] = field(default_factory=dict, repr=False)
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
@@ -57,12 +60,6 @@ class CandidateGenerator:
             for prefill, decode in pairs(self.search, gpu, model) if "disaggregated" in serving else ():
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
                 yield self._prospect(candidate, partial(self._double, prefill, decode))
-
-    def everything(self) -> Survey:
-        """All of the space, looked at."""
-        for prospect in list(self.prospects()):
-            prospect.enter()
-        return self.survey.built()
 
     def _prospect(
         self, candidate: Candidate, look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
@@ -89,9 +86,11 @@ class CandidateGenerator:
             survey.engines -= 1
 
     def _points(self, candidate: Candidate) -> int:
-        """Numbers of replicas, and routers, that the limits allow."""
+        """Numbers of replicas, and of routers or of replicas that prefill, that the limits allow."""
         if candidate.prefill is not None:
-            return self._ratios(candidate.prefill, candidate.pool, candidate.pool.gpu)
+            allowed, decode_gpus = self._gpus(candidate.pool.gpu), candidate.pool.num_gpus
+            left = range(allowed - candidate.prefill.num_gpus, 0, -candidate.prefill.num_gpus)
+            return sum(gpus // decode_gpus for gpus in left)
         most = self._most(candidate.pool)
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
@@ -101,7 +100,7 @@ class CandidateGenerator:
         if isinstance(side, Exclusion):
             return side
         most, bound_least = self._most(pool), side.bound.min_replicas
-        blocked = self._blocked(side, Candidate(pool=pool, replicas=1), most, bound_least)
+        blocked = self._blocked(pool, most, bound_least)
         if blocked is not None:
             return blocked
         contenders, routers = list[ReplicaSearch](), self.routers(most)
@@ -204,28 +203,18 @@ class CandidateGenerator:
         """Replicas that GPUs, money and the traffic allow; may be 0."""
         return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
-    def _ratios(self, prefill: Pool, decode: Pool, gpu: str) -> int:
-        """Pairs of numbers of replicas that the limits allow."""
-        allowed = self._gpus(gpu)
-        counts = range(1, allowed // prefill.num_gpus + 1)
-        return sum((allowed - count * prefill.num_gpus) // decode.num_gpus for count in counts)
-
-    def _blocked(self, side: Side, candidate: Candidate, most: int, least: int) -> Exclusion | None:
+    def _blocked(self, pool: Pool, most: int, least: int) -> Exclusion | None:
+        limit = self._limit(pool.gpu)
         if most < 1:
-            gpu = candidate.pool.gpu
+            allowed = self._gpus(pool.gpu)
             return Exclusion(
-                "limit",
-                f"one replica has {side.pool.num_gpus} GPUs; {self._gpus(gpu)} are allowed by {self._limit(gpu)}",
+                "limit", f"one replica has {pool.num_gpus} GPUs; {allowed} are allowed by {limit}"
             )
         if least <= most:
             return None
-        gpus = least * candidate.pool.num_gpus
-        rate = self.load.requests / max(self.load.span_s, 1e-9)
-        return Exclusion(
-            "limit",
-            f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s; "
-            f"{most} are allowed by {self._limit(candidate.pool.gpu)}",
-        )
+        gpus, rate = least * pool.num_gpus, self.load.requests / max(self.load.span_s, 1e-9)
+        needs = f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s"
+        return Exclusion("limit", f"{needs}; {most} are allowed by {limit}")
 
     def _limit(self, gpu: str) -> str:
         """The limit that allows the fewest of these GPUs, with its price where that is money."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from capacity.planning.evaluation.evaluation_context import EvaluationTask
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
+from capacity.planning.search.candidate_family import EvaluatedCandidate
 
 FEW = 10  # requests beyond a percentile
 NEIGHBOURS = 4  # numbers of replicas below the answer that are tried where few requests decide, and above it
@@ -60,50 +60,42 @@ def look_beside(
 
     None, and nothing, where many do. Of prefill and decode pools neighbours are not tried.
     """
-    what = hanging(bench.arena.goal, sum(len(workload) for workload in bench.arena.workloads))
+    judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
+    what = hanging(bench.arena.goal, sum(map(len, judged_on)))
     if what is None or not what.few or best.option.prefill is not None:
         return None, ()
-    neighbours = Neighbours(best, bench)
-    fewer = neighbours.look()
-    met = neighbours.met
+    trials = _neighbours(best, bench)
+    met = {count: trial.met for count, trial in sorted(trials.items())}
+    least = min(count for count, does in met.items() if does)
+    fewer = EvaluatedCandidate(best.option, least, trials[least]) if least < best.replicas else None
     return fewer, (note(what, met, best.option.at(1).engine),) if uneven(met) else ()
 
 
-class Neighbours:
-    """Of an answer: the same engine with fewer replicas and with more, where it was not tried in the search."""
+def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
+    """The engine of an answer with other numbers of replicas: those of the search, and its neighbours.
 
-    def __init__(self, best: EvaluatedCandidate, bench: EvaluationPool) -> None:
-        self._best = best
-        self._bench = bench
-        self.trials = {best.replicas: best.trial}
-        for ask, trial in bench.trials.items():
-            if not ask.first_tokens and ask.candidate == best.option.at(ask.candidate.replicas):
-                self.trials[ask.candidate.replicas] = bench.known(ask) or trial
+    All of the neighbours below are tried, and those above up to the next that does.
+    """
+    option, replicas = best.option, best.replicas
+    trials = {replicas: best.trial}
+    for ask, trial in bench.trials.items():
+        if not ask.first_tokens and ask.candidate == option.at(ask.candidate.replicas):
+            trials[ask.candidate.replicas] = bench.known(ask) or trial
 
-    def look(self) -> EvaluatedCandidate | None:
-        """Try them, below all and above up to the next that does; the fewest that do, where they are fewer."""
-        option, replicas = self._best.option, self._best.replicas
-        for count in range(replicas - 1, max(option.least, replicas - NEIGHBOURS) - 1, -1):
-            self._try(count)
-        for count in range(replicas + 1, min(option.most, replicas + NEIGHBOURS) + 1):
-            if self._try(count):
-                break
-        least = min(count for count, trial in self.trials.items() if trial.met)
-        return EvaluatedCandidate(option, least, self.trials[least]) if least < replicas else None
+    def does(count: int) -> bool:
+        if count not in trials:
+            (found,) = bench.all([EvaluationTask(candidate=option.at(count), confidence=bench.confidence)])
+            if found is None:
+                return False
+            trials[count] = found
+        return trials[count].met
 
-    def _try(self, count: int) -> bool:
-        trial = self.trials.get(count)
-        if trial is None:
-            task = EvaluationTask(candidate=self._best.option.at(count), confidence=self._bench.confidence)
-            (trial,) = self._bench.all([task])
-            if trial is not None:
-                self.trials[count] = trial
-        return trial is not None and trial.met
-
-    @property
-    def met(self) -> dict[int, bool]:
-        """Whether so many replicas do, as far as they were tried."""
-        return {count: trial.met for count, trial in sorted(self.trials.items())}
+    for count in range(replicas - 1, max(option.least, replicas - NEIGHBOURS) - 1, -1):
+        does(count)
+    for count in range(replicas + 1, min(option.most, replicas + NEIGHBOURS) + 1):
+        if does(count):
+            break
+    return trials
 
 
 def uneven(met: Mapping[int, bool]) -> bool:

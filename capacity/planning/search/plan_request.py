@@ -1,4 +1,4 @@
-"""What `plan` and `fleet` are asked, checked once: a model, its traffic, its service levels, and where to search."""
+"""What `plan` and `fleet` are asked, checked once: model, traffic, service levels, where to search; and prices."""
 
 from __future__ import annotations
 
@@ -10,19 +10,48 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import check_text_alone, with_image_tokens
 from capacity.deployment.use_cases import levels_of
+from capacity.hardware import load_profile, profile_names
+from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
-from capacity.planning.evaluation.resampling import draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.search.market import Market
 from capacity.planning.space import DRAFT_MODEL, Search
 from capacity.pool.drafting import find_speculator
 from capacity.workload import Slo, Workload, parse_slos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """The GPUs to choose from, each with its price, or with why it has none although one is needed."""
+
+    quotes: dict[str, Price | None]
+    unpriced: dict[str, str]
+    watts: dict[str, float]  # of one GPU at full use, all in
+
+    @classmethod
+    def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
+        """Look GPUs and prices up. Raises UnknownName, InvalidInput."""
+        needed = search.objective == "cost" or search.budget is not None
+        quotes: dict[str, Price | None] = {}
+        unpriced: dict[str, str] = {}
+        for gpu in gpu_names(search, profiles):
+            try:
+                quotes[gpu] = price_of(gpu, cost)
+            except InvalidInput as error:
+                quotes[gpu] = None
+                if needed:
+                    unpriced[gpu] = str(error)
+        if needed:
+            unpriced |= _beside_markets(quotes)
+            quotes |= dict.fromkeys(unpriced)
+        watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
+        return cls(quotes=quotes, unpriced=unpriced, watts=watts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A question of a search; `workloads` are the draws of one traffic."""
+    """A question of a search; `workloads` are the draws of one traffic, which is `steady` or has its own length."""
 
     model: ModelSpec
     workloads: tuple[Workload, ...]
@@ -30,6 +59,7 @@ class PlanRequest:
     search: Search
     cost: Cost
     profiles: str | Path | None
+    steady: SteadyTraffic | None = None
 
     @classmethod
     def of(
@@ -49,15 +79,19 @@ class PlanRequest:
         check_text_alone(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
         goal = Goal(slos=parsed_slos(levels_of(slo, traffic)), goodput_target=search.goodput_target)
-        longest = _longest_context(search, spec)
-        workloads = draws(with_image_tokens(traffic, spec), workload, search.replications, longest)
+        longest = search.max_model_len or spec.max_position_embeddings
+        asked = with_image_tokens(traffic, spec)
+        workloads = draws(asked, workload, search.replications, longest)
         check_goal(goal.slos, workloads[0])
-        return cls(model=spec, workloads=workloads, goal=goal, search=search, cost=cost, profiles=profiles)
-
-    @property
-    def max_model_len(self) -> int:
-        """Tokens of the longest request: the search's limit, or else the model's."""
-        return _longest_context(self.search, self.model)
+        return cls(
+            model=spec,
+            workloads=workloads,
+            goal=goal,
+            search=search,
+            cost=cost,
+            profiles=profiles,
+            steady=SteadyTraffic.of(asked, workload, longest, search.confidence),
+        )
 
     def arena(
         self, workloads: Sequence[Workload] | None = None, goal: Goal | None = None
@@ -124,5 +158,17 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         )
 
 
-def _longest_context(search: Search, model: ModelSpec) -> int:
-    return search.max_model_len or model.max_position_embeddings
+def _beside_markets(quotes: dict[str, Price | None]) -> dict[str, str]:
+    """The GPUs whose price is no market price, and why, where others have one: they could win by it alone."""
+    if all(quote is None or quote.thin for quote in quotes.values()):
+        return {}
+    return {
+        gpu: quote.caution for gpu, quote in quotes.items() if quote is not None and quote.caution is not None
+    }
+
+
+def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
+    """The GPUs to choose from by their profiles' names. Raises UnknownName."""
+    if [name.lower() for name in search.gpus] == ["all"]:
+        return tuple(name for name in profile_names(profiles) if "@" not in name)
+    return tuple(dict.fromkeys(load_profile(name, profiles).name for name in search.gpus))

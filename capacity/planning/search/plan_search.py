@@ -1,34 +1,32 @@
 """The planner's stages in order: the cheapest deployment of all, then the best of every GPU and weight format.
 
 Each stage is a `BestFirstSearch`: cheapest first, by what a deployment costs at least, so that whatever ends the
-search, what it
-has found is the best of the cheap end. The clock is looked at between trials and inside of them.
+search, what it has found is the best of the cheap end. The clock is looked at between trials and inside of them.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.records import Conditional, Ended, Plan, SearchCounts
-from capacity.planning.search.best_first_search import BestFirstSearch, Entry
+from capacity.planning.records import Conditional, Ended, Kind, Plan, SearchCounts
+from capacity.planning.search.best_first_search import BestFirstSearch, Entry, LeastLatency
+from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.least_latency import LeastLatency
-from capacity.planning.search.market import Market
 from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
 from capacity.planning.search.plan_notes import not_searched, require_options, warnings_of
+from capacity.planning.search.plan_request import Market
 from capacity.planning.search.ranking import Ranking
 from capacity.planning.search.rejection_reasons import Family, in_doubt, not_recommended, rejections
-from capacity.planning.search.replica_search import ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate
 from capacity.planning.space import Candidate, Objective, Search
 from capacity.planning.workers.environment_fingerprint import Named
 from capacity.workload.windows import HEAVY
@@ -38,6 +36,8 @@ GRACE_S = 1.0  # after the time limit, to look closer at the answer
 FULL_SLOWER = 1.3  # a run of all replicas, over as many runs of one
 LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is for the fewest GPUs near it
 REPORT_S = 0.2  # between two reports of progress
+EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
+BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 Progress = Callable[["Snapshot"], None]
 
 
@@ -74,12 +74,9 @@ class _Search:
     ended: Ended = "done"
     first_answer_s: float | None = None
     remarks: tuple[str, ...] = ()
-    conditional: dict[tuple[str, ...], list[Entry]] = field(
-        default_factory=dict
-    )  # not recommended, by conditions
-    savings: dict[tuple[str, ...], EvaluatedCandidate] = field(
-        default_factory=dict
-    )  # what would come before the best
+    # by conditions: what is not recommended, and what of it would come before the best
+    conditional: dict[tuple[str, ...], list[Entry]] = field(default_factory=dict)
+    savings: dict[tuple[str, ...], EvaluatedCandidate] = field(default_factory=dict)
     _reported_s: float = 0.0
 
     @property
@@ -264,7 +261,8 @@ class _Search:
             took_s = max(
                 (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
             )
-            requests = sum(len(workload) for workload in (*self.arena.workloads, *self.arena.whole))
+            judged_on = self.arena.context_of(tried.candidate, check=self.bench.check)
+            requests = sum(len(workload) for workload in (*judged_on.workloads, *judged_on.whole))
             full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
             self.bench.until_s = max(self.until_s - full_s, time.monotonic())
         else:
@@ -388,9 +386,12 @@ def _conditional(state: _Search, ranking: Ranking) -> tuple[Conditional, ...]:
 
 
 def _plan(state: _Search, load: Load, market: Market) -> Plan:
-    """What the search found, looked at closely as far as time allows."""
-    arena, search, bench = state.arena, state.search, state.bench
-    survey, entries, best = state.surveyor.survey.built(), state.everything, state.best
+    """What the search found, looked at closely as far as time allows; the load is that of the best's draws."""
+    search, bench, best = state.search, state.bench, state.best
+    arena = state.arena if best is None else state.arena.context_of(best.candidate)
+    if arena is not state.arena:
+        load = Load.of(arena.whole or arena.workloads, endless=load.endless)
+    survey, entries = state.surveyor.survey, state.everything
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
         require_options(survey)
@@ -407,7 +408,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         *rejections(entries, best, state.leaders, state.ratio_limit),
         *not_recommended(state.conditional),
     )
-    unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
+    kinds = Counter(rejection.kind for rejection in rejected)
     return Plan(
         model=arena.model.name,
         workload=arena.workloads[0].name,
@@ -427,7 +428,14 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
-        counts=_counts(state, rejected, unresolved),
+        counts=SearchCounts(
+            engines=survey.engines,
+            points=survey.points,
+            excluded=sum(kinds[kind] for kind in EXCLUDED),
+            bounded=sum(kinds[kind] for kind in BOUNDED),
+            simulated=state.simulated,
+            unresolved=kinds["unresolved"],
+        ),
         proved=state.all is not None and state.all.done and not state.cut,
         ended=state.ended,
         first_answer_s=state.first_answer_s,
@@ -435,7 +443,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
         warnings=(
-            *_left_out(market),
+            *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
             *_unfinished(state),
             *state.remarks,
             *_lighter_misses(best),
@@ -443,25 +451,6 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
             *bench.remarks,
         ),
     )
-
-
-def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> SearchCounts:
-    survey = state.surveyor.survey
-    kinds = [getattr(rejection, "kind", "") for rejection in rejected]
-    return SearchCounts(
-        engines=survey.engines,
-        points=survey.points,
-        excluded=sum(
-            kind in ("impossible", "does not fit", "quality", "no price", "conditional") for kind in kinds
-        ),
-        bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
-        simulated=state.simulated,
-        unresolved=unresolved,
-    )
-
-
-def _left_out(market: Market) -> list[str]:
-    return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
 
 
 def _lighter_misses(best: EvaluatedCandidate | None) -> list[str]:

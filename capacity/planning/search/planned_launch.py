@@ -14,11 +14,7 @@ from capacity.pool.resolve import ResolvedPool
 
 KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
 KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always states the format
-MEMORY_FLAG = (
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-)  # engines whose flag sets the share of memory that is simulated
+MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines whose flag sets the share of memory simulated
 
 
 def pinned(resolved: ResolvedPool) -> Pool:

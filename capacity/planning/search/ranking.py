@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,25 +17,12 @@ from capacity.planning.evaluation.plan_cost import trial_load
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
 from capacity.planning.records import LaunchLine, Miss, Ranked
-from capacity.planning.search.candidate_family import Order, Survey
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Order, Survey
 from capacity.planning.search.planned_launch import launch_as_planned
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate, Search
 
 TOP = 8  # answers that are ranked
-
-
-class Shown(NamedTuple):
-    """An answer that is ranked; `best` of its GPU and weight format, or beside it."""
-
-    tried: EvaluatedCandidate
-    best: bool
-
-    @property
-    def order(self) -> tuple[Order, float]:
-        """As the search orders answers; among equals by margin."""
-        return (self.tried.order, self.tried.trial.ratio)
 
 
 class Closer(NamedTuple):
@@ -59,10 +46,14 @@ class Ranking:
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
     ) -> tuple[Ranked, ...]:
         """The best of each kind (`leaders`), then other deployments on other hardware; `closer` of them in full."""
-        shown = _shown(contenders, leaders)
-        looks = self._look_closer([answer.tried for answer in shown[:closer]])
-        rest = [Closer(answer.tried.trial, None, self.search.confidence) for answer in shown[closer:]]
-        return tuple(self._answer(answer, look) for answer, look in zip(shown, looks + rest, strict=True))
+        best = {(id(tried.option), tried.replicas) for tried in leaders}
+        met = [tried for contender in contenders for tried in contender.met]
+        shown = _shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
+        looks = self._look_closer([tried for tried, _ in shown[:closer]])
+        looks += [Closer(tried.trial, None, self.search.confidence) for tried, _ in shown[closer:]]
+        return tuple(
+            self._answer(tried, look, is_best) for (tried, is_best), look in zip(shown, looks, strict=True)
+        )
 
     def _look_closer(self, answers: Sequence[EvaluatedCandidate]) -> list[Closer]:
         required = self.search.confidence
@@ -82,34 +73,37 @@ class Ranking:
         for tried in answers:
             trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
             predicted = next(trials)
-            tries = [(level, next(trials)) for level in higher]
-            held = [level for level, tried_at in tries if tried_at is not None and tried_at.met]
-            looks.append(Closer(trial, predicted, _highest(held, required)))
+            confidence, holds = required, True  # at a level and at all below it
+            for level in higher:
+                tried_at = next(trials)
+                holds = holds and tried_at is not None and tried_at.met
+                confidence = level if holds else confidence
+            looks.append(Closer(trial, predicted, confidence))
         return looks
 
-    def _answer(self, answer: Shown, look: Closer) -> Ranked:
-        option, replicas, _ = answer.tried
+    def _answer(self, tried: EvaluatedCandidate, look: Closer, is_best: bool) -> Ranked:
+        option, replicas, _ = tried
         trial = look.trial
         steps = self.arena.resolved(option.pool).step_model
         watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
         if self.load.offered_per_s is not None:  # of which the trial may be the busiest part
             output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
         return Ranked(
-            candidate=answer.tried.candidate,
+            candidate=tried.candidate,
             num_gpus=option.gpus(replicas),
             billed_gpus=option.billed_gpus(replicas),
-            objective=EvaluatedCandidate(option, replicas, trial).objective,
+            objective=tried._replace(trial=trial).objective,
             trial=trial,
             predicted=look.predicted,
             confidence=look.confidence,
-            cost=self._cost(answer.tried, look.predicted or trial),
+            cost=self._cost(tried, look.predicted or trial),
             watts=watts,
             joules_per_output_token=watts / output_per_s if output_per_s else None,
             quality=option.quality,
-            launch=launch_lines(self.arena, answer.tried.candidate),
+            launch=launch_lines(self.arena, tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
-            best_of_its_kind=answer.best,
+            best_of_its_kind=is_best,
         )
 
     def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
@@ -117,9 +111,8 @@ class Ranking:
         pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
-        if (
-            load is not None and self.arena.windows
-        ):  # the trial is of the busiest window, the bill of all requests
+        if load is not None and self.arena.windows:
+            # the trial is of the busiest window, the bill of all requests
             input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
@@ -156,19 +149,23 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
     return tuple(lines)
 
 
-def _shown(contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate]) -> list[Shown]:
-    """One answer of each shape of hardware, the leaders among them."""
-    best = {(id(tried.option), tried.replicas) for tried in leaders}
-    chosen: dict[tuple[object, ...], Shown] = {}
-    for tried in (*leaders, *(tried for contender in contenders for tried in contender.met)):
-        answer, shape = Shown(tried, (id(tried.option), tried.replicas) in best), _shape(tried)
-        rival = chosen.get(shape)
-        if rival is None or (not answer.best, answer.order) < (not rival.best, rival.order):
-            chosen[shape] = answer
-    order = sorted(chosen.values(), key=lambda answer: answer.order)
-    ahead = [answer for answer in order if answer.best]
-    rest = [answer for answer in order if not answer.best]
-    return sorted((ahead + rest)[: max(TOP, len(ahead))], key=lambda answer: answer.order)
+def _shown(
+    answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
+) -> list[tuple[EvaluatedCandidate, bool]]:
+    """One answer of each shape of hardware, the best of each kind among them; in order, among equals by margin."""
+    chosen: dict[tuple[object, ...], EvaluatedCandidate] = {}
+
+    def order(tried: EvaluatedCandidate) -> tuple[Order, float]:
+        return (tried.order, tried.trial.ratio)
+
+    for tried in answers:
+        rival = chosen.setdefault(_shape(tried), tried)
+        if (not is_best(tried), order(tried)) < (not is_best(rival), order(rival)):
+            chosen[_shape(tried)] = tried
+    ahead = sum(map(is_best, chosen.values()))
+    ranked = sorted(chosen.values(), key=lambda tried: (not is_best(tried), order(tried)))
+    shown = sorted(ranked[: max(TOP, ahead)], key=order)
+    return [(tried, is_best(tried)) for tried in shown]
 
 
 def _shape(tried: EvaluatedCandidate) -> tuple[object, ...]:
@@ -189,20 +186,10 @@ def _wants_intervals(trial: Evaluation) -> bool:
     return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
 
 
-def _highest(held: Sequence[float], required: float) -> float:
-    """The highest level that held together with all levels below it."""
-    highest = required
-    for level in (level for level in LEVELS if level > required):
-        if level not in held:
-            break
-        highest = level
-    return highest
-
-
 def _bound_misses(survey: Survey) -> tuple[Miss, ...]:
     """Where nothing was worth a simulation: the nearest of the bounds, or the limits of the space."""
-    if survey.least_ratio is not None:
-        ratio, candidate, reason = survey.least_ratio
+    if survey.nearest is not None:
+        ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]
         best = reason.split("needs ")[-1] + " on an empty engine"
         return (Miss(slo=slo, limit=slo.split(":")[-1], best=best, factor=ratio, candidate=candidate.label),)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.deployment import Pool
-from capacity.planning.records import Kind, Rejection
+from capacity.planning.evaluation.slo_evaluation import Evaluation
+from capacity.planning.records import Rejection
 from capacity.planning.search.best_first_search import Entry
-from capacity.planning.search.candidate_family import CandidateFamily, amount
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate, describe_miss
-from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, amount
+from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
 
 OUTPACED = "the first tokens alone are late with as many replicas that prefill as the limits allow"
+GIVEN_UP = " in the part simulated before it was given up"
 NOT_REACHED = "not simulated: the search ended before its turn"
 
 Family = tuple[str, str | None]  # a GPU and a weight format
@@ -88,17 +88,22 @@ def _of(
         _, replicas, trial = tried = entry.missed[-1]
         return Rejection.of(tried.candidate, "slo", describe_miss(trial), replicas=replicas)
     assert leader is not None
-    kind, reason = _costlier(option, leader.order[0])
-    return Rejection.of(candidate, kind, reason, replicas=option.least)
-
-
-def _costlier(option: CandidateFamily, to_beat: float) -> tuple[Kind, str]:
-    """That not even the bound of an option comes before the answer."""
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
         what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
-    least = amount(option, option.objective(option.least))
-    return (
-        "costlier",
-        f"needs at least {what}: {least}, no better than the answer's {amount(option, to_beat)}",
-    )
+    least, to_beat = amount(option, option.objective(option.least)), amount(option, leader.order[0])
+    reason = f"needs at least {what}: {least}, no better than the answer's {to_beat}"
+    return Rejection.of(candidate, "costlier", reason, replicas=option.least)
+
+
+def describe_miss(trial: Evaluation) -> str:
+    """Which level was missed by how much."""
+    worst = max(trial.levels, key=lambda level: level.ratio)
+    seen = GIVEN_UP if trial.seen == "given up" else ""
+    if trial.joint_ratio > max(worst.ratio, 1):
+        return f"the limits on each request together: {trial.joint_ratio:.2f} times{seen}"
+    if worst.value_s is None:
+        return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
+    if trial.window is not None:
+        seen = f" from {trial.window.label}"
+    return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

@@ -8,12 +8,11 @@ the prefill pool alone, and that TPOT is no better with more replicas that prefi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.search.candidate_family import CandidateFamily, Order
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Exclusion, Order
 from capacity.planning.space import Candidate
 
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
@@ -194,3 +193,43 @@ class PairReplicaSearch(ReplicaSearch):
         self._walk(self._options.index(tried.option))
         self.met = [other for other in self.met if other[:2] != tried[:2]]
         self.low, self.high = tried.replicas + 1, None
+
+
+Look = Callable[[], Sequence[ReplicaSearch] | Exclusion]
+
+
+class UnresolvedCandidate:
+    """`order` is the best place that it might take; `look` resolves and bounds it, `entered` hears what came of it."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        order: Order,
+        look: Look,
+        entered: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None],
+    ) -> None:
+        self.candidate = candidate
+        self.order = order
+        self._look = look
+        self.entered = False
+        self._hear = entered
+        self._seen: Sequence[ReplicaSearch] | Exclusion | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it neither drafts nor has its prefills done elsewhere."""
+        return self.candidate.prefill is None and self.candidate.pool.speculator is None
+
+    def look(self) -> Sequence[ReplicaSearch]:
+        """Its contenders, none where it was turned down; before its turn has come, this counts for nothing."""
+        if self._seen is None:
+            self._seen = self._look()
+        return () if isinstance(self._seen, Exclusion) else self._seen
+
+    def enter(self) -> Sequence[ReplicaSearch]:
+        """Its turn has come: its contenders, none where it was turned down."""
+        contenders = self.look()
+        assert self._seen is not None
+        self.entered = True
+        self._hear(self, self._seen)
+        return contenders

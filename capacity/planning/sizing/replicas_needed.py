@@ -15,22 +15,20 @@ from pathlib import Path
 from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
-from capacity.deployment import Pool, Service, Traffic
+from capacity.deployment import Service, Traffic
 from capacity.deployment.images import with_image_tokens
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.resampling import draws, is_endless, longer_draws
+from capacity.planning.evaluation.resampling import SteadyTraffic, draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.best_first_search import BestFirstSearch, Entry
-from capacity.planning.search.candidate_family import Exclusion
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion
 from capacity.planning.search.candidate_generator import CandidateGenerator
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
 from capacity.planning.search.few_requests import look_beside
-from capacity.planning.search.market import Market
-from capacity.planning.search.plan_request import check_goal
+from capacity.planning.search.plan_request import Market, check_goal
 from capacity.planning.space import Search
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD
@@ -87,29 +85,18 @@ def replicas_needed(
             goodput_target=goodput_target,
             slo_window=slo_window,
         )
-        endless = workload is None and is_endless(asked)
-        best: EvaluatedCandidate | None = None
-        while True:
-            arena = EvaluationContext.of(
-                engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles
-            )
-            best, reason = _fewest(engines, arena, Load.of(workloads, endless=endless), search, price)
-            judged_in = (
-                f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})" if arena.windows else None
-            )
-            longer = None if best is None else longer_draws(asked, workloads, best.trial.mean_e2e_s, longest)
-            if longer is None:
-                break
-            workloads = longer
+        steady = SteadyTraffic.of(asked, workload, longest, confidence)
+        arena = EvaluationContext.of(
+            engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles, steady=steady
+        )
+        best, reason = _fewest(engines, arena, Load.of(workloads, endless=steady is not None), search, price)
+        if arena.windows:
+            judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"
         if best is not None:
-            within = _count(
-                next(each for each in engines if _same_engine(each.pool, best.option.pool)),
-                best.replicas,
-                price,
-                first.offered_per_s / best.replicas
-                if by_clock
-                else best.trial.requests_per_s / best.replicas,
-            )
+            size = best.option.pool.tensor_parallel_size
+            engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
+            rate = first.offered_per_s if by_clock else best.trial.requests_per_s
+            within = _count(engine, best.replicas, price, rate / best.replicas)
     return ReplicasNeeded(
         requests_per_s=first.offered_per_s if by_clock else None,
         busiest_requests_per_s=busiest_per_s,
@@ -204,10 +191,6 @@ def _one_replica(resolved: ResolvedPool) -> ResolvedPool:
     if resolved.pool.replicas == 1 and resolved.pool.role == "both":
         return resolved
     return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
-
-
-def _same_engine(own: Pool, tried: Pool) -> bool:
-    return own.tensor_parallel_size == tried.tensor_parallel_size
 
 
 def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:

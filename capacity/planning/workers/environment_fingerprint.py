@@ -120,13 +120,9 @@ def package_version() -> str:
     """This package's version, and a digest of its code and data and of every hardware profile that is found."""
     from capacity.hardware import profile_paths
 
-    try:
-        name = version("llm-capacity")
-    except PackageNotFoundError:
-        name = "unknown"
     digest = hashlib.sha256()
     package = Path(__file__).parents[2]
     files = [file for suffix in ("py", "toml", "csv", "json") for file in package.rglob(f"*.{suffix}")]
     for file in [*sorted(files), *profile_paths()]:
         digest.update(file.name.encode() + file.read_bytes())
-    return f"{name}+{digest.hexdigest()[:16]}"
+    return f"{_installed('llm-capacity')}+{digest.hexdigest()[:16]}"

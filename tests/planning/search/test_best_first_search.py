@@ -18,8 +18,12 @@ from capacity.planning.evaluation.evaluation_pool import Ahead, EvaluationPool, 
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.plan import plan
 from capacity.planning.search.best_first_search import BestFirstSearch
-from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.replica_search import (
+    FirstTokenSearch,
+    PairReplicaSearch,
+    ReplicaSearch,
+    UnresolvedCandidate,
+)
 from capacity.planning.space import Candidate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from brute_force import look_at_everything
 from quick_plans import PLAIN, quick
 
 from capacity.base.errors import UnknownName
@@ -13,8 +14,7 @@ from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.search.candidate_generator import CandidateGenerator
-from capacity.planning.search.market import Market
-from capacity.planning.search.plan_request import parsed_slos
+from capacity.planning.search.plan_request import Market, parsed_slos
 from capacity.planning.space import Search
 
 
@@ -74,9 +74,8 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )
         market = Market.of(search, Cost(price="2"), [])
-        found = CandidateGenerator(
-            arena=arena, search=search, load=Load.of(workloads), market=market
-        ).everything()
+        surveyor = CandidateGenerator(arena=arena, search=search, load=Load.of(workloads), market=market)
+        found = look_at_everything(surveyor)
         assert {option.router for option in found.options} == routers
     with pytest.raises(UnknownName, match="router"):
         quick(routers="fastest", request_rate=100.0)

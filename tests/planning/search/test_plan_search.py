@@ -11,7 +11,7 @@ from brute_force import brute_force
 from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.planning.plan import plan
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.plan_search import Snapshot, _Search
 
 SPACES = {

@@ -6,11 +6,14 @@ from planned_options import level, option, trial
 
 from capacity.deployment import Pool
 from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
-from capacity.planning.search.candidate_family import Exclusion, Order
-from capacity.planning.search.evaluated_candidate import EvaluatedCandidate, describe_miss
-from capacity.planning.search.rejection_reasons import in_doubt, rejections
-from capacity.planning.search.replica_search import FirstTokenSearch, PairReplicaSearch, ReplicaSearch
-from capacity.planning.search.unresolved_candidate import UnresolvedCandidate
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclusion, Order
+from capacity.planning.search.rejection_reasons import describe_miss, in_doubt, rejections
+from capacity.planning.search.replica_search import (
+    FirstTokenSearch,
+    PairReplicaSearch,
+    ReplicaSearch,
+    UnresolvedCandidate,
+)
 from capacity.planning.space import Candidate
 
 
