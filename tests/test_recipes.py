@@ -44,6 +44,17 @@ def test_a_gpu_is_one_file_and_needs_no_measured_tables(checkout: Path) -> None:
 
     told = run(checkout, "pytest", "tests/hardware", "tests/test_evidence.py", "-k", "h20e", "-v")
     assert " 7 passed" in told, told
-    question = ["--gpu", "h20e", "--input-len", "1000", "--output-len", "100", "--concurrency", "8", "--format", "json"]
+    question = [
+        "--gpu",
+        "h20e",
+        "--input-len",
+        "1000",
+        "--output-len",
+        "100",
+        "--concurrency",
+        "8",
+        "--format",
+        "json",
+    ]
     answer = json.loads(run(checkout, "capacity", "estimate", "llama-3.1-8b", *question))
     assert answer["tpot_s"]["low"] < answer["tpot_s"]["value"] < answer["tpot_s"]["high"]
