@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from capacity_app.boundary import plain
 from copied_commands import printed
+from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.records import Quantity
@@ -617,16 +618,27 @@ QUESTIONS = {
 }
 
 
-DEAR = (
-    "both models as one deployment",
-    "every technique in a closed loop",
-    "a fleet with a reserve over a day",
+ONE_A_PAGE = (
+    "a batch",
+    "a closed loop of equal lengths",
+    "arrivals at a rate",
+    "Poisson arrivals",
+    "a bill",
+    "a chain of EAGLE-3",
+    "FP8 weights",
+    "tensor parallelism",
+    "one prefills, one decodes",
+    "a frontier",
+    "a small model first",
+    "a fleet told apart by whole requests",
+    "beams of a batch in TensorRT-LLM",
+    "keeping less of an FP8 cache on two GPUs",
+    "KV cache in FP8 on two GPUs",
 )
-ASKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in QUESTIONS]
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", mostly_slow(QUESTIONS, ONE_A_PAGE))
 def test_the_page_the_library_and_the_command_agree(
     dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -731,7 +743,7 @@ VARIED = {  # lengths as links and as keywords say them
 }
 
 
-@pytest.mark.parametrize("lengths", VARIED)
+@pytest.mark.parametrize("lengths", mostly_slow(VARIED, ["as measured"]))
 def test_every_page_and_verb_has_one_price_for_one_load(dashboard: Open, lengths: str) -> None:
     """Whatever few requests each of them draws: the pages' runs are of 120 and of 1,000."""
     link, varied = VARIED[lengths]

@@ -58,7 +58,8 @@ CONTRASTS = (
     .replace("LEAST", str(LEAST))
 )
 
-
+# of the page's background
+RED = "parseInt(getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor.match(/\\d+/)[0])"
 REPAINT_S, FIRST_CHART_S = 0.5, 4.0  # on an idle machine
 WITHOUT_INPUTS = ("sweeps",)  # until a file is there
 WATCH = """() => {
@@ -125,6 +126,7 @@ def test_text_can_be_read_and_figures_stand_in_a_grid(chromium: Any, server: str
     page = shown(chromium, server, "estimate", theme, 1440)
     check(page)
     assert serious(page) == []
+    assert (page.evaluate(RED) < 64) is (theme == "dark")
     page.get_by_role("button", name="Examples").click()
     page.get_by_role("link", name="DeepSeek-V3 on eight H200").wait_for()
     assert page.evaluate(CONTRASTS) == []

@@ -205,10 +205,13 @@ GOOD: dict[str, Any] = {
         packed_text(json.dumps({**GOOD, "cost": {"price": "/etc/passwd"}})),
     ],
 )
-def test_a_side_of_a_hostile_link_is_one_line_and_let_go(dashboard: Open, side: str) -> None:
+def test_a_side_of_a_hostile_link_is_refused(side: str) -> None:
     with pytest.raises(capacity.InvalidInput):
         read_side(side)
-    opened = dashboard("fit", side=side)
+
+
+def test_a_hostile_link_is_one_line_and_let_go(dashboard: Open) -> None:
+    opened = dashboard("fit", side=packed_text(json.dumps({**GOOD, "model": "/etc/passwd"})))
     assert not opened.at.exception
     assert len(opened.refusals) == 1
     assert "\n" not in opened.refusals[0]
