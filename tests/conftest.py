@@ -19,10 +19,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        skip = pytest.mark.skip(reason="long form: pytest --slow")
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(skip)
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: a quarter in every run, all with `--slow`, new ones in the nightly profile."""
+"""How many examples a property is tried on: a quarter in every run, all with `--slow`, new ones in the nightly one."""
 
 from __future__ import annotations
 
