@@ -1,8 +1,8 @@
 """README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
 `UPDATE_README=1 python -m pytest --slow tests/test_readme.py` writes the present output into them. README's blocks run
-as anyone runs them; those of the handbook in processes that begin with the package loaded, without `--slow` the first of
-each page that shows what it prints.
+as anyone runs them; those of the handbook in processes that begin with the package loaded, without `--slow` the first
+of each page that shows what it prints.
 """
 
 from __future__ import annotations
