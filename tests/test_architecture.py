@@ -19,7 +19,6 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 HOP = re.compile(r"^\d+\. `(?P<path>[\w/.]+)` `(?P<name>[\w.]+)`", re.MULTILINE)
 MOST_HOPS = 10
 MOST_FLOORS = 15
-FLOOR = {room: height for height, floor in enumerate(reversed(made_of_code.floors())) for room in floor}
 
 
 def walks() -> dict[str, list[tuple[str, str]]]:
@@ -40,15 +39,6 @@ def test_the_root_holds_rooms_and_nothing_else() -> None:
     rooms = {room for floor in made_of_code.floors() for room in floor}
     assert entries == rooms | {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
     assert len(made_of_code.floors()) <= MOST_FLOORS
-
-
-def test_no_arrow_goes_up() -> None:
-    for source, target in made_of_code.arrows():
-        if source in FLOOR:
-            assert (source, target) in made_of_code.BY_A_VERB or FLOOR[target] < FLOOR[source], (
-                source,
-                target,
-            )
 
 
 @pytest.mark.parametrize("room", sorted(made_of_code.rooms()))

@@ -156,7 +156,9 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, every: int) -> None:
     """Every sixth value, from another on for each parameter, or all of them (of slow functions every fourth)."""
     values = WRONG[:: 4 if name in SLOW and every == 1 else 1]
     parameters = enumerate(own_parameters(name))
-    assert [fault for at, each in parameters for fault in faults(name, each, values[at % every :: every])] == []
+    assert [
+        fault for at, each in parameters for fault in faults(name, each, values[at % every :: every])
+    ] == []
 
 
 def test_what_is_missing_and_what_is_unknown_is_said() -> None:
