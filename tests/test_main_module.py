@@ -61,13 +61,14 @@ def test_who_ignores_ctrl_c_is_not_asked() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-MODELS = ["models"]
-RUN = ["simulate", *"llama-3.1-8b --gpu h100 --isl 10 --osl 2 --rate 1 --num-prompts 3".split()]
+RUN = "simulate llama-3.1-8b --gpu h100 --isl 10 --osl 2 --rate 1 --num-prompts 3"
 
 
-@pytest.mark.parametrize(("arguments", "encoding"), [(MODELS, "ascii"), (MODELS, "utf-8"), (RUN, "latin-1")])
-def test_a_terminal_that_lacks_characters_gets_question_marks(arguments: list[str], encoding: str) -> None:
-    process = command(*arguments, PYTHONIOENCODING=encoding)
+@pytest.mark.parametrize(
+    ("arguments", "encoding"), [("models", "ascii"), ("models", "utf-8"), (RUN, "latin-1")]
+)
+def test_a_terminal_that_lacks_characters_gets_question_marks(arguments: str, encoding: str) -> None:
+    process = command(*arguments.split(), PYTHONIOENCODING=encoding)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err.decode()
     assert b"Traceback" not in err
