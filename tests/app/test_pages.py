@@ -298,7 +298,7 @@ ON_REQUEST = {
 
 
 @pytest.mark.parametrize(
-    ("page", "query"), mostly_slow(LOADS, [("fit", {}), ("estimate", {}), ("start", {}), ("simulate", {})])
+    ("page", "query"), mostly_slow(LOADS, [("estimate", {}), ("start", {}), ("simulate", {})])
 )
 def test_an_input_of_the_sidebar_is_live_where_it_changes_the_page(
     dashboard: Open, page: str, query: dict[str, str]
