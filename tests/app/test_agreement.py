@@ -618,27 +618,20 @@ QUESTIONS = {
 }
 
 
-ONE_A_PAGE = (
-    "a batch",
+OF_EIGHT_PAGES = (
     "a closed loop of equal lengths",
-    "arrivals at a rate",
     "Poisson arrivals",
     "a bill",
     "a chain of EAGLE-3",
     "FP8 weights",
     "tensor parallelism",
-    "one prefills, one decodes",
-    "a frontier",
     "a small model first",
-    "a fleet told apart by whole requests",
-    "beams of a batch in TensorRT-LLM",
-    "keeping less of an FP8 cache on two GPUs",
     "KV cache in FP8 on two GPUs",
 )
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 
 
-@pytest.mark.parametrize("name", mostly_slow(QUESTIONS, ONE_A_PAGE))
+@pytest.mark.parametrize("name", mostly_slow(QUESTIONS, OF_EIGHT_PAGES))
 def test_the_page_the_library_and_the_command_agree(
     dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
     assert [complaint for one in tabs for complaint in one.complaints] == []
 
 
-@pytest.mark.parametrize("name", mostly_slow(PATHS, [PAGES[0].name, "models_and_gpus"]))
+@pytest.mark.parametrize("name", mostly_slow(PATHS, ["models_and_gpus"]))
 def test_every_page_opens_from_its_address(tab: Callable[..., Tab], name: str) -> None:
     page = tab(PATHS[name]).page
     assert page.get_by_text(LEAK_NOTHING).count() == 0
@@ -134,6 +134,7 @@ def test_an_address_restores_the_view(tab: Callable[..., Tab]) -> None:
     assert second.page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "2"
 
 
+@pytest.mark.slow
 def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
     here = tab("/estimate")
     here.set("Input tokens", 2048)
@@ -170,6 +171,7 @@ def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
     assert "deepseek-v3 fits" in here.page.get_by_test_id("stAlert").first.inner_text()
 
 
+@pytest.mark.slow
 def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[..., Tab]) -> None:
     here = tab("/fit?source=config.json")
     chooser = here.page.get_by_test_id("stSidebar").locator("input[type=file]")

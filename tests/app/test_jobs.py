@@ -274,6 +274,7 @@ def test_a_process_is_held_to_its_memory(shared: Callable[..., Runner]) -> None:
 
 
 @pytest.mark.skipif(not PROC.exists(), reason="no account of processes here")
+@pytest.mark.slow
 def test_a_session_that_has_used_its_share_is_refused_and_others_are_not(
     shared: Callable[..., Runner],
 ) -> None:

@@ -49,6 +49,7 @@ def test_without_a_price_no_price_is_drawn(dashboard: Open) -> None:
     assert "$ per 1M output tokens" not in figures(opened)
 
 
+@pytest.mark.slow
 def test_every_gpu_is_the_copied_commands_comparison(
     dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -376,7 +376,7 @@ CHOICES = {
 ANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
 
 
-@pytest.mark.parametrize("page", NAMES)
+@pytest.mark.parametrize("page", ["estimate", "simulate", "plan", "cost", "fleet", "cascade"])
 @settings(max_examples=3, **ANY)
 @given(**CHOICES)
 def test_no_combination_of_widgets_breaks_a_page(

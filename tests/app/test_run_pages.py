@@ -58,6 +58,7 @@ def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     assert opened.refusals == []
 
 
+@pytest.mark.slow
 def test_variants_run_on_the_same_arrivals_and_show_beside(dashboard: Open) -> None:
     opened = dashboard("simulate", **REQUESTS)
     opened.at.pills(key="sim_beside").set_value(["static batching", "contiguous KV"]).run()
@@ -118,6 +119,7 @@ def test_no_price_is_said_and_not_guessed(dashboard: Open) -> None:
     assert "No price" in opened.at.info[0].value
 
 
+@pytest.mark.slow
 def test_curve_and_tornado_are_drawn_on_request(dashboard: Open) -> None:
     opened = dashboard(
         "cost", cost_requests="400", cost_peak="500", model="qwen3-8b", isl="64", osl="8"
