@@ -76,6 +76,7 @@ def test_a_block_is_written_in_the_place_of_the_last() -> None:
 
 
 @needs_core
+@pytest.mark.slow
 def test_the_program_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its short form over one row, a run in a process of its own, and the whole command."""
     monkeypatch.setattr(speed, "QUICK_SIZES", (100, 200))
