@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
-from examples import PROFILE
-from hypothesis import settings
+from examples import load_profile
 from library import SHARED
-
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
-settings.register_profile("nightly", deadline=None, max_examples=2000)
-settings.load_profile(PROFILE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the long forms of checks too")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    load_profile(slow=config.getoption("--slow"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        skip = pytest.mark.skip(reason="long form: pytest --slow")
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(skip)
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and all modules: nothing that is looked through again and again for garbage
 
 
 @pytest.fixture

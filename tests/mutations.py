@@ -79,7 +79,6 @@ MUTATIONS = (
         old="key=lambda r: (r.priority, r.arrival))",
         new="key=lambda r: (r.priority, -r.arrival))",
         tests=(rule("of equal priorities the latest arrival is preempted"),),
-        short=True,
     ),
     Mutation(
         name="the last in the batch of equal priorities and arrivals is preempted",
@@ -94,7 +93,6 @@ MUTATIONS = (
         old="self._admission_bound = len(self.waiting) > 0",
         new="self._admission_bound = False",
         tests=(rule("the prefill cadence does not hold while requests are kept waiting"),),
-        short=True,
     ),
     Mutation(
         name="prefill cadence released by an arrival",
@@ -109,7 +107,6 @@ MUTATIONS = (
         old="if len(step.preempted) > 1:",
         new="if False:",
         tests=(rule("preempted requests stand in running-list order"),),
-        short=True,
     ),
     Mutation(
         name="full reservation of one token less",
@@ -117,7 +114,6 @@ MUTATIONS = (
         old="whole = min(r.known, limits.max_model_len)",
         new="whole = min(r.known, limits.max_model_len) - 1",
         tests=(rule("the whole prompt must fit, its last token too"),),
-        short=True,
     ),
     Mutation(
         name="full reservation of one token more",
@@ -153,7 +149,6 @@ MUTATIONS = (
         tests=(
             "tests/step/test_pieces.py::test_a_piece_meets_the_curve_at_its_knots_in_both_sums[gpt-oss-20b]",
         ),
-        short=True,
     ),
     Mutation(
         name="blocks behind a window freed oldest first",
@@ -165,7 +160,6 @@ MUTATIONS = (
             "test_blocks_that_a_window_leaves_are_evicted_latest_first",
             rule("a window leaves its blocks behind latest first"),
         ),
-        short=True,
     ),
     Mutation(
         name="what does not divide by the pipeline's stages is dropped",
@@ -176,7 +170,6 @@ MUTATIONS = (
             "tests/simulator/test_batch_order.py::test_stages_take_a_step_s_time_to_the_picosecond[3-events]",
             "tests/simulator/test_batch_order.py::test_a_step_s_remainder_is_not_lost_while_stages_overlap[events]",
         ),
-        short=True,
     ),
     Mutation(
         name="a prompt of max_model_len tokens is let in",
@@ -186,7 +179,6 @@ MUTATIONS = (
         tests=(
             "tests/simulator/test_requests.py::test_a_prompt_that_fills_the_context_costs_no_step[events]",
         ),
-        short=True,
     ),
     Mutation(
         name="a preemption before the first token counts as a stall",
@@ -197,7 +189,6 @@ MUTATIONS = (
             "tests/simulator/test_time_parts.py::"
             "test_a_prompt_that_loses_its_place_before_its_first_token_does_not_stall[events]",
         ),
-        short=True,
     ),
     Mutation(
         name="requests that end together in reverse order",
@@ -209,7 +200,6 @@ MUTATIONS = (
             "test_requests_that_end_together_bring_their_successors_in_batch_order[events]",
             rule("requests that end together give back their blocks in batch order"),
         ),
-        short=True,
     ),
     # rules of vLLM V1's scheduler
     Mutation(
@@ -225,7 +215,6 @@ MUTATIONS = (
         old="if not step.preempted and not holds:",
         new="if not holds:",
         tests=(rule("a step that preempts admits nobody"),),
-        short=True,
     ),
     Mutation(
         name="preempted to the back of the queue",
@@ -362,7 +351,6 @@ MUTATIONS = (
         old="(produced + RETRACT_DECODE_STEPS * len(stay))",
         new="produced",
         tests=(f"{RETRACTION}::test_sglang_expects_twenty_tokens_more_of_everyone_after_a_retraction",),
-        short=True,
     ),
     Mutation(
         name="TensorRT-LLM starts prompts in a step that paused someone",
@@ -370,7 +358,6 @@ MUTATIONS = (
         old="        if not step.preempted:\n            self._contexts(",
         new="        if True:\n            self._contexts(",
         tests=(f"{RETRACTION}::test_tensorrt_llm_starts_nobody_in_a_step_that_paused_someone",),
-        short=True,
     ),
     Mutation(
         name="TGI takes the blocks of the prompt alone",

@@ -121,6 +121,7 @@ def test_a_clean_clone_shows_what_the_readme_says(benchmark: object) -> None:
     assert sum(cells[-1] != "" for cells in shown.values()) >= 20
 
 
+@pytest.mark.slow
 def test_the_script_prints_it_without_the_library() -> None:
     environment = {**os.environ, "CAPACITY_SHARED": "/nonexistent"}
     run = subprocess.run(
@@ -143,6 +144,7 @@ def test_the_script_prints_it_without_the_library() -> None:
 # where the reference library is at hand
 
 
+@pytest.mark.slow
 def test_the_readme_says_what_the_whole_tables_show(benchmark: object, shared_dir: Path) -> None:
     lines = benchmark_lines(benchmark("accuracy"), shared_dir / "reference/measured")  # type: ignore[operator]
     shown = {label: (cells[0], *in_the_whole(lines[label]), *cells[5:]) for label, cells in claims().items()}
@@ -222,6 +224,7 @@ def test_experts_of_eight_bit_activations_reach_what_their_table_does() -> None:
     )
 
 
+@pytest.mark.slow
 def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
     run = subprocess.run(
         [

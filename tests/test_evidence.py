@@ -203,6 +203,7 @@ def predictions() -> Any:
     return of
 
 
+@pytest.mark.slow
 def test_the_sample_errs_as_the_whole_does(benchmark: Any, shared_dir: Path, predictions: Any) -> None:
     """Median and 90th percentile of each class lie within two standard errors of those of the whole."""
     accuracy = benchmark("accuracy")
@@ -222,6 +223,7 @@ def test_the_sample_errs_as_the_whole_does(benchmark: Any, shared_dir: Path, pre
             assert low <= np.quantile(sample, fraction) <= high, (label, fraction)
 
 
+@pytest.mark.slow
 def test_a_kernel_of_the_sample_is_held_out_as_in_the_whole(
     benchmark: Any, shared_dir: Path, predictions: Any
 ) -> None:

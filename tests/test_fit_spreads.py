@@ -80,6 +80,7 @@ def test_known_spreads_are_found_again(model: ModuleType) -> None:
     assert by_class["memory"] < by_class["compute"] < by_class["eager"]
 
 
+@pytest.mark.slow
 def test_intervals_hold_for_nine_in_ten_sources_left_out(fit: ModuleType) -> None:
     """By the whole way of fit, ends and judgement, without the source that is judged."""
     figures = figures_of(12, seed=2)
@@ -93,6 +94,7 @@ def test_intervals_hold_for_nine_in_ten_sources_left_out(fit: ModuleType) -> Non
     assert widths["TPOT, dense"] < widths["TTFT, dense"]
 
 
+@pytest.mark.slow
 def test_intervals_hold_once_runs_of_the_deployment_are_learnt(fit: ModuleType) -> None:
     """Nine in ten over one, two and three runs, and ever narrower; with ends of their own."""
     figures = figures_of(6, seed=2, own={"ttft": 0.2, "tpot": 0.08})

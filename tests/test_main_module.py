@@ -61,29 +61,14 @@ def test_who_ignores_ctrl_c_is_not_asked() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+RUN = "simulate llama-3.1-8b --gpu h100 --isl 10 --osl 2 --rate 1 --num-prompts 3"
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["models"],
-        [
-            "simulate",
-            "llama-3.1-8b",
-            "--gpu",
-            "h100",
-            "--isl",
-            "10",
-            "--osl",
-            "2",
-            "--rate",
-            "1",
-            "--num-prompts",
-            "3",
-        ],
-    ],
+    ("arguments", "encoding"), [("models", "ascii"), ("models", "utf-8"), (RUN, "latin-1")]
 )
-def test_a_terminal_that_lacks_characters_gets_question_marks(arguments: list[str], encoding: str) -> None:
-    process = command(*arguments, PYTHONIOENCODING=encoding)
+def test_a_terminal_that_lacks_characters_gets_question_marks(arguments: str, encoding: str) -> None:
+    process = command(*arguments.split(), PYTHONIOENCODING=encoding)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err.decode()
     assert b"Traceback" not in err

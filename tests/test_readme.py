@@ -1,8 +1,8 @@
 """README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
-`UPDATE_README=1 python -m pytest tests/test_readme.py` writes the present output into them. README's blocks run as
-anyone runs them; those of the handbook, which are many, in processes that begin with the package loaded (with `--slow`
-as anyone's too).
+`UPDATE_README=1 python -m pytest --slow tests/test_readme.py` writes the present output into them. README's blocks run
+as anyone runs them; those of the handbook in processes that begin with the package loaded, without `--slow` the first
+of each page that shows what it prints.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import warm_process
+from long_forms import mostly_slow
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(
@@ -26,6 +27,8 @@ BLOCK = re.compile(
 )
 PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
 BLOCKS = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+FIRST = {page: (page, block) for page, block in reversed(BLOCKS) if block["kind"] == "output"}
+SHORT = [*FIRST.values(), *(pair for pair in BLOCKS if pair[0] == README)]
 
 
 @pytest.fixture(scope="session")
@@ -85,11 +88,11 @@ def label(value: Path | re.Match[str]) -> str:
     return value.name if isinstance(value, Path) else value["code"].strip().splitlines()[0][:60]
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=label)
+@pytest.mark.parametrize(("page", "block"), mostly_slow(BLOCKS, SHORT), ids=label)
 def test_a_block_does_what_the_page_says(
     page: Path, block: re.Match[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if page == README or request.config.getoption("--slow") or not hasattr(os, "pidfd_open"):
+    if page == README or not hasattr(os, "pidfd_open"):
         printed = run(block["language"], block["code"], tmp_path)
     else:
         printed = run_warm(block["language"], block["code"], tmp_path, request.getfixturevalue("warm"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from capacity_app.boundary import plain
 from copied_commands import printed
+from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.records import Quantity
@@ -617,16 +618,20 @@ QUESTIONS = {
 }
 
 
-DEAR = (
-    "both models as one deployment",
-    "every technique in a closed loop",
-    "a fleet with a reserve over a day",
+OF_EIGHT_PAGES = (
+    "a closed loop of equal lengths",
+    "Poisson arrivals",
+    "a bill",
+    "a chain of EAGLE-3",
+    "FP8 weights",
+    "tensor parallelism",
+    "a small model first",
+    "KV cache in FP8 on two GPUs",
 )
-ASKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in QUESTIONS]
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", mostly_slow(QUESTIONS, OF_EIGHT_PAGES))
 def test_the_page_the_library_and_the_command_agree(
     dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -731,7 +736,7 @@ VARIED = {  # lengths as links and as keywords say them
 }
 
 
-@pytest.mark.parametrize("lengths", VARIED)
+@pytest.mark.parametrize("lengths", mostly_slow(VARIED, ["as measured"]))
 def test_every_page_and_verb_has_one_price_for_one_load(dashboard: Open, lengths: str) -> None:
     """Whatever few requests each of them draws: the pages' runs are of 120 and of 1,000."""
     link, varied = VARIED[lengths]
@@ -755,15 +760,3 @@ def test_every_page_and_verb_has_one_price_for_one_load(dashboard: Open, lengths
         digits = len(shown.partition(".")[2])
         assert shown == f"${price.value:,.{digits}f}", page
         assert digits >= 2, page
-
-
-def test_estimate_simulate_and_cost_have_one_price_in_a_closed_loop_of_lengths_that_vary() -> None:
-    for varied in ({}, {"random_range_ratio": 0.8}, {"length_distribution": "gamma", "output_len_cv": 1.0}):
-        asked: dict[str, Any] = {**LLAMA, **LENGTHS, **PRICED, **varied, "concurrency": 16}
-        costs = [
-            capacity.estimate(**asked).cost,
-            capacity.cost(**asked).served,
-            capacity.simulate(**asked).cost,
-        ]
-        prices = [cost.usd_per_million_output_tokens for cost in costs if cost is not None]
-        assert prices == pytest.approx([prices[0]] * 3, rel=1e-9)

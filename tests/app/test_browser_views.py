@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from capacity_app.screenshots import open_page, settle
 
 import capacity
 from capacity.report.display import time_and_interval
+
+pytestmark = pytest.mark.slow
 
 FRONTIER = "/estimate?model=llama-3.1-70b&tp=4&view=frontier&front_gpus=h100-sxm-80gb&front_weights=fp8"
 

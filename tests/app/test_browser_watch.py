@@ -10,6 +10,8 @@ from capacity_app.screenshots import open_page, settle
 
 import capacity
 
+pytestmark = pytest.mark.slow
+
 SIMULATED = "/simulate?rate=20&isl=512&osl=32&sim_requests=60"
 LOOP = "/estimate?view=typing&load=a+closed+loop&concurrency=16&osl=200&range=0.8"
 STATE = re.compile(r"([\d.]+) s: \d+ run")

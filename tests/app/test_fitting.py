@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.fit import ways_to_fit
@@ -15,7 +16,12 @@ Open = Callable[..., Any]
 LARGE = {"gpu": "h100-sxm-80gb"}
 
 
-@pytest.mark.parametrize(("page", "query"), [("fit", {}), ("estimate", {"batch": "1"}), ("simulate", {})])
+@pytest.mark.parametrize(
+    ("page", "query"),
+    mostly_slow(
+        [("fit", {}), ("estimate", {"batch": "1"}), ("simulate", {})], [("estimate", {"batch": "1"})]
+    ),
+)
 def test_every_way_out_has_a_button_that_makes_it_fit(
     dashboard: Open, page: str, query: dict[str, str]
 ) -> None:

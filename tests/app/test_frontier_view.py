@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
+import pytest
+
 import capacity
 from capacity.report.display import rate_and_interval
 
@@ -48,6 +50,7 @@ def test_lines_are_the_librarys_and_each_best_opens(dashboard: Open) -> None:
     assert there.inputs()["isl"].value == 2048
 
 
+@pytest.mark.slow
 def test_a_limit_that_none_meets_offers_none(dashboard: Open) -> None:
     opened = dashboard("estimate", **FEW, front_tpot="0.2").settled()
     assert opened.refusals == []

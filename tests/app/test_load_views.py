@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from copied_commands import printed
+from long_forms import mostly_slow
 
 import capacity
 
@@ -26,7 +27,7 @@ def figures(opened: Any) -> dict[str, Any]:
     return {figure["layout"]["yaxis"]["title"]["text"]: figure for figure in found}
 
 
-@pytest.mark.parametrize(("load", "over", "query", "chosen"), LOADS)
+@pytest.mark.parametrize(("load", "over", "query", "chosen"), mostly_slow(LOADS, LOADS[1:2]))
 def test_over_the_load_stands_the_librarys_sweep(
     dashboard: Open, load: str, over: str, query: dict[str, str], chosen: float
 ) -> None:
@@ -48,6 +49,7 @@ def test_without_a_price_no_price_is_drawn(dashboard: Open) -> None:
     assert "$ per 1M output tokens" not in figures(opened)
 
 
+@pytest.mark.slow
 def test_every_gpu_is_the_copied_commands_comparison(
     dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from capacity_app.boundary import LEAK_NOTHING
 from capacity_app.presets import PRESETS
 from capacity_validate.review import review
-from copied_commands import printed
+from long_forms import mostly_slow
 
 import capacity
 from capacity.report.display import number_text
@@ -45,10 +45,10 @@ def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     opened = dashboard("simulate", **REQUESTS).settled()
     answer = capacity.simulate("llama-3.1-8b", **SIMULATED, goodput=["ttft:1000", "tpot:50"])
     direct = answer.to_dict()
-    for label, name in (("Mean TTFT", "mean_ttft_ms"), ("p95 TPOT", "p95_tpot_ms")):
-        assert opened.kpis[label] == f"{number_text(direct[name], answer.predicted_ms[name])} ms"
-    assert opened.kpis["Requests/s"] == f"{direct['request_throughput']:,.2f}"
-    assert opened.kpis["Goodput"] == f"{direct['request_goodput']:,.2f}"
+    assert (
+        opened.kpis["p95 TPOT"]
+        == f"{number_text(direct['p95_tpot_ms'], answer.predicted_ms['p95_tpot_ms'])} ms"
+    )
     assert answer.verdict is not None
     come = f"{answer.verdict.offered_requests_per_s:,.2f} arrive and are served; less over the whole run"
     assert next(metric.delta for metric in opened.at.metric if metric.label == "Requests/s").startswith(come)
@@ -58,6 +58,7 @@ def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     assert opened.refusals == []
 
 
+@pytest.mark.slow
 def test_variants_run_on_the_same_arrivals_and_show_beside(dashboard: Open) -> None:
     opened = dashboard("simulate", **REQUESTS)
     opened.at.pills(key="sim_beside").set_value(["static batching", "contiguous KV"]).run()
@@ -112,29 +113,13 @@ def test_steps_are_recorded_on_request(dashboard: Open) -> None:
     assert drawn[0].startswith(f"{steps:,} steps")
 
 
-def test_a_bill_is_the_librarys(dashboard: Open) -> None:
-    opened = dashboard("cost", cost_requests="400", range="0").settled()
-    bill = capacity.cost(
-        "llama-3.1-8b",
-        gpu="h100-sxm-80gb",
-        input_len=1024,
-        output_len=256,
-        request_rate=4.0,
-        num_prompts=400,
-        random_range_ratio=0.0,
-        price_tier="on-demand",
-    )
-    assert opened.kpis["Per month"] == f"${bill.usd_per_month:,.0f}"
-    assert opened.kpis["$ per 1M output"] == f"${bill.served.usd_per_million_output_tokens:,.3f}"
-    assert opened.kpis["Utilization"] == f"{bill.utilization:.0%}"
-
-
 def test_no_price_is_said_and_not_guessed(dashboard: Open) -> None:
     opened = dashboard("cost", tier="none")
     assert opened.kpis == {}
     assert "No price" in opened.at.info[0].value
 
 
+@pytest.mark.slow
 def test_curve_and_tornado_are_drawn_on_request(dashboard: Open) -> None:
     opened = dashboard(
         "cost", cost_requests="400", cost_peak="500", model="qwen3-8b", isl="64", osl="8"
@@ -197,38 +182,7 @@ def test_hostile_evidence_is_one_line(dashboard: Open) -> None:
     assert LEAK_NOTHING not in opened.refusals
 
 
-@pytest.mark.parametrize(
-    ("page", "query", "labels"),
-    [
-        (
-            "simulate",
-            {**REQUESTS, "sim_arrivals": "closed loop", "concurrency": "8"},
-            ("Requests/s", "Output tokens/s"),
-        ),
-        (
-            "simulate",
-            {**REQUESTS, "sim_arrivals": "constant", "sim_replicas": "2"},
-            ("Requests/s", "Output tokens/s"),
-        ),
-        ("cost", {"cost_requests": "60", "tp": "2"}, ("Per month",)),
-        ("speculation", {"spec_method": "ngram", "spec_known": "my own"}, ("Tokens a round",)),
-    ],
-)
-def test_numbers_are_those_of_the_copied_command(
-    dashboard: Open,
-    page: str,
-    query: dict[str, str],
-    labels: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    opened = dashboard(page, **query).settled()
-    table = printed(opened.code("shell"), monkeypatch, capsys)
-    for label in labels:
-        assert opened.kpis[label] in table
-
-
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
+@pytest.mark.parametrize("preset", mostly_slow(PRESETS, PRESETS[:1]), ids=lambda preset: preset.title)
 def test_every_example_leads_to_an_answer(dashboard: Open, preset: Any) -> None:
     opened = dashboard(preset.page, **preset.query).settled()
     assert not opened.at.exception

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from capacity_app.pages import PAGES
+from long_forms import mostly_slow
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 import capacity
@@ -25,7 +26,7 @@ CHANGES = (  # of the sidebar: a page answers to the first that is live on it
 )
 
 
-@pytest.mark.parametrize("page", [page.name for page in PAGES])
+@pytest.mark.parametrize("page", mostly_slow([page.name for page in PAGES], ["estimate", "simulate"]))
 def test_a_click_is_heard_within_100_ms(
     dashboard: Callable[..., Any], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

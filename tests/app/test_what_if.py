@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from capacity_app.what_if import beside, read
+from long_forms import mostly_slow
 
 import capacity
 
@@ -81,21 +82,10 @@ def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
     assert opened.inputs()["gpu"].value == "b200-sxm-180gb"
 
 
-SLOW = pytest.mark.slow
+PAGES = ("fit", "simulate", "cost", "speculation", "cascade", "kv", "beam_search")
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "fit",
-        "simulate",
-        "cost",
-        "speculation",
-        "cascade",
-        pytest.param("kv", marks=SLOW),
-        pytest.param("beam_search", marks=SLOW),
-    ],
-)
+@pytest.mark.parametrize("page", mostly_slow(PAGES, ["fit", "cost"]))
 def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, page: str) -> None:
     opened = dashboard(page, sim_requests="300", cost_requests="300").settled()
     typed(opened, "h200")

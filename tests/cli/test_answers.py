@@ -62,7 +62,7 @@ def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, ...]
 
 
 def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
-    asked = ("llama-3.1-70b", "--gpu", "all", *LENGTHS, "--request-rate", "2", "--price-tier", "on-demand")
+    asked = ("llama-3.1-70b", "--gpu", "all", *LENGTHS, "--batch-size", "4", "--price-tier", "on-demand")
     ran = run("estimate", *asked, "--order", "ttft", "--format", "json")
     assert ran.code == 0
     jsonschema.validate(ran.json, json_schema("gpu-comparison"))
@@ -71,7 +71,7 @@ def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
         order="ttft",
         input_len=512,
         output_len=64,
-        request_rate=2.0,
+        batch_size=4,
         price_tier="on-demand",
     )
     assert ran.json == json.loads(json.dumps(direct.to_dict()))

@@ -49,7 +49,7 @@ SHORT = {
     "simulate": f"simulate {SMALL} --request-rate 50 --num-prompts 3000 --records records.csv",
     "validate": "validate --device cpu --campaign quick --budget 3s --out measured",
 }
-BRIEF = {("sweep", "SIGKILL"), ("plan", "SIGTERM"), ("curve", "SIGHUP"), ("simulate", "SIGINT")}
+BRIEF = {("plan", "SIGTERM"), ("simulate", "SIGINT")}
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")
 
 
@@ -221,7 +221,7 @@ KINDS = ("full disk", "full output", "closed pipe", "read-only", "no memory", "c
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind"), matrix(SHORT, KINDS, {(v, k) for v in ("simulate", "sweep") for k in KINDS})
+    ("verb", "kind"), matrix(SHORT, KINDS, {("sweep", "full disk"), *(("simulate", kind) for kind in KINDS)})
 )
 def test_it_says_what_befell_it_in_a_line(verb: str, kind: str, folder: Path) -> None:
     settings: dict[str, Any] = {}

@@ -172,25 +172,30 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
     assert "Traceback" not in ran.stderr
 
 
-def least_cpu_s(folder: Path, *arguments: str) -> float:
-    """Return the CPU seconds of one run, the least of five: wall time on an idle machine, without noise.
+def cpu_s(folder: Path, *arguments: str) -> float:
+    """Return the CPU seconds of one run of Python: wall time on an idle machine, without its noise.
 
     Bytecode is kept in `folder`, as an installation has it, also where the environment forbids it.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder)
-    spent = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert shell(*arguments, env=environment).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(spent)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_answers_come_at_once(tmp_path: Path) -> None:
-    assert least_cpu_s(tmp_path, "--help") < 0.5
-    assert least_cpu_s(tmp_path, "estimate", *LLAMA_8B, *LENGTHS, "--concurrency", "32") < 1.0
+    """Held to the imports that every answer needs, 0.2 s where 1 s was allowed: a busy machine takes longer for all."""
+    asked = {
+        "imports": ("-c", "import numpy, pydantic, typer"),
+        "help": ("-m", "capacity", "--help"),
+        "answer": ("-m", "capacity", "estimate", *LLAMA_8B, *LENGTHS, "--concurrency", "32"),
+    }
+    rounds = [{name: cpu_s(tmp_path, *words) for name, words in asked.items()} for _ in range(4)]
+    least = {name: min(each[name] for each in rounds) for name in asked}
+    assert least["help"] < 2 * least["imports"], least
+    assert least["answer"] < 5 * least["imports"], least
 
 
 def test_the_hash_seed_changes_nothing() -> None:

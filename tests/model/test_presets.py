@@ -282,9 +282,9 @@ def test_loading_one_preset_is_quick_and_reads_no_other(monkeypatch: pytest.Monk
     monkeypatch.setattr(presets_module, "read_json_object", spy)
     for cached in (presets_module._index, presets_module._aliases, presets_module._load_preset):
         cached.cache_clear()
-    started = time.perf_counter()
+    started = time.process_time()
     load_model("llama-3.1-70b")
-    assert time.perf_counter() - started < 0.1  # 2 ms measured; the bound allows a busy machine
+    assert time.process_time() - started < 0.1  # of CPU; 2 ms measured
     assert [path.stem for path in opened] == ["llama-3.1-70b"]
 
 

@@ -1,6 +1,6 @@
 """Mutations of the package, each in a process of its own: the tests that hold the rule must all fail.
 
-A few seconds a mutation: those that every run tries are the ones that only a test made for them has ever caught.
+A few seconds a mutation: every run tries one of the schedulers and one of the step model.
 """
 
 from __future__ import annotations

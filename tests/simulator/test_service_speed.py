@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from core_runs import needs_core
+from long_forms import mostly_slow
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SLOWER = 7  # times, than the table says: short runs take up to twice as long a request, machines differ
@@ -37,7 +38,9 @@ PAGE = speed.PAGE.read_text(encoding="utf-8")
 
 
 @needs_core
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.key).replace(" ", "_"))
+@pytest.mark.parametrize(
+    "case", mostly_slow(CASES, CASES[::8]), ids=lambda case: "-".join(case.key).replace(" ", "_")
+)
 def test_no_row_has_fallen_off_a_cliff(case: Any) -> None:
     block = speed.block_of(PAGE)
     least = speed.rows_of(block)[case.key] / speed.calibration_of(block) / SLOWER
@@ -73,6 +76,7 @@ def test_a_block_is_written_in_the_place_of_the_last() -> None:
 
 
 @needs_core
+@pytest.mark.slow
 def test_the_program_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its short form over one row, a run in a process of its own, and the whole command."""
     monkeypatch.setattr(speed, "QUICK_SIZES", (100, 200))

@@ -283,10 +283,10 @@ def test_a_step_costs_microseconds(model: str) -> None:
     def best_of(call: object, repeats: int = 5) -> float:
         times = []
         for _ in range(repeats):
-            start = time.perf_counter()
+            start = time.process_time()
             for shape in shapes:
                 call(shape)  # type: ignore[operator]
-            times.append((time.perf_counter() - start) / len(shapes))
+            times.append((time.process_time() - start) / len(shapes))
         return min(times)
 
     assert best_of(own._step_seconds) < 15e-6
@@ -294,8 +294,8 @@ def test_a_step_costs_microseconds(model: str) -> None:
 
 
 def test_settings_are_small_enough_to_build_in_a_blink() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     StepModel(
         StepSetting(model=load_model("deepseek-v3"), profile=load_profile("h200"), tensor_parallel_size=8)
     )
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

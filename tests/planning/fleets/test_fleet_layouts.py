@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from long_forms import mostly_slow
 from planned_pools import fleet_pool
 
 from capacity.deployment import Cost
@@ -75,7 +76,7 @@ def every_layout(pools: DrawnPools, thresholds: tuple[int, ...], most: int) -> I
 
 
 @pytest.mark.parametrize("slo_of", ["fleet", "pool"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), range(4)))
 def test_no_choice_of_thresholds_is_cheaper(seed: int, slo_of: str) -> None:
     thresholds = (20, 40, 60, 80, 95)
     found = []

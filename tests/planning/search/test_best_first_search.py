@@ -10,6 +10,7 @@ import pytest
 from brute_force import brute_force
 from hypothesis import example, given
 from hypothesis import strategies as st
+from long_forms import mostly_slow
 from planned_options import option, trial
 from quick_plans import PLAIN, PRICES, SHORT, quick
 
@@ -129,7 +130,7 @@ def test_a_pair_finds_the_fewest_of_both(needs: tuple[int, int], promise: int, m
     assert (math.inf if chase.best is None else chase.best.objective) == least
 
 
-@pytest.mark.parametrize("rate", [60.0, 160.0, 240.0, 280.0])
+@pytest.mark.parametrize("rate", mostly_slow([60.0, 160.0, 240.0, 280.0], [60.0, 280.0]))
 def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     space = {
         "gpus": "a100", "tensor_parallel_sizes": (1,), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
@@ -156,7 +157,7 @@ def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
         "ttft:p50:500ms itl:p99:80ms",
     ],
 )
-@pytest.mark.parametrize("lengths", [{}, {"random_range_ratio": 0.5}])
+@pytest.mark.parametrize("lengths", mostly_slow([{}, {"random_range_ratio": 0.5}], [{}]))
 def test_no_objective_calls_infeasible_what_cost_finds_feasible(slo: str, lengths: dict[str, float]) -> None:
     """However a service level is written; and latency is never worse than that of the cheapest deployment."""
     traffic = {"request_rate": 2.0, "max_gpus": 4, "price": "2", "slo": slo, **lengths}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.costs import ServedLoad, cost_of
@@ -28,6 +30,10 @@ DEPLOYMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "another engine": ("qwen3-32b", {"gpu": "h200", "engine": "sglang"}),
 }
 LENGTHS = {"short answers": (1024, 128), "long answers": (300, 600)}
+CASES = mostly_slow(
+    product(DEPLOYMENTS, LENGTHS),
+    [("dense", "long answers"), ("experts", "short answers"), ("small GPU", "long answers")],
+)
 CONCURRENCIES = (1, 24)
 LOADS = (0.05, 0.35, 0.7)  # of full load
 
@@ -43,8 +49,7 @@ def question_of(name: str, lengths: str) -> tuple[str, dict[str, Any]]:
     return model, {**pool, "price": PRICE, "input_len": input_len, "output_len": output_len}
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name", DEPLOYMENTS)
+@pytest.mark.parametrize(("name", "lengths"), CASES)
 def test_at_a_rate(name: str, lengths: str) -> None:
     model, asked = question_of(name, lengths)
     full = capacity.cost(model, **asked).full.requests_per_s
@@ -65,8 +70,7 @@ def test_at_a_rate(name: str, lengths: str) -> None:
             assert prices(cost) == pytest.approx(prices(bill.served), rel=SAME), (verb, rate)
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name", DEPLOYMENTS)
+@pytest.mark.parametrize(("name", "lengths"), CASES)
 def test_in_a_closed_loop(name: str, lengths: str) -> None:
     model, asked = question_of(name, lengths)
     for concurrency in CONCURRENCIES:
@@ -80,7 +84,10 @@ def test_in_a_closed_loop(name: str, lengths: str) -> None:
             assert prices(cost) == pytest.approx(prices(bill.served), rel=SAME), (verb, concurrency)
 
 
-@pytest.mark.parametrize(("name", "rate"), [("dense", 6.0), ("tensor parallel", 4.0), ("experts", 8.0)])
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    mostly_slow([("dense", 6.0), ("tensor parallel", 4.0), ("experts", 8.0)], [("tensor parallel", 4.0)]),
+)
 def test_of_a_plan(name: str, rate: float) -> None:
     """The plan's own deployment, asked about by itself."""
     model, asked = question_of(name, "short answers")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from brute_force import brute_force
+from long_forms import mostly_slow
 from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.planning.plan import plan
@@ -99,7 +100,10 @@ SPACES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SPACES)
+SMALL = ("quantization", "drafts", "fewest GPUs", "disaggregated with data-parallel ranks")
+
+
+@pytest.mark.parametrize("name", mostly_slow(SPACES, SMALL))
 def test_brute_force_agrees(name: str) -> None:
     model, slo, space, rate = SPACES[name]
     space, traffic = PLAIN | space, SHORT | rate

@@ -6,18 +6,16 @@ import math
 
 import pytest
 from brute_force import brute_force
+from long_forms import mostly_slow
 from quick_plans import PRICES
 from random_plans import question
 
 from capacity.planning.plan import plan
 
-SHORT_FORM = (3, 7, 11)  # in two of them the first answer is not the cheapest
-LONG_FORM = [seed for seed in range(24) if seed not in SHORT_FORM]
-
 
 @pytest.mark.parametrize(
-    "seed", [*SHORT_FORM, *(pytest.param(seed, marks=pytest.mark.slow) for seed in LONG_FORM)]
-)
+    "seed", mostly_slow(range(24), [3, 7])
+)  # and 11: the first answer is not the cheapest
 def test_nothing_is_cheaper_than_the_answer(seed: int) -> None:
     asked = question(seed)
     best, points, reached = brute_force(asked.model, asked.slo, asked.space, asked.traffic)

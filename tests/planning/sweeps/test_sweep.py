@@ -86,6 +86,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_kill_9_loses_only_what_is_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capacity.planning.sweeps.sweep_spec.package_version", lambda: "one")
     path = tmp_path / "sweep.toml"

@@ -15,6 +15,7 @@ from typing import Any
 
 import distributed
 import pytest
+from long_forms import mostly_slow
 from quick_plans import quick
 from sweep_files import make
 
@@ -80,7 +81,7 @@ def a_sweep(folder: Path, **where: Any) -> Any:
 ANSWERS = {"plan": a_plan, "curve": a_curve, "diff": a_diff, "sweep": a_sweep}
 
 
-@pytest.mark.parametrize("verb", ANSWERS)
+@pytest.mark.parametrize("verb", mostly_slow(ANSWERS, KILLED))
 def test_a_cluster_gives_the_same_answer_though_a_worker_dies(
     verb: str, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

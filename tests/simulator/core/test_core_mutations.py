@@ -1,6 +1,6 @@
 """Wrong rules in the compiled engines, each compiled and run: deployments that both engines do alike show every one.
 
-Those that every run tries are shown within the first few deployments.
+The first are shown within a few deployments; every run tries those of test_kinds.py, which are fewer.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ def test_a_mutation_applies(mutation: CoreMutation) -> None:
     assert mutation.applied((SOURCES / mutation.file).read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", [m for m in CORE_MUTATIONS if m.short], ids=named)
 def test_a_broken_rule_shows(mutation: CoreMutation, shown: Shown) -> None:
     assert shown(mutation) is not None
 
 
+@pytest.mark.slow
 def test_the_engines_as_they_are_show_nothing(shown: Shown) -> None:
     assert shown(None) is None
 

@@ -7,6 +7,7 @@ from core_runs import needs_core
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_forms import mostly_slow
 from random_deployments import POLICIES, ROUTERS, differing, random_deployment
 
 pytestmark = needs_core
@@ -15,12 +16,12 @@ SHORT, LONG, CHUNK = 150, 10_000, 500
 FIRST_LONG = 100_000
 
 
-@pytest.mark.parametrize("first", range(0, SHORT, 30))
+@pytest.mark.parametrize("first", mostly_slow(range(0, SHORT, 30), [0, 90]))
 def test_the_same_deployment_does_the_same(first: int) -> None:
     assert {seed: found for seed in range(first, first + 30) if (found := differing(seed))} == {}
 
 
-@pytest.mark.parametrize("seed", [50306, 51049])
+@pytest.mark.parametrize("seed", mostly_slow([50306, 51049], [51049]))
 def test_a_stall_comes_after_as_many_preemptions(seed: int) -> None:
     """What ends a run in which requests preempt each other without end is counted from the last token alike."""
     assert differing(seed) == []

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from core_runs import needs_core
 from library import heed_interrupts
+from slowness import slowness
 
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.core import engines, fleet
@@ -61,8 +62,7 @@ print(run.status, run.summary.completed, time.monotonic())
 """
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-@pytest.mark.parametrize("policy", ["vllm-v1-async", "sglang"])
+@pytest.mark.parametrize(("policy", "replicas"), [("vllm-v1-async", 3), ("sglang", 1)])
 def test_ctrl_c_ends_a_long_run(policy: str, replicas: int) -> None:
     """Fed to one engine, and routed; within half a second, the summary of what was simulated included."""
     tests = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_long_run(policy: str, replicas: int) -> None:
     status, completed, ended_s = out.split()
     assert status == "interrupted"
     assert 0 < int(completed) < 400_000
-    assert float(ended_s) - sent_s < UNDER_LOAD_S
+    assert float(ended_s) - sent_s < UNDER_LOAD_S * max(slowness(), 1.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

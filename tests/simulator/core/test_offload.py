@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 from core_runs import differing, needs_core, open_loop
+from long_forms import mostly_slow
 
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.schedulers import Speculation
@@ -37,7 +38,7 @@ def random_offload(rng: random.Random) -> Offload:
     )
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", mostly_slow(range(6), range(2)))
 def test_it_decides_what_the_readable_one_decides(part: int) -> None:
     happened: Counter[str] = Counter()
     for seed in range(100 * part, 100 * part + 100):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from engine_loops import HAS_CORE, LOOPS, on
 from library import SHARED
+from long_forms import mostly_slow
 from reference_schedules import NAMED, POLICIES, differs, lines
 from rule_scenarios import RULES, RuleScenario, departs
 
@@ -36,7 +37,7 @@ def test_named_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None
 
 
 @pytest.mark.skipif(SHARED is None, reason="needs the reference library")
-@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("engine_loop", mostly_slow(LOOPS, LOOPS[-1:]))
 @pytest.mark.parametrize("engine", POLICIES)
 def test_all_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
     assert SHARED is not None
