@@ -30,7 +30,7 @@ KV_POOL = (
     "engine",
 )  # what its page asks of a pool
 AS_SIDEBAR = "as in the sidebar"
-FLEET_SHAPES = (AS_SIDEBAR, "lognormal", "gamma")  # of the lengths that a fleet's page splits
+FLEET_SHAPES = ("lognormal", "gamma")  # of the lengths that a fleet's page splits
 AS_FILE, AT_RATE, AT_CONCURRENCY = (
     "as recorded",
     "by requests/s",
@@ -93,7 +93,7 @@ def _stack_reads() -> Set[str]:
 
 
 def _fleet_reads() -> Set[str]:
-    differ = VARIATION if chosen("fleet_lengths", FLEET_SHAPES[0]) == AS_SIDEBAR else frozenset()
+    differ = VARIATION if chosen("fleet_lengths", AS_SIDEBAR) == AS_SIDEBAR else frozenset()
     return MODEL | LENGTHS | PRICE | differ | {"engine", "rate", "client"}
 
 

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from capacity.answers.records import Quantity
 from capacity.planning.records import Plan, Ranked
 from capacity.report.display import text_and_interval
 from capacity.report.plan import level_name, level_text
 from capacity_app import parts
-from capacity_app.jobs import Task
-from capacity_app.sides import Side
-from capacity_app.state import Inputs
 
 PAGE = "plan"
-FUNCTION = "capacity.planning.plan:plan"
-
-
-def task_of(model: Any, options: Mapping[str, Any]) -> Task:
-    """The search for these keywords."""
-    return Task(function=FUNCTION, arguments={"model": model, **options}, reports=True)
-
-
-def ask(side: Side, inputs: Inputs) -> Task:
-    """The search of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return task_of(model, {**side.options, **side.cost})
 
 
 def figures_of_merit(plan: Plan) -> list[parts.Kpi]:

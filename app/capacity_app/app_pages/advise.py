@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
@@ -15,10 +16,13 @@ from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.figures.techniques import advice_chart, advice_rows
 from capacity.techniques.glossary import define
-from capacity_app import parts, state
+from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.questions import answered
 from capacity_app.router import current_inputs
+from capacity_app.traffic import requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
 NO_WHISKERS = (
     "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
@@ -99,9 +103,11 @@ def show(answer: AdviceList, base_run: Simulation | None) -> None:
     parts.notes(answer.observations)
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    replicas = state.whole("Replicas", "adv_replicas", 1, 1, 64, width=130)
-    requests = state.whole("Requests to simulate", "adv_n", 300, 20, 10_000, step=100, width=180)
+with widget_row():
+    asked = {
+        **draw(show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64)),
+        **requests_to_simulate("adv_n", start=300, least=20, most=10_000),
+    }
 st.caption(
     plain(
         f"{inputs.request_rate:g} requests/s as in the sidebar; each change is simulated on the same arrivals."
@@ -109,17 +115,14 @@ st.caption(
 )
 options = {
     **inputs.pool,
-    **({} if replicas == 1 else {"replicas": replicas}),
     **inputs.lengths,
     **inputs.spread,
     "request_rate": inputs.request_rate,
-    "num_prompts": requests,
+    **asked,
     **inputs.client,
     **inputs.cost,
 }
-task = Task(function="capacity:advise", arguments={"model": inputs.model, **options}, reports=True)
-found = parts.background("advise", task, doing="Trying changes", button="Try every change")
-parts.copies("advise", inputs.model_name, options, found.value)
+found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
 if found.value is not None:
     whole = found.value.busiest_window is None  # a run is of all requests
     show(found.value, run_alone(found.arguments) if whole else None)

@@ -23,6 +23,7 @@ from capacity_app.boundary import in_words, plain, with_code
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
+from capacity_app.widgets import switch, widget_row
 
 inputs = current_inputs()
 # figures of merit by the name of the metric
@@ -148,7 +149,7 @@ with right:
         key="cmp_log",
         help="Its memory and limits then take the place of what is estimated.",
     )
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with widget_row():
     arrivals = state.segments(
         "Requests come",
         "cmp_arrivals",
@@ -156,16 +157,16 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         AS_FILE,
         help="By the sidebar's requests/s or concurrency: for files that do not say how their requests were sent.",
     )
-    lengths = st.toggle(
+    lengths = switch(
         "Lengths are the sidebar's",
+        "cmp_lengths",
         False,
-        **state.bound("cmp_lengths", False),
         help="For files that do not hold the lengths of their requests.",
     )
-    overheads = st.toggle(
+    overheads = switch(
         "Fit overheads",
+        "cmp_overheads",
         False,
-        **state.bound("cmp_overheads", False),
         help="A time per step and one per request, fitted to every other run; the other half says whether they hold.",
     )
 load: dict[str, dict[str, Any]] = {

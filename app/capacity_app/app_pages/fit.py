@@ -10,6 +10,7 @@ from capacity.report.figures.memory import grid_rows, memory_chart
 from capacity_app import fitting, parts, sides
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
+from capacity_app.questions import task_of
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
 
@@ -52,8 +53,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
 
 def ask(side: sides.Side) -> Task:
     """The fit of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function="capacity:fit", arguments={"model": model, **side.of(POOL)})
+    return task_of("fit", sides.model_of(side, inputs), side.of(POOL))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})

@@ -4,85 +4,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from textwrap import dedent
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.base.command_text import command_line, python_call
 from capacity.deployment import Traffic
-from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan import CONDITIONAL, conditional_texts
 from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
-from capacity_app import parts, plan_sides, sides, state
+from capacity_app import parts, plan_sides, sides
 from capacity_app.boundary import plain
 from capacity_app.plan_download import zipped
+from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
-from capacity_app.side import OBJECTIVES
+from capacity_app.traffic import levels, requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
-PERCENTILES = ("p50", "p90", "p95", "p99")
 DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
-places = st.columns(5)
-with places[0]:
-    statistic = state.choice("Service level at", "plan_at", PERCENTILES, "p95")
-with places[1]:
-    ttft_ms = state.number("TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f")
-with places[2]:
-    tpot_ms = state.number("TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f")
-with places[3]:
-    e2e_s = st.number_input(
-        "E2E up to, s",
-        0.001,
-        1e6,
-        None,
-        placeholder="any",
-        **state.bound("plan_e2e", None),
-        help="From question to last token, where that is owed.",
+of = partial(show_field, capacity.plan)
+slo = levels("plan")
+asked = draw(of("gpus", "plan_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
+with widget_row():
+    asked |= draw(of("objective", "plan_for", "Least", start="cost" if inputs.cost else "gpus"))
+    asked |= requests_to_simulate("plan_n")
+    asked |= draw(
+        of("max_gpus", "plan_most", "GPUs at most", most=100_000),
+        of("time_limit_s", "plan_s", "Search for up to, s", start=60, least=5, most=600, step=10),
     )
-with places[4]:
-    most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000)
-gpus = st.multiselect(
-    "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
-)
-wide, middle, last = st.columns([2, 1, 1])
-with wide:
-    objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
-with middle:
-    requests = state.requests_to_simulate("plan_n")
-with last:
-    limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
-
-slo = [f"ttft:{statistic}:{ttft_ms:.15g}ms", f"tpot:{statistic}:{tpot_ms:.15g}ms"]
-if e2e_s is not None:
-    slo.append(f"e2el:{statistic}:{e2e_s:.15g}s")
-traffic = {
+options = {
+    "slo": slo,
     **inputs.lengths,
     **inputs.spread,
     "request_rate": inputs.request_rate,
-    **requests,
     **inputs.client,
-}
-options = {
-    "gpus": tuple(gpus),
-    "slo": tuple(slo),
-    **traffic,
     **inputs.cost,
-    "objective": objective,
-    "max_gpus": most,
-    "time_limit_s": float(limit_s),
+    **asked,
+    **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
 }
-engine = inputs.pool.get("engine")
-if engine is not None:
-    options["engines"] = (engine,)
-task = plan_sides.task_of(inputs.model, options)
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
@@ -111,7 +80,7 @@ def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     sides.figures(
         sides.side_of(plan_sides.PAGE, options),
         plan,
-        ask=lambda side: plan_sides.ask(side, inputs),
+        ask=asker("plan", inputs),
         row=plan_sides.figures_of_merit,
     )
 
@@ -164,8 +133,6 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-button = None if sides.is_pinned(plan_sides.PAGE) else "Search"
-answer = parts.background("plan", task, doing="Searching", button=button, reading=so_far)
-parts.copies("plan", inputs.model_name, options, None)
+answer = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far, files=False)
 if answer.value is not None:
     show(answer.value, answer.arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -15,6 +16,7 @@ from capacity_app import parts, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
 OBJECTIVES = {
     "the lowest bill": "cost",
@@ -34,35 +36,35 @@ LINK = (
 inputs = current_inputs()
 
 
-def edited(case: UseCase, columns: Any) -> dict[str, float | int]:
+def edited(case: UseCase) -> dict[str, float | int]:
     """What the user says otherwise than the use case does: the fields of its traffic."""
 
     def key(field: str) -> str:
         return f"start_{field}_{case.name}"  # each use case has its own, so that a change of it brings its values
 
-    with columns[0]:
-        prompt = state.whole("Tokens of a question", key("isl"), case.input_len.mean, 1, 1_000_000, step=128)
-    with columns[1]:
-        answer = state.whole("Tokens of an answer", key("osl"), case.output_len.mean, 1, 1_000_000, step=64)
-    with columns[2]:
-        think_s = state.number(
-            "Seconds between",
-            key("think"),
-            case.think_time_s.mean,
-            0.0,
-            86_400.0,
-            help="From an answer to the same person's next question.",
+    of = partial(show_field, (Traffic,), default=None)
+    response_s = 0.0 if case.think_time_s.mean else 1.0
+    with widget_row():
+        said = draw(
+            of(
+                "input_len",
+                key("isl"),
+                "Tokens of a question",
+                start=case.input_len.mean,
+                most=1_000_000,
+                step=128,
+            ),
+            of(
+                "output_len",
+                key("osl"),
+                "Tokens of an answer",
+                start=case.output_len.mean,
+                most=1_000_000,
+                step=64,
+            ),
+            of("think_time_s", key("think"), "Seconds between", start=case.think_time_s.mean, most=86_400.0),
+            of("response_s", key("response"), "Seconds an answer takes", start=response_s, most=86_400.0),
         )
-    with columns[3]:
-        response_s = state.number(
-            "Seconds an answer takes",
-            key("response"),
-            0.0 if case.think_time_s.mean else 1.0,
-            0.0,
-            86_400.0,
-            help="People who wait ask less often. 0: as often as they can.",
-        )
-    said = {"input_len": prompt, "output_len": answer, "think_time_s": think_s, "response_s": response_s}
     usual = {
         "input_len": case.input_len.mean,
         "output_len": case.output_len.mean,
@@ -113,22 +115,17 @@ first = st.columns(3)
 with first[0]:
     case = find_use_case(state.choice("What for", "start_case", USE_CASES, USE_CASES[0]))
 with first[1]:
-    users = state.whole(
-        "People who use it at a time",
-        "start_users",
-        100,
-        1,
-        10_000_000,
-        step=50,
-        help="At the busiest time of a day.",
+    people = show_field(
+        (Traffic,), "users", "start_users", "People who use it at a time", start=100, most=10_000_000, step=50
     )
+    users = draw(people, stretch=True)["users"]
 with first[2]:
     goal = OBJECTIVES[state.choice("What counts", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
 st.markdown(f"**{case.title}**: {case.about}")
 levels = wanted(case, st.columns(3))
 answered = st.container()
 with st.expander("What is assumed of them, to be changed", expanded=True, key="start_more"):
-    said = edited(case, st.columns(4))
+    said = edited(case)
     traffic = build(Traffic, {"use_case": case.name, "users": users, **said})
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)
