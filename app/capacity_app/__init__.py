@@ -28,7 +28,7 @@ How to add a page
    one, and `answer.stale` says that it belongs to earlier inputs. `button="Run"` waits for a click; a task with
    `reports=True` passes `progress` on.
 
-3. Widgets: `state.whole`, `state.number`, `state.choice`, `state.segments`, or any widget with `**state.bound(key,
+3. Widgets: `state.number`, `state.choice`, `state.segments`, or any widget with `**state.bound(key,
    default)`. The key is the URL's, so it is short, unique over all pages, and prefixed by the page's name. Never set
    the session state of a bound widget: the URL would not follow. A link (`st.switch_page` with `query_params`) does.
 

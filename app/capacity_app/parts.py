@@ -129,29 +129,32 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
 
 def copies(
     verb: str | None,
-    model: str,
+    model: str | Sequence[str],
     options: Mapping[str, Any],
     answer: Any,
     *,
     function: str | None = None,
     typed: Mapping[str, Any] | None = None,
-) -> None:
-    """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
+    package: str = "capacity",
+) -> tuple[str, str]:
+    """Draw the same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
 
-    `function` is the library's, where it is not called as the verb is; `typed` has the options as flags, where they
-    are not the keywords.
+    `function` is the `package`'s, where it is not called as the verb is; `typed` has the options as flags, where they
+    are not the keywords. Files may stand in the model's place. Returns the command, empty without one, and the Python.
     """
     name = function or verb or ""
-    command = None if verb is None else command_line(verb, model, options if typed is None else typed)
+    command = "" if verb is None else command_line(verb, model, options if typed is None else typed)
+    python = python_call(name, model, options, package=package)
     with st.container(horizontal=True):
-        if command is not None:
+        if command:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
                 st.code(command, language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python_call(name, model, options), language="python")
+            st.code(python, language="python")
         if answer is not None:
             record_files(name, answer)
-            answer_page(name, answer, command, python_call(name, model, options))
+            answer_page(name, answer, command or None, python)
+    return command, python
 
 
 def page_to_print(name: str, make: Callable[[], str]) -> None:
@@ -175,8 +178,9 @@ def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 def record_files(name: str, answer: Any) -> None:
     from capacity.base.rows import flattened
+    from capacity.report.tables import finite
 
-    record = answer.to_dict()
+    record: Any = finite(answer.to_dict())
     download(
         "JSON",
         f"{name}.json",

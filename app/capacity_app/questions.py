@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import capacity
@@ -19,7 +19,7 @@ def task_of(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
     return Task(function=f"capacity:{verb}", arguments={"model": model, **options}, reports=reports)
 
 
-def asker(verb: str, inputs: Inputs) -> Callable[[Side], Task]:
+def asker(verb: str, inputs: Inputs) -> sides.Ask:
     """Return the function that makes the task of a side: this verb, of the side's model and options."""
 
     def ask(side: Side) -> Task:
@@ -38,17 +38,16 @@ def answered(
     reading: parts.Reading = parts.counted,
     command: str | None = "",
     typed: Mapping[str, Any] | None = None,
-    files: bool = True,
 ) -> parts.Answer:
     """Ask a verb in the background, by a `button` where it takes long, and draw progress and copies.
 
     A page that has a side pinned asks at every change. `command` is the verb on the command line, where it is
-    another or none; `typed` has the options as flags, where they are not the keywords. `files`: with the answer's own.
+    another or none; `typed` has the options as flags, where they are not the keywords.
     """
     task = task_of(verb, inputs.model, options)
     by_button = None if sides.is_pinned(verb) else button
     answer = parts.background(verb, task, doing=doing, button=by_button, reading=reading)
-    shown = answer.value if files else None
+    shown = None if answer.stale else answer.value
     name = verb if command == "" else command
     parts.copies(name, inputs.model_name, options, shown, function=verb, typed=typed)
     return answer

@@ -18,7 +18,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
-from capacity_app.boundary import plain
+from capacity_app.boundary import INPUTS, plain
 from capacity_app.downloads import download
 from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
 from capacity_app.links import REMOVED, packed_text, unpacked_text
@@ -27,7 +27,6 @@ from capacity_app.widgets import bound as bound
 from capacity_app.widgets import choice as choice
 from capacity_app.widgets import number as number
 from capacity_app.widgets import segments as segments
-from capacity_app.widgets import whole as whole
 
 PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
@@ -78,6 +77,7 @@ WIDGETS = {
         _field("price_tier", "tier", "Price", start="on-demand"),
     )
 }  # by the field; what a user may type or press a button for
+INPUTS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +116,11 @@ class Inputs:
     def lengths(self) -> dict[str, Any]:
         """Tokens of a typical request."""
         return {"input_len": self.input_len, "output_len": self.output_len}
+
+    @property
+    def load(self) -> dict[str, Any]:
+        """Requests of these lengths that arrive at the rate."""
+        return {**self.lengths, **self.spread, "request_rate": self.request_rate, **self.client}
 
     @property
     def slo(self) -> tuple[str, ...]:

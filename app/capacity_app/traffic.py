@@ -70,10 +70,10 @@ _ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # what a way to
 }
 
 
-def requests_to_simulate(key: str, **page: Any) -> Keywords:
-    """Draw the number of requests; empty: as many as a verdict needs."""
+def requests_to_simulate(key: str, **page: Any) -> Field:
+    """Return the number of requests as a field of a page; empty: as many as a verdict needs."""
     limits = {"least": 10, "most": 50_000, "step": 100} | page
-    return draw(_of("num_prompts", key, "Requests to simulate", **limits))
+    return _of("num_prompts", key, "Requests to simulate", **limits)
 
 
 def levels(page: str) -> tuple[str, ...]:

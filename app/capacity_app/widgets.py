@@ -1,6 +1,6 @@
 """Widgets of the fields that make flags: kind, choices, limits and help come from a field's one declaration.
 
-A page names the fields that it shows, each with its label and its key in links. `whole`, `number`, `choice` and
+A page names the fields that it shows, each with its label and its key in links. `number`, `switch`, `choice` and
 `segments` draw what is no field of the library, as a view or a unit.
 """
 
@@ -113,15 +113,16 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 @cache
 def find_field(question: Question, name: str) -> Field | None:
     """Return a field as the signature of the function, or its spec, declares it; None where neither does."""
-    own = {} if isinstance(question, tuple) else inspect.unwrap(question).__annotations__
-    if name in own:
-        hint = _evaluated(inspect.unwrap(question), name)
+    if isinstance(question, tuple):
+        info = fields_of(*question).get(name)
+    elif name in (function := inspect.unwrap(question)).__annotations__:
+        hint = _evaluated(function, name)
         flag = next((each for each in get_args(hint) if isinstance(each, Flag)), Flag(""))
         default = inspect.signature(question).parameters[name].default
         default = None if default is inspect.Parameter.empty else default
         return _declared(name, hint, default, flag.help, {"least": flag.least})
-    specs = question if isinstance(question, tuple) else getattr(question, "specs", ())
-    info = fields_of(*specs).get(name)
+    else:
+        info = fields_of(*getattr(question, "specs", ())).get(name)
     if info is None:
         return None
     limits = {
@@ -180,41 +181,28 @@ def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[
 
 def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
     """Draw a widget and return its value in the field's unit."""
-    options, offered = _bound_options(shown, disabled), shown.offered
-    if shown.kind is bool:
-        return bool(st.toggle(shown.label, shown.first, **options))
-    if shown.many:
-        width = "stretch" if stretch else 300
-        values = {shown.words.get(each, each): each for each in offered}
-        chosen = st.multiselect(shown.label, values, shown.first, width=width, **options)
-        return tuple(values[word] for word in chosen if word in values)
-    if offered and shown.kind is not str:
-        return shown.kind(st.select_slider(shown.label, offered, shown.first, **options))
-    if offered:
-        return _chosen(shown, stretch, options)
-    kind = shown.kind
-    least, most, start, step = (
-        None if value is None else kind(value) for value in (shown.least, shown.most, shown.start, shown.step)
-    )
-    width = "stretch" if stretch else _width(shown.label)
-    options |= {"format": "%.10g"} if kind is float and (shown.step or 0) >= 1 else {}
-    value = st.number_input(
-        shown.label, least, most, start, step, placeholder=shown.empty, width=width, **options
-    )
-    return value if value is None or shown.scale == 1.0 else round(value * shown.scale, 9)
-
-
-def _chosen(shown: Field, stretch: bool, options: dict[str, Any]) -> Any:
-    """Draw a choice of one: the few in sight, many in a box."""
+    options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
+    kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered
+    if kind is bool:
+        return switch(label, key, first, **options)
     optional = {shown.empty: None} if shown.start is None else {}
-    values = optional | {shown.words.get(each, each): each for each in shown.offered}
-    if len(values) <= FEW:
-        word = st.segmented_control(shown.label, values, default=shown.first, required=True, **options)
-    else:
-        width = "stretch" if stretch else min(240, max(map(_width, (shown.label, *values))))
-        place = list(values).index(shown.first)
-        word = st.selectbox(shown.label, values, place, width=width, **options)
-    return values.get(word, values[shown.first])
+    values = optional | {shown.words.get(each, each): each for each in offered}
+    if shown.many:
+        wide = bound(key, first, width="stretch" if stretch else 300, **options)
+        words = st.multiselect(label, values, first, **wide)
+        return tuple(values[word] for word in words if word in values)
+    if offered and kind is not str:
+        return kind(st.select_slider(label, values, first, **bound(key, first, **options)))
+    if offered:
+        if len(values) <= FEW:
+            return values[segments(label, key, tuple(values), first, **options)]
+        width = "stretch" if stretch else min(240, max(map(_width, (label, *values))))
+        return values[choice(label, key, tuple(values), first, width=width, **options)]
+    limits = (None if limit is None else kind(limit) for limit in (first, shown.least, shown.most))
+    step = None if shown.step is None else kind(shown.step)
+    width = "stretch" if stretch else _width(label)
+    value = number(label, key, *limits, step=step, placeholder=shown.empty, width=width, **options)
+    return value if value is None or shown.scale == 1.0 else round(value * shown.scale, 9)
 
 
 def _width(text: str) -> int:
@@ -222,40 +210,17 @@ def _width(text: str) -> int:
     return max(125, 45 + 7 * len(text))
 
 
-def _bound_options(shown: Field, disabled: bool) -> dict[str, Any]:
-    """Return the keywords that all widgets take: key, help and whether it can be changed."""
-    options = {
-        **bound(shown.key, shown.first),
-        **explained(shown.key, {"help": with_code(in_words(shown.help)) or None}),
-    }
-    return {**options, "disabled": disabled or "disabled" in options}
+def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
+    """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from.
 
-
-def bound(key: str, default: Any) -> dict[str, Any]:
-    """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from."""
+    A widget that the page does not read cannot be changed there, and its help says why.
+    """
     st.session_state.setdefault(BOUND, {})[key] = default
-    idle = {"disabled": True} if key in st.session_state.get(IDLE, ()) else {}
-    return {"key": key, "bind": "query-params", "persist_state": "session", **idle}
-
-
-def explained(key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A widget's options, whose help says why it cannot be changed on a page that does not read it."""
-    if key not in st.session_state.get(IDLE, ()):
-        return options
-    return {**options, "help": f"This page does not read it. {options.get('help') or ''}".strip()}
-
-
-# what is no field of the library
-
-
-def whole(label: str, key: str, default: int, low: int, high: int, **options: Any) -> int:
-    """A bound number input for a whole number."""
-    return int(st.number_input(label, low, high, default, **bound(key, default), **explained(key, options)))
-
-
-def number(label: str, key: str, default: float, low: float, high: float, **options: Any) -> float:
-    """A bound number input for a number with a fraction."""
-    return float(st.number_input(label, low, high, default, **bound(key, default), **explained(key, options)))
+    idle = key in st.session_state.get(IDLE, ())
+    if idle:
+        options["help"] = f"This page does not read it. {options.get('help') or ''}".strip()
+    link = {"key": key, "bind": "query-params", "persist_state": "session"}
+    return {**options, "disabled": disabled or idle, **link}
 
 
 def widget_row() -> Any:
@@ -263,22 +228,26 @@ def widget_row() -> Any:
     return st.container(horizontal=True, vertical_alignment="bottom")
 
 
+def number(label: str, key: str, default: Any, low: Any, high: Any, **options: Any) -> Any:
+    """Draw a bound number input, of whole numbers where its default or limits are; None: it is empty."""
+    if isinstance(low, float) and (options.get("step") or 0) >= 1:
+        options["format"] = "%.10g"
+    return st.number_input(label, low, high, default, **bound(key, default, **options))
+
+
 def switch(label: str, key: str, default: bool, **options: Any) -> bool:
-    """A bound toggle."""
-    return bool(st.toggle(label, default, **bound(key, default), **explained(key, options)))
+    """Draw a bound toggle."""
+    return bool(st.toggle(label, default, **bound(key, default, **options)))
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """A bound select box."""
-    chosen = st.selectbox(
-        label, options, options.index(default), **bound(key, default), **explained(key, more)
-    )
+    """Draw a bound select box."""
+    chosen = st.selectbox(label, options, options.index(default), **bound(key, default, **more))
     return chosen if chosen in options else default
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """A bound choice of a few, all of them in sight."""
-    chosen = st.segmented_control(
-        label, options, default=default, required=True, **bound(key, default), **explained(key, more)
-    )
+    """Draw a bound choice of a few, all of them in sight."""
+    more = bound(key, default, **more)
+    chosen = st.segmented_control(label, options, default=default, required=True, **more)
     return chosen if chosen in options else default

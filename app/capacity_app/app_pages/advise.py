@@ -104,24 +104,16 @@ def show(answer: AdviceList, base_run: Simulation | None) -> None:
 
 
 with widget_row():
-    asked = {
-        **draw(show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64)),
-        **requests_to_simulate("adv_n", start=300, least=20, most=10_000),
-    }
+    asked = draw(
+        show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64),
+        requests_to_simulate("adv_n", start=300, least=20, most=10_000),
+    )
 st.caption(
     plain(
         f"{inputs.request_rate:g} requests/s as in the sidebar; each change is simulated on the same arrivals."
     )
 )
-options = {
-    **inputs.pool,
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    **asked,
-    **inputs.client,
-    **inputs.cost,
-}
+options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
 found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
 if found.value is not None:
     whole = found.value.busiest_window is None  # a run is of all requests

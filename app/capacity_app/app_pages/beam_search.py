@@ -85,12 +85,8 @@ options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted
 found = answered("beam_search", inputs, options, doing="Widening")
 answer = found.value
 if answer is not None:
-    sides.figures(
-        sides.side_of("beam_search", found.arguments),
-        answer,
-        ask=asker("beam_search", inputs),
-        row=figures_of_merit,
-    )
+    side = sides.side_of("beam_search", found.arguments)
+    sides.figures(side, answer, ask=asker("beam_search", inputs), row=figures_of_merit)
     parts.chart(figures.beam_chart(answer, units))
     st.caption(plain(f"* as {answer.engine} does. Whiskers: 90 % intervals."))
     parts.table(

@@ -150,10 +150,7 @@ options = {
     **({"small_gpu": inputs.pool["gpu"]} if hosted and small else {}),
     **prices,
     **together,
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    **inputs.client,
+    **inputs.load,
     **asked,
     **inputs.cost,
 }

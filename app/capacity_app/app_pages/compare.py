@@ -16,7 +16,6 @@ from capacity_validate.comparison_page import (
     rendered,
 )
 
-from capacity.base.command_text import command_line, python_call
 from capacity.report.subject import subject_of
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import in_words, plain, with_code
@@ -105,32 +104,11 @@ def of_uploads(comparison: Comparison) -> Comparison:
     return replace(comparison, runs=runs, overheads=fitted)
 
 
-def elsewhere(names: list[str], options: dict[str, Any], log: str | None) -> tuple[str, str]:
-    """The same as a command and as Python, on the files by their names."""
-    said = {"model": inputs.model_name, **options, **({} if log is None else {"server_log": log})}
-    typed = {name: value for name, value in said.items() if value is not False}
-    return (
-        command_line("compare", names, typed),
-        python_call("compare", names, said, package="capacity_validate"),
-    )
-
-
-def copied(command: str, python: str) -> None:
-    """Both, to copy."""
-    with st.container(horizontal=True):
-        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-            st.code(command, language="shell")
-        with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python, language="python")
-
-
 def files_of(comparison: Comparison, command: str, python: str) -> None:
     """The answer as JSON and CSV, and on a page to print."""
-    with st.container(horizontal=True):
-        parts.record_files("comparison", comparison)
-        parts.page_to_print(
-            "comparison", lambda: rendered(comparison, "html", command=command, python=python)
-        )
+    parts.record_downloads(
+        "comparison", comparison, lambda: rendered(comparison, "html", command=command, python=python)
+    )
 
 
 st.caption(
@@ -182,11 +160,11 @@ asked = {
 if not files:
     st.info("Upload one or more result files.", icon=":material/upload_file:")
 else:
-    kept = [uploads.kept(file) for file in files]
     log_path = None if log is None else uploads.kept(log)
+    kept = [uploads.kept(file) for file in files]
+    said = {"model": inputs.model_name, **asked, "server_log": None if log_path is None else log_path.name}
     names = [path.name for path in kept]
-    command, python = elsewhere(names, asked, None if log_path is None else log_path.name)
-    copied(command, python)
+    command, python = parts.copies("compare", names, said, None, package="capacity_validate")
     arguments = {
         "results": tuple(map(str, kept)),
         "model": inputs.model,

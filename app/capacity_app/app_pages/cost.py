@@ -195,10 +195,10 @@ def sensitivity(options: dict[str, Any]) -> None:
 
 
 with widget_row():
-    counted = {
-        **draw(show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000)),
-        **requests_to_simulate("cost_requests"),
-    }
+    counted = draw(
+        show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
+        requests_to_simulate("cost_requests"),
+    )
 billed = api_options()
 if not inputs.cost:
     listed = (

@@ -63,17 +63,8 @@ with widget_row():
         of("kv_transfer_link", "dis_link", "KV goes over"),
         of("kv_transfer_layerwise", "dis_layers", "Layer by layer"),
     )
-    requests = requests_to_simulate("dis_n", start=400, least=20, most=20_000)
-common: dict[str, Any] = {
-    **inputs.pool,
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    **requests,
-    **inputs.client,
-    **shared,
-    "router": "least-outstanding",
-}
+    shared |= draw(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
+common: dict[str, Any] = {**inputs.pool, **inputs.load, **shared, "router": "least-outstanding"}
 task = Task(
     function="capacity_app.tasks:splits",
     arguments={"model": inputs.model, "common": common, "transfer": transfer},

@@ -153,9 +153,9 @@ with widget_row():
         of("spare_replicas", "fleet_spare", "Spare replicas a pool", most=64),
         of("peak_to_mean", "fleet_peak", "Peak over mean", empty="no day"),
         of("max_gpus", "fleet_most", "GPUs at most", most=100_000),
+        requests_to_simulate("fleet_n", start=200, most=20_000),
+        of("time_limit_s", "fleet_s", "Search for up to, s", start=60, least=5, most=600, step=10),
     )
-    asked |= requests_to_simulate("fleet_n", start=200, most=20_000)
-    asked |= draw(of("time_limit_s", "fleet_s", "Search for up to, s", start=60, least=5, most=600, step=10))
 options = {
     "slo": slo,
     **inputs.lengths,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from textwrap import dedent
@@ -11,14 +10,12 @@ from typing import Any
 import streamlit as st
 
 import capacity
-from capacity.base.command_text import command_line, python_call
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan import CONDITIONAL, conditional_texts
 from capacity.report.plan_summary import wrapped
-from capacity.report.tables import finite
 from capacity_app import parts, plan_sides, sides
 from capacity_app.boundary import plain
 from capacity_app.plan_download import zipped
@@ -36,18 +33,15 @@ of = partial(show_field, capacity.plan)
 slo = levels("plan")
 asked = draw(of("gpus", "plan_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
 with widget_row():
-    asked |= draw(of("objective", "plan_for", "Least", start="cost" if inputs.cost else "gpus"))
-    asked |= requests_to_simulate("plan_n")
     asked |= draw(
+        of("objective", "plan_for", "Least", start="cost" if inputs.cost else "gpus"),
+        requests_to_simulate("plan_n"),
         of("max_gpus", "plan_most", "GPUs at most", most=100_000),
         of("time_limit_s", "plan_s", "Search for up to, s", start=60, least=5, most=600, step=10),
     )
 options = {
     "slo": slo,
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    **inputs.client,
+    **inputs.load,
     **inputs.cost,
     **asked,
     **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
@@ -77,33 +71,15 @@ def launched(best: Ranked) -> None:
 
 def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     """The winner in figures, beside those of the plans that are pinned."""
-    sides.figures(
-        sides.side_of(plan_sides.PAGE, options),
-        plan,
-        ask=asker("plan", inputs),
-        row=plan_sides.figures_of_merit,
-    )
+    side = sides.side_of("plan", options)
+    sides.figures(side, plan, ask=asker("plan", inputs), row=plan_sides.figures_of_merit)
 
 
-def files_of(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The plan on a page to print, as JSON, and with what launches it as one archive."""
+def archive(plan: Plan, options: Mapping[str, Any]) -> None:
+    """The plan and what launches it, of what was asked, as one file."""
     traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
-    asked = {name: value for name, value in options.items() if name != "model"}
-    command = command_line("plan", inputs.model_name, asked)
-    with st.container(horizontal=True):
-        parts.download(
-            "Report and launch commands",
-            "plan.zip",
-            lambda: zipped(plan, options["model"], traffic),
-            mime="application/zip",
-        )
-        parts.download(
-            "JSON",
-            "plan.json",
-            lambda: json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
-            mime="application/json",
-        )
-        parts.answer_page("plan", plan, command, python_call("plan", inputs.model_name, asked))
+    content = partial(zipped, plan, options["model"], traffic)
+    parts.download("Report and launch commands", "plan.zip", content, mime="application/zip")
 
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
@@ -127,12 +103,12 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         st.subheader(CONDITIONAL)
         for text in conditional_texts(plan):
             st.markdown(f"- {plain(text)}")
-    files_of(plan, options)
+    archive(plan, options)
     st.subheader("Turned down, and why")
     parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-answer = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far, files=False)
+answer = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
 if answer.value is not None:
     show(answer.value, answer.arguments)

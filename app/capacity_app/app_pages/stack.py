@@ -118,7 +118,7 @@ with widget_row():
         LOOP,
         help="The sidebar's concurrency stays in flight, or its requests/s arrive.",
     )
-    requests = requests_to_simulate("stack_n", start=100, most=10_000)
+    requests = draw(requests_to_simulate("stack_n", start=100, most=10_000))
 order = show_field(
     capacity.stack,
     "order",

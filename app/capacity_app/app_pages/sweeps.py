@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from capacity.base.command_text import python_call
 from capacity.base.errors import InvalidInput
 from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes, varied_options
 from capacity_app import parts, state, uploads
@@ -64,7 +63,6 @@ else:
         arguments={"path": str(uploads.kept(file))},
     )
     rows = parts.background("sweep", task, doing="Reading").value
-    with st.popover("Copy as Python", icon=":material/code:", width="content"):
-        st.code(python_call("sweep_results", file.name, {}), language="python")
+    parts.copies(None, file.name, {}, None, function="sweep_results")
     if rows is not None:
         show(rows)
