@@ -71,17 +71,17 @@ def _figures_of_merit(found: Frontier, tpot_s: float) -> list[parts.Kpi]:
     """The deployment with the most output per GPU within the limit."""
     best = found.best(tpot_s)
     if not best:
-        return [parts.Kpi(label="The best", value="none")]
+        return [parts.Kpi("The best", "none")]
     line, point = best[0]
     rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
     speed = None if point.tpot_s is None else point.tpot_s.inverse(1.0)
     row = [
-        parts.Kpi(label="The best", value=line_name(line), below=f"{point.load:,.0f} in flight"),
-        *(parts.Kpi(label="Best: per GPU", value=v, below=b) for v, b in _texts(rate)),
-        *(parts.Kpi(label="Best: per user", value=v, below=b) for v, b in _texts(speed)),
+        parts.Kpi("The best", line_name(line), f"{point.load:,.0f} in flight"),
+        *(parts.Kpi("Best: per GPU", v, b) for v, b in _texts(rate)),
+        *(parts.Kpi("Best: per user", v, b) for v, b in _texts(speed)),
     ]
     if price is not None:
-        row.append(parts.Kpi(label="Best: $ per 1M", value=usd_text(price), below=usd_interval(price)))
+        row.append(parts.Kpi("Best: $ per 1M", usd_text(price), usd_interval(price)))
     return row
 
 

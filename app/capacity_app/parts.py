@@ -24,7 +24,7 @@ from capacity_app.sessions import current
 REFRESH_S = 0.25
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kpi:
     """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
 
@@ -35,8 +35,13 @@ class Kpi:
     label: str
     value: str
     below: str = ""
-    help: str | None = None
     number: Quantity | None = None
+    help: str | None = None
+
+
+def exact(label: str, value: str, below: str = "", number: float | None = None) -> Kpi:
+    """A figure that no interval belongs to."""
+    return Kpi(label, value, below, None if number is None else Quantity(value=number))
 
 
 def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:

@@ -16,19 +16,17 @@ def figures_of_merit(plan: Plan) -> list[parts.Kpi]:
     best = plan.best
     if best is None:
         ways = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
-        return [parts.Kpi(label="To rent", value="nothing", below=ways or "meets the service levels")]
+        return [parts.Kpi("To rent", "nothing", ways or "meets the service levels")]
     return [
-        parts.Kpi(label="To rent", value=best.candidate.label, below=f"{best.confidence:.0%} sure"),
-        _exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
+        parts.Kpi("To rent", best.candidate.label, f"{best.confidence:.0%} sure"),
+        parts.exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
         *_price(best),
         _headroom(best),
         *(_level(place, best, plan.confidence) for place in range(len(best.trial.levels))),
-        _exact("per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu),
+        parts.exact(
+            "per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu
+        ),
     ]
-
-
-def _exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
-    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
 
 
 def _price(best: Ranked) -> list[parts.Kpi]:
@@ -38,9 +36,9 @@ def _price(best: Ranked) -> list[parts.Kpi]:
     at = f"at {cost.requests_per_s:,.2f} requests/s"
     output = cost.usd_per_million_output_tokens
     return [
-        _exact("Per hour", f"${cost.usd_per_hour:,.2f}", cost.tier, cost.usd_per_hour),
-        _exact("$ a month", f"${cost.usd_per_month:,.0f}", "busy or idle", cost.usd_per_month),
-        _exact("$ per 1M output", f"${output:,.3f}", at, output),
+        parts.exact("Per hour", f"${cost.usd_per_hour:,.2f}", cost.tier, cost.usd_per_hour),
+        parts.exact("$ a month", f"${cost.usd_per_month:,.0f}", "busy or idle", cost.usd_per_month),
+        parts.exact("$ per 1M output", f"${output:,.3f}", at, output),
     ]
 
 
@@ -52,12 +50,7 @@ def _headroom(best: Ranked) -> parts.Kpi:
         used = Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
     value, within = text_and_interval(used, 100, 0, " %")
     left = f"headroom {100 * (1 - level.ratio):,.0f} %, {level_name(level)}"
-    return parts.Kpi(
-        label="Of the limit",
-        value=value,
-        below="; ".join(filter(None, (within, left))),
-        number=used,
-    )
+    return parts.Kpi("Of the limit", value, "; ".join(filter(None, (within, left))), used)
 
 
 def _level(place: int, best: Ranked, confidence: float) -> parts.Kpi:
@@ -76,8 +69,8 @@ def _level(place: int, best: Ranked, confidence: float) -> parts.Kpi:
     if expected.value_s is not None:
         number = Quantity(value=expected.value_s, low=expected.low_s, high=expected.high_s)
     return parts.Kpi(
-        label=f"{level_name(level)}, {at}",
-        value=value,
-        below="; ".join(filter(None, (within.rstrip(")"), sure, limit))),
-        number=number,
+        f"{level_name(level)}, {at}",
+        value,
+        "; ".join(filter(None, (within.rstrip(")"), sure, limit))),
+        number,
     )

@@ -145,15 +145,11 @@ def sidebar() -> Inputs:
         model, model_name, refused = _model()
         pool = {
             **_drawn("gpu"),
-            **_drawn("tensor_parallel_size", "pipeline_parallel_size"),
-            **_drawn("enable_expert_parallel"),
-            **_drawn("quantization"),
-            **_drawn("kv_cache_dtype"),
-            **_drawn("engine"),
-            **_drawn("max_model_len"),
+            **_side_by_side("tensor_parallel_size", "pipeline_parallel_size"),
+            **_drawn("enable_expert_parallel", "quantization", "kv_cache_dtype", "engine", "max_model_len"),
         }
         st.divider()
-        load = {**_drawn("input_len", "output_len"), **_drawn("concurrency", "request_rate")}
+        load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
         shape = choice(
             "Lengths vary as",
             "lengths",
@@ -161,7 +157,7 @@ def sidebar() -> Inputs:
             UNSET,
             help="A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±.",
         )
-        client = _drawn("random_range_ratio", "client_latency_s")
+        client = _side_by_side("random_range_ratio", "client_latency_s")
         spread = {name: client.pop(name) for name in ("random_range_ratio",) if name in client}
         if shape != UNSET:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
@@ -191,11 +187,16 @@ def sidebar() -> Inputs:
 
 
 def _drawn(*names: str) -> dict[str, Any]:
-    """Draw fields beside each other; those that differ from the library's defaults, under its names."""
+    """Draw fields; those that differ from the library's defaults, under its names."""
+    return draw(*(WIDGETS[name] for name in names), stretch=True)
+
+
+def _side_by_side(*names: str) -> dict[str, Any]:
+    """Draw fields beside each other."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
-            found |= draw(WIDGETS[name], stretch=True)
+            found |= _drawn(name)
     return found
 
 

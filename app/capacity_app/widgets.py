@@ -30,7 +30,7 @@ from capacity.techniques.speculate import speculation_methods
 from capacity_app.boundary import in_words, with_code
 
 BOUND, IDLE = "_bound", "_idle"  # of the session: what the last run drew, and what its page does not read
-FEW = 4  # choices that stand side by side
+IN_SIGHT = 28  # letters of choices that stand side by side
 LIMITS = {"ge": "least", "gt": "least", "le": "most", "lt": "most"}
 NAMES: Mapping[str, Callable[[], Sequence[str]]] = {  # what a field of text may hold
     "model": model_names,
@@ -95,12 +95,11 @@ class Field:
     @property
     def offered(self) -> tuple[Any, ...]:
         """What it may hold, where that is one of a few or a name."""
-        found = tuple(self.choices or NAMES.get(self.name, tuple)())
-        return (
-            (self.default, *found)
-            if found and isinstance(self.default, str) and self.default not in found
-            else found
+        names = tuple(NAMES.get(self.name, tuple)())
+        usual = (
+            (self.default,) if names and isinstance(self.default, str) and self.default not in names else ()
         )
+        return tuple(self.choices) or (*usual, *names)
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
@@ -194,20 +193,20 @@ def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
     if offered and kind is not str:
         return kind(st.select_slider(label, values, first, **bound(key, first, **options)))
     if offered:
-        if len(values) <= FEW:
+        if len("".join(values)) <= IN_SIGHT:
             return values[segments(label, key, tuple(values), first, **options)]
-        width = "stretch" if stretch else min(240, max(map(_width, (label, *values))))
+        width = "stretch" if stretch else min(240, max(_width(text, 58) for text in (label, *values)))
         return values[choice(label, key, tuple(values), first, width=width, **options)]
     limits = (None if limit is None else kind(limit) for limit in (first, shown.least, shown.most))
     step = None if shown.step is None else kind(shown.step)
-    width = "stretch" if stretch else _width(label)
+    width = "stretch" if stretch else _width(label, 34)
     value = number(label, key, *limits, step=step, placeholder=shown.empty, width=width, **options)
     return value if value is None or shown.scale == 1.0 else round(value * shown.scale, 9)
 
 
-def _width(text: str) -> int:
-    """Return the pixels of a widget that shows a text, with its buttons."""
-    return max(125, 45 + 7 * len(text))
+def _width(text: str, around: int) -> int:
+    """Return the pixels of a widget that shows a text, with what is around it."""
+    return max(125, around + round(6.4 * len(text)))
 
 
 def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:

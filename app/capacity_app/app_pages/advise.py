@@ -41,14 +41,10 @@ def as_it_is(answer: AdviceList, base_run: Simulation | None) -> None:
 
     def latency(name: str, seconds: float | None, of: str, means: str) -> parts.Kpi:
         if seconds is None:
-            return parts.Kpi(label=name, value="-", help=means)
+            return parts.Kpi(name, "-", help=means)
         found = known.get(f"p95_{of}_ms", Quantity(value=1e3 * rounded(seconds))).scaled(1e-3)
         return parts.Kpi(
-            label=name,
-            value=units.time_text(found.value, found),
-            below=units.time_interval(found),
-            help=means,
-            number=found,
+            name, units.time_text(found.value, found), units.time_interval(found), found, help=means
         )
 
     parts.kpis(
@@ -57,15 +53,15 @@ def as_it_is(answer: AdviceList, base_run: Simulation | None) -> None:
             latency("p95 TPOT", base.tpot_p95_s, "tpot", define("tpot").definition),
             latency("p95 E2E", base.e2e_p95_s, "e2el", "From question to last token."),
             parts.Kpi(
-                label="Requests/s",
-                value=f"{base.requests_per_s:,.2f}",
-                below=f"{base.failed:,} failed",
+                "Requests/s",
+                f"{base.requests_per_s:,.2f}",
+                f"{base.failed:,} failed",
                 help="What is served while the load lasts.",
             ),
             parts.Kpi(
-                label="$ per 1k requests",
-                value="-" if full is None else f"${rounded(1e3 * full):,.12g}",
-                below="at full load",
+                "$ per 1k requests",
+                "-" if full is None else f"${rounded(1e3 * full):,.12g}",
+                "at full load",
                 help="What a thousand requests cost where the deployment is as busy as it can be.",
             ),
         ]

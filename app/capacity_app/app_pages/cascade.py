@@ -29,7 +29,7 @@ def beside(label: str, texts: tuple[str, str], ours: Quantity, theirs: Quantity,
     """A figure of the cascade with its interval, and how far it is from the large model alone."""
     value, within = texts
     below = "; ".join(filter(None, (within, f"alone {alone}, {change_text(ours, theirs)}")))
-    return parts.Kpi(label=label, value=value, below=below, number=ours)
+    return parts.Kpi(label, value, below, ours)
 
 
 def money(label: str, ours: Quantity, theirs: Quantity, digits: int) -> parts.Kpi:
@@ -51,11 +51,11 @@ def figures_of_merit(answer: CascadeAnswer) -> list[parts.Kpi]:
     """Bill, latency, and the rates at which it breaks even."""
     ours, alone, even = answer.cascade, answer.alone, answer.break_even
     row = [
-        parts.Kpi(
-            label="Saved",
-            value=f"{answer.saved_fraction:.0%}",
-            below=f"{'dearer' if answer.saved_fraction < 0 else 'less'} than {answer.model} alone",
-            number=Quantity(value=answer.saved_fraction),
+        parts.exact(
+            "Saved",
+            f"{answer.saved_fraction:.0%}",
+            f"{'dearer' if answer.saved_fraction < 0 else 'less'} than {answer.model} alone",
+            answer.saved_fraction,
         ),
         money("$ a month", ours.usd_per_month, alone.usd_per_month, 0),
         money(
@@ -67,31 +67,26 @@ def figures_of_merit(answer: CascadeAnswer) -> list[parts.Kpi]:
         *latency("Mean TTFT", ours.mean_ttft_s, alone.mean_ttft_s),
         *latency("Mean E2E", ours.mean_e2e_s, alone.mean_e2e_s),
         *latency("p95 E2E", ours.p95_e2e_s, alone.p95_e2e_s),
-        parts.Kpi(
-            label="GPUs",
-            value=f"{ours.billed_gpus:,}",
-            below=f"{alone.billed_gpus:,} alone",
-            number=Quantity(value=ours.billed_gpus),
-        ),
+        parts.exact("GPUs", f"{ours.billed_gpus:,}", f"{alone.billed_gpus:,} alone", ours.billed_gpus),
     ]
     if answer.escalation_rate is not None:
         row.append(
             parts.Kpi(
-                label="Pays up to",
-                value=share_text(even.escalation_rate_at_scale).partition(" (")[0],
-                below=f"escalated; in whole engines here {rate_text(even.escalation_rate_here)}, "
+                "Pays up to",
+                share_text(even.escalation_rate_at_scale).partition(" (")[0],
+                f"escalated; in whole engines here {rate_text(even.escalation_rate_here)}, "
                 f"yours is {answer.escalation_rate:.1%}",
-                number=even.escalation_rate_at_scale,
+                even.escalation_rate_at_scale,
             )
         )
     if answer.cache_hit_rate is not None:
         row.append(
             parts.Kpi(
-                label="Pays from",
-                value=share_text(even.cache_hit_rate_at_scale).partition(" (")[0],
-                below=f"cache hits; in whole engines here {rate_text(even.cache_hit_rate_here)}, "
+                "Pays from",
+                share_text(even.cache_hit_rate_at_scale).partition(" (")[0],
+                f"cache hits; in whole engines here {rate_text(even.cache_hit_rate_here)}, "
                 f"yours is {answer.cache_hit_rate:.1%}",
-                number=even.cache_hit_rate_at_scale,
+                even.cache_hit_rate_at_scale,
             )
         )
     return row

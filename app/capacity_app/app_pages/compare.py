@@ -33,11 +33,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     """How far off each of the main metrics is."""
     found = {row.name: row for row in run.metrics}
     return [
-        parts.Kpi(
-            label=title,
-            value=error_text(row.error),
-            below=beside(row),
-        )
+        parts.Kpi(title, error_text(row.error), beside(row))
         for name, title in ERRORS.items()
         if (row := found.get(name)) is not None and row.predicted is not None
     ]

@@ -8,7 +8,6 @@ from typing import Any
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Quantity
 from capacity.planning.bills.billing import Bill, LoadCost
 from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
@@ -17,6 +16,7 @@ from capacity.report.replicas import replicas_text
 from capacity.simulator.verdict import STABLE, UNSETTLED
 from capacity_app import parts, sides, state
 from capacity_app.boundary import boundary, plain
+from capacity_app.parts import exact
 from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate
@@ -29,13 +29,6 @@ units = inputs.units
 def usd(value: float | None, digits: int = 3) -> str:
     """Dollars, or a dash where there is no figure."""
     return "-" if value is None else f"${value:,.{digits}f}"
-
-
-def exact(label: str, value: str, below: str, number: float | None = None) -> parts.Kpi:
-    """A figure that no interval belongs to."""
-    return parts.Kpi(
-        label=label, value=value, below=below, number=None if number is None else Quantity(value=number)
-    )
 
 
 def figures_of_merit(bill: Bill) -> list[parts.Kpi]:

@@ -79,7 +79,7 @@ UNSERVED = "does not serve this load"
 
 def kpi(label: str, shown: tuple[str, str], number: Quantity | None = None) -> parts.Kpi:
     """A figure with its 90 % interval."""
-    return parts.Kpi(label=label, value=shown[0], below=shown[1], number=number)
+    return parts.Kpi(label, shown[0], shown[1], number)
 
 
 def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.Kpi]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Fit, Quantity
+from capacity.answers.records import Fit
 from capacity.report.figures.memory import grid_rows, memory_chart
 from capacity_app import fitting, parts, sides
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
+from capacity_app.parts import exact
 from capacity_app.questions import task_of
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
@@ -24,11 +25,6 @@ if answer.fits:
 else:
     st.error(plain(in_words(f"It does not fit: {answer.reason}")), icon=":material/close:")
     fitting.buttons(inputs)
-
-
-def exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
-    """A figure that no interval belongs to."""
-    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
@@ -47,7 +43,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
             f"requests of {found.max_model_len:,} tokens",
             found.max_concurrency,
         ),
-        parts.Kpi(label="Smallest TP", value=str(smallest or "none"), below="that fits"),
+        parts.Kpi("Smallest TP", str(smallest or "none"), "that fits"),
     ]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Quantity
 from capacity.deployment import to_toml
 from capacity.planning.fleets.fleet_file import deployment_of_fleet
 from capacity.planning.fleets.fleet_records import FleetPlan, Layout
@@ -21,6 +20,7 @@ from capacity.report.subject import subject_of
 from capacity_app import parts, sides
 from capacity_app.boundary import plain
 from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
+from capacity_app.parts import exact
 from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
@@ -31,22 +31,13 @@ SPLITS = {"prompt": "its prompt", "request": "prompt and answer"}
 inputs = current_inputs()
 
 
-def exact(label: str, value: str, below: str, number: float | None) -> parts.Kpi:
-    """A figure without an interval."""
-    return parts.Kpi(
-        label=label, value=value, below=below, number=None if number is None else Quantity(value=number)
-    )
-
-
 def figures_of_merit(plan: FleetPlan) -> list[parts.Kpi]:
     """What to rent, what it costs, and what that saves."""
     best = plan.best
     if best is None:
-        return [
-            parts.Kpi(label="To rent", value="nothing", below="neither one pool nor several meets the SLO")
-        ]
+        return [parts.Kpi("To rent", "nothing", "neither one pool nor several meets the SLO")]
     row = [
-        parts.Kpi(label="To rent", value=layout_text(best), below=f"{plan.confidence:.0%} sure"),
+        parts.Kpi("To rent", layout_text(best), f"{plan.confidence:.0%} sure"),
         exact(
             "Threshold",
             figures.threshold_text(best),

@@ -87,11 +87,11 @@ def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
 
     def timed(label: str, name: str) -> parts.Kpi:
         value, within = latency(answer, values, name)
-        return parts.Kpi(label=label, value=value, below=within, number=predicted(answer, name))
+        return parts.Kpi(label, value, within, predicted(answer, name))
 
     def counted(label: str, form: str, below: str, number: float | None) -> parts.Kpi:
         exact = None if number is None else Quantity(value=number)
-        return parts.Kpi(label=label, value=shown(number, form), below=below, number=exact)
+        return parts.Kpi(label, shown(number, form), below, exact)
 
     return [
         timed("Mean TTFT", "mean_ttft_ms"),
@@ -130,8 +130,8 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
         if not steady:
-            return parts.Kpi(label=label, value="-", below=judged or "no verdict")
-        return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
+            return parts.Kpi(label, "-", judged or "no verdict")
+        return parts.exact(label, f"${usd:{form}}", below, usd)
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
     at = f"at {cost.requests_per_s:,.2f} requests/s"

@@ -33,18 +33,8 @@ def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
     first, last = answer.naive, (taken[-1].figures if taken else None) or answer.naive
     together, single = answer.together.throughput, answer.product_of_single.throughput
     return [
-        parts.Kpi(
-            label="Together",
-            value=times(together),
-            below="the naive deployment's tokens/s",
-            number=Quantity(value=together),
-        ),
-        parts.Kpi(
-            label="If multiplied",
-            value=times(single),
-            below="those that each has alone",
-            number=Quantity(value=single),
-        ),
+        parts.exact("Together", times(together), "the naive deployment's tokens/s", together),
+        parts.exact("If multiplied", times(single), "those that each has alone", single),
         *_throughput(first, last),
         _time("TTFT", first.ttft_s, last.ttft_s),
         _time("TPOT", first.tpot_s, last.tpot_s),
@@ -55,22 +45,15 @@ def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
 def _throughput(first: Figures, last: Figures) -> list[parts.Kpi]:
     value, within = rate_and_interval(last.output_tokens_per_s)
     naive = rate_and_interval(first.output_tokens_per_s)[0]
-    return [
-        parts.Kpi(
-            label="Output tokens/s",
-            value=value,
-            below=f"{within}; {naive} naive",
-            number=last.output_tokens_per_s,
-        )
-    ]
+    return [parts.Kpi("Output tokens/s", value, f"{within}; {naive} naive", last.output_tokens_per_s)]
 
 
 def _time(label: str, first: Quantity | None, last: Quantity | None) -> parts.Kpi:
     if first is None or last is None:
-        return parts.Kpi(label=label, value="-", below="a single output token")
+        return parts.Kpi(label, "-", "a single output token")
     value, within = time_and_interval(last, units)
     naive = time_and_interval(first, units)[0]
-    return parts.Kpi(label=label, value=value, below=f"{within}; {naive} naive", number=last)
+    return parts.Kpi(label, value, f"{within}; {naive} naive", last)
 
 
 def _price(first: Figures, last: Figures) -> list[parts.Kpi]:
@@ -78,14 +61,7 @@ def _price(first: Figures, last: Figures) -> list[parts.Kpi]:
     if usd is None:
         return []
     naive = usd_text(first.usd_per_million_output_tokens)
-    return [
-        parts.Kpi(
-            label="$ per 1M output",
-            value=usd_text(usd),
-            below=f"{usd_interval(usd)}; {naive} naive",
-            number=usd,
-        )
-    ]
+    return [parts.Kpi("$ per 1M output", usd_text(usd), f"{usd_interval(usd)}; {naive} naive", usd)]
 
 
 def show(answer: Stack, asked: Mapping[str, Any]) -> None:

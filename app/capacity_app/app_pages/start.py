@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from html import escape
 from typing import Any
 
@@ -16,7 +15,7 @@ from capacity_app import parts, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw, show_field, widget_row
+from capacity_app.widgets import Field, draw, show_field, widget_row
 
 OBJECTIVES = {
     "the lowest bill": "cost",
@@ -39,39 +38,27 @@ inputs = current_inputs()
 def edited(case: UseCase) -> dict[str, float | int]:
     """What the user says otherwise than the use case does: the fields of its traffic."""
 
-    def key(field: str) -> str:
-        return f"start_{field}_{case.name}"  # each use case has its own, so that a change of it brings its values
-
-    of = partial(show_field, (Traffic,), default=None)
-    response_s = 0.0 if case.think_time_s.mean else 1.0
-    with widget_row():
-        said = draw(
-            of(
-                "input_len",
-                key("isl"),
-                "Tokens of a question",
-                start=case.input_len.mean,
-                most=1_000_000,
-                step=128,
-            ),
-            of(
-                "output_len",
-                key("osl"),
-                "Tokens of an answer",
-                start=case.output_len.mean,
-                most=1_000_000,
-                step=64,
-            ),
-            of("think_time_s", key("think"), "Seconds between", start=case.think_time_s.mean, most=86_400.0),
-            of("response_s", key("response"), "Seconds an answer takes", start=response_s, most=86_400.0),
+    def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
+        key = (
+            f"start_{key}_{case.name}"  # each use case has its own, so that a change of it brings its values
         )
-    usual = {
-        "input_len": case.input_len.mean,
-        "output_len": case.output_len.mean,
-        "think_time_s": case.think_time_s.mean,
-        "response_s": 0.0,
-    }
-    return {name: value for name, value in said.items() if value != usual[name]}
+        return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
+
+    think_s = case.think_time_s.mean
+    with widget_row():
+        return draw(
+            of("input_len", "isl", "Tokens of a question", case.input_len.mean, most=1_000_000, step=128),
+            of("output_len", "osl", "Tokens of an answer", case.output_len.mean, most=1_000_000, step=64),
+            of("think_time_s", "think", "Seconds between", think_s, most=86_400.0),
+            of(
+                "response_s",
+                "response",
+                "Seconds an answer takes",
+                0.0,
+                start=0.0 if think_s else 1.0,
+                most=86_400.0,
+            ),
+        )
 
 
 def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
@@ -142,9 +129,7 @@ simulate = state.link_to(
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
-    parts.kpis(
-        [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
-    )
+    parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"of {users:,} people", help=formula)])
     with boundary():
         asked = {
             "model": inputs.model,

@@ -25,16 +25,10 @@ def show(rows: Sequence[Mapping[str, object]]) -> None:
     ended = [str(row.get("status")) for row in rows]
     parts.kpis(
         [
-            parts.Kpi(
-                label="Points", value=f"{len(rows):,}", help="Of the sweep, as far as the file has them."
-            ),
-            parts.Kpi(label="Done", value=f"{ended.count('done'):,}", help="With an answer."),
-            parts.Kpi(
-                label="Do not fit", value=f"{ended.count('does not fit'):,}", help="Which is an answer too."
-            ),
-            parts.Kpi(
-                label="Failed", value=f"{ended.count('failed'):,}", help="With a reason, in the table."
-            ),
+            parts.Kpi("Points", f"{len(rows):,}", help="Of the sweep, as far as the file has them."),
+            parts.Kpi("Done", f"{ended.count('done'):,}", help="With an answer."),
+            parts.Kpi("Do not fit", f"{ended.count('does not fit'):,}", help="Which is an answer too."),
+            parts.Kpi("Failed", f"{ended.count('failed'):,}", help="With a reason, in the table."),
         ]
     )
     if not options or not numbers:
