@@ -14,14 +14,13 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app import exports
 from capacity_app.boundary import boundary, in_words, plain, with_code
-from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
 from capacity_app.sessions import current
 
 REFRESH_S = 0.25
+MISSING = "-"  # a cell without a value
 
 
 @dataclass(frozen=True)
@@ -112,16 +111,37 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             "Data and files", icon=":material/download:", key=f"files_{drawn.name}", on_change="rerun"
         ) as files:
             if files.open:
-                exports.files(drawn)
+                _chart_files(drawn)
     points = event["selection"]["points"] if clickable else []
     return tuple(points[0].get("customdata") or ()) if points else ()
 
 
+def _chart_files(drawn: Chart) -> None:
+    """The chart in words and numbers, and its files: pictures that are read anywhere, with title, subject and date."""
+    st.caption(plain(drawn.alt))
+    alt = f"The numbers of: {drawn.title}"
+    st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
+    with st.container(horizontal=True):
+        download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv", place="chart")
+        download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
+        download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
+        download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
+    st.caption(
+        "Pictures are dark on white in either theme, and say of what they are and when they were made."
+    )
+
+
+def download(
+    label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str, place: str = "download"
+) -> None:
+    """Draw a button that makes its file when it is clicked. A page may hold one button per `place` and file name."""
+    key, icon = f"{place}_{file_name}", ":material/download:"
+    st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
+
+
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
     """A table that can be searched and sorted, with its files."""
-    st.dataframe(
-        list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=exports.MISSING, **options
-    )
+    st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
         download("Table as CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
         download(

@@ -19,9 +19,9 @@ from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import INPUTS, plain
-from capacity_app.downloads import download
 from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
 from capacity_app.links import REMOVED, packed_text, unpacked_text
+from capacity_app.parts import download
 from capacity_app.widgets import BOUND, IDLE, draw, show_field
 from capacity_app.widgets import bound as bound
 from capacity_app.widgets import choice as choice

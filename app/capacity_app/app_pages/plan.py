@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -15,10 +19,10 @@ from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan import CONDITIONAL, conditional_texts
+from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import wrapped
 from capacity_app import parts, plan_sides, sides
 from capacity_app.boundary import plain
-from capacity_app.plan_download import zipped
 from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
@@ -78,8 +82,19 @@ def compared(plan: Plan, options: Mapping[str, Any]) -> None:
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan and what launches it, of what was asked, as one file."""
     traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
-    content = partial(zipped, plan, options["model"], traffic)
-    parts.download("Report and launch commands", "plan.zip", content, mime="application/zip")
+
+    def zipped() -> bytes:
+        """What `capacity plan --output FOLDER` writes."""
+        content = io.BytesIO()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
+        ):
+            for path in write_plan_files(plan, Path(folder), model=options["model"], traffic=traffic):
+                packed.write(path, path.name)
+        return content.getvalue()
+
+    parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
 
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
