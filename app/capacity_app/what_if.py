@@ -111,7 +111,9 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
             found |= {name: getattr(built, name) for name in fields}
     for field, value in found.items():
         widget = WIDGETS.get(field)
-        if widget is not None and widget.most is not None and not (widget.least or 0) <= value <= widget.most:
+        if widget is None or widget.most is None:
+            continue
+        if not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
             raise InvalidInput(f"what if: {field} is {value:g}: {widget.least:g} to {widget.most:g}")
     return found
 
@@ -149,7 +151,7 @@ def _apply(page: str) -> None:
         pin()
     for name, value in (*changed.items(), *beside(page, changed).items()):
         key = WIDGETS[name].key if name in WIDGETS else name
-        st.session_state[key] = WIDGETS[name].kind(value) if name in WIDGETS else value
+        st.session_state[key] = WIDGETS[name].as_shown(value) if name in WIDGETS else value
     if "model" in changed:
         st.session_state["source"] = PRESET
     st.session_state[KEY] = ""

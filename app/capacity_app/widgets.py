@@ -92,6 +92,10 @@ class Field:
             else self.start
         )
 
+    def as_shown(self, value: Any) -> Any:
+        """Return a value of the field in its widget's unit."""
+        return self.kind(value) if self.scale == 1.0 else round(value / self.scale, 9)
+
     @property
     def offered(self) -> tuple[Any, ...]:
         """What it may hold, where that is one of a few or a name."""
