@@ -176,7 +176,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
         file = shot.upload() if callable(shot.upload) else shot.upload
         page.locator("input[type=file]").first.set_input_files(str(file))
     if shot.click is not None:
-        page.get_by_role("button", name=shot.click).first.click()
+        page.get_by_role("button", name=shot.click, exact=True).first.click()
     if shot.what_if is not None:
         box = page.get_by_role("textbox", name="What if")
         box.fill(shot.what_if)
