@@ -6,31 +6,32 @@ How to add a page
    title, the menu, the shared sidebar and the link, and catches every error. `reads` says which of the sidebar's
    inputs the answer depends on: the others are there and cannot be changed. The script draws its answer:
 
-       from capacity_app import parts, sides, state
-       from capacity_app.router import current_inputs
-
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
-       rate = state.number("Requests/s", "cost_rate", 4.0, 0.1, 1000.0)   # a widget of this page's own, in the URL
-       options = {**inputs.pool, **inputs.lengths, **inputs.spread, "request_rate": rate}
-       answer = quick(inputs.model, options)           # a few ms: call the library, through `st.cache_data`
-       sides.figures(current, answer, ask=ask, row=figures_of_merit)    # the figures, and A | B
-       parts.chart(my_chart(answer, inputs.units))     # a `capacity.report.figures.Chart`: figure, alt, rows
-       parts.table("rows", rows, alt="...")
-       parts.copies("cost", inputs.model_name, options, answer)    # copy as CLI and Python, JSON and CSV
-       parts.notes(answer.warnings)
+       of = partial(show_field, capacity.stack)
+       asked = draw(of("num_prompts", "stack_n", "Requests to simulate", start=100, most=10_000))
+       options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
+       found = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
+       if found.value is not None:
+           side = sides.side_of("stack", found.arguments)
+           sides.figures(side, found.value, ask=asker("stack", inputs), row=figures_of_merit)    # and A | B
+           parts.chart(my_chart(found.value, inputs.units))     # a `capacity.report.figures.Chart`
+           parts.table("rows", rows, alt="...")
+           parts.notes(found.value.observations)
 
-   `figures_of_merit` makes `parts.Kpi`s of an answer, with `number` where a comparison takes it; `ask` makes the
-   `Task` of a `sides.Side`. What a figure means stands in `merits.MEANINGS`.
+   `figures_of_merit` makes `parts.Kpi`s of an answer, with `number` where a comparison takes it. What a figure means
+   stands in `merits.MEANINGS`.
 
-2. Whatever takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The task
-   names a library function (`capacity:simulate`) and its keywords; all of them can be pickled. It
-   runs in a process of its own, is cached by its keywords, and can be cancelled. `answer.value` is None until there is
-   one, and `answer.stale` says that it belongs to earlier inputs. `button="Run"` waits for a click; a task with
-   `reports=True` passes `progress` on.
+2. `questions.answered` asks a verb: it draws progress, the way to cancel, and the copies (CLI, Python, JSON, CSV).
+   What is no verb and takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The
+   task names a function (`capacity:simulate`) and its keywords; all of them can be pickled. It runs in a process of
+   its own and is cached by its keywords. `answer.value` is None until there is one, and `answer.stale` says that it
+   belongs to earlier inputs. `button="Run"` waits for a click; a task with `reports=True` passes `progress` on.
 
-3. Widgets: `state.whole`, `state.number`, `state.choice`, `state.segments`, or any widget with `**state.bound(key,
-   default)`. The key is the URL's, so it is short, unique over all pages, and prefixed by the page's name. Never set
-   the session state of a bound widget: the URL would not follow. A link (`st.switch_page` with `query_params`) does.
+3. Widgets: `widgets.show_field` is a field of a verb with the page's key and label; `widgets.draw` draws it with the
+   flag's kind, choices, limits and help, and returns what differs from the library's defaults. What is no field is
+   drawn by `number`, `choice`, `segments`, `switch`, or any widget with `**bound(key, default)`. The key is the URL's,
+   so it is short, unique over all pages, and prefixed by the page's name. Never set the session state of a bound
+   widget: the URL would not follow. A link (`st.switch_page` with `query_params`) does.
 
 4. Raise, or let through, `CapacityError`: the boundary makes one line of it. Never show an exception's text yourself;
    text from outside (file names, model names, warnings) goes through `boundary.plain` before it is markdown. No
@@ -43,6 +44,7 @@ How to add a page
 6. Add the page to the lists in `tests/app/test_pages.py` and `tests/app/test_browser.py`, and run
    `python -m capacity_app.screenshots`.
 
-Where things are: `launch` starts streamlit, `router` is the frame, `state` the inputs and the URL, `parts` the pieces
-of a page, `jobs` and `worker` the background, `boundary` the errors, `presets` the examples.
+Where things are: `launch` starts streamlit, `router` is the frame, `state` the sidebar and the URL, `widgets` the
+fields, `questions` asks verbs, `parts` are the pieces of a page, `jobs` and `worker` the background, `boundary` the
+errors, `presets` the examples.
 """

@@ -15,22 +15,10 @@ from capacity_app.uploads import without_folders
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 INPUTS = {
-    "tensor-parallel-size": "tensor parallel",
-    "pipeline-parallel-size": "pipeline parallel",
-    "enable-expert-parallel": "expert parallel",
-    "quantization": "weights in",
-    "kv-cache-dtype": "KV cache in",
-    "max-model-len": "longest request",
-    "input-len": "input tokens",
-    "output-len": "output tokens",
-    "request-rate": "requests/s",
-    "random-range-ratio": "Lengths ±",
-    "client-latency-s": "Client, ms",
-    "max-concurrency": "concurrency",
-    "price-tier": "price",
-    "method": "way to draft",
+    "max-concurrency": "Concurrency",
+    "method": "Way to draft",
     "fit-overheads": "Fit overheads",
-}  # what the sidebar calls a flag
+}  # what pages call a flag; the sidebar adds its own
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
 _LOG = logging.getLogger("capacity_app")
 

@@ -16,14 +16,6 @@ from capacity_app import parts
 from capacity_app.boundary import show_refusal
 from capacity_app.state import WIDGETS, Inputs
 
-WORDS = {  # how a button says a way out, by the field of the pool
-    "tensor_parallel_size": "Tensor parallel {}",
-    "pipeline_parallel_size": "Pipeline parallel {}",
-    "quantization": "Weights in {}",
-    "kv_cache_dtype": "KV cache in {}",
-    "max_model_len": "requests of at most {:,} tokens",
-}
-
 
 @contextmanager
 def offered(inputs: Inputs) -> Iterator[None]:
@@ -40,7 +32,7 @@ def offered(inputs: Inputs) -> Iterator[None]:
 
 def buttons(inputs: Inputs) -> None:
     """A button for each way out that the sidebar can take."""
-    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if set(way) <= set(WORDS)]
+    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
     with st.container(horizontal=True):
         for number, way in enumerate(ways):
             st.button(
@@ -54,7 +46,7 @@ def buttons(inputs: Inputs) -> None:
 
 
 def _words(way: Mapping[str, Any]) -> str:
-    return " and ".join(WORDS[name].format(value) for name, value in way.items())
+    return " and ".join(f"{WIDGETS[name].label} {value}" for name, value in way.items())
 
 
 def _apply(way: Mapping[str, Any]) -> None:

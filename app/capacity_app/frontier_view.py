@@ -2,82 +2,86 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html import escape
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
 from capacity.answers.records import Quantity
-from capacity.deployment.engines import engine_names
-from capacity.hardware import profile_names
 from capacity.model.quantization import known_quantizations
 from capacity.report.display import rate_and_interval, usd_interval, usd_text
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.frontier import line_name
 from capacity_app import parts, state
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
 from capacity_app.pages import LOOP, THIS_LOAD
+from capacity_app.questions import answered
 from capacity_app.state import AS_PUBLISHED, Inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
 USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
-USUAL_FORMATS = [AS_PUBLISHED, "fp8"]
-FEWEST = "fewest"  # as few GPUs as hold the model
-SIZES = (FEWEST, "1", "2", "4", "8", "16")
+SIZES: dict[int | None, str] = {
+    None: "fewest",
+    **{size: str(size) for size in (1, 2, 4, 8, 16)},
+}  # fewest: that hold the model
 
 
 def show(inputs: Inputs) -> None:
     """Choices, the best within the limit, the chart, the point that was clicked, and the best of each."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        gpus = _several("GPUs", "front_gpus", profile_names(), USUAL_GPUS)
-        formats = _several("Weights", "front_weights", (AS_PUBLISHED, *known_quantizations()), USUAL_FORMATS)
-        engines = _several("Engines", "front_engines", engine_names(), ["vllm"])
-        sizes = _several("Tensor parallel", "front_tp", SIZES, [FEWEST])
+    of = partial(show_field, capacity.frontier)
+    formats = (None, *known_quantizations())
+    with widget_row():
+        asked = draw(
+            of("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
+            of(
+                "quantizations",
+                "front_weights",
+                "Weights",
+                choices=formats,
+                words={None: AS_PUBLISHED},
+                start=(None, "fp8"),
+            ),
+            of("engines", "front_engines", "Engines"),
+            of("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
+        )
         tpot_ms = state.number("SLO: TPOT, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     left_out = ("gpu", "tensor_parallel_size", "quantization", "engine")
     options: dict[str, Any] = {
-        "gpus": tuple(gpus),
-        "quantizations": tuple(None if name == AS_PUBLISHED else name for name in formats),
-        "engines": tuple(engines),
-        "tensor_parallel_sizes": tuple(None if name == FEWEST else int(name) for name in sizes),
+        **asked,
         **{name: value for name, value in inputs.pool.items() if name not in left_out},
         **inputs.lengths,
         **inputs.spread,
         **inputs.client,
         **inputs.cost,
     }
-    task = Task(function="capacity:frontier", arguments={"model": inputs.model, **options}, reports=True)
-    answer = parts.background("frontier", task, doing="Asking each deployment")
-    found: Frontier | None = answer.value
+    sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
+    typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
+    found: Frontier | None = answered(
+        "frontier", inputs, options, doing="Asking each deployment", typed=typed
+    ).value
     if found is not None:
         _drawn(found, tpot_ms / 1e3)
-    typed = {**options, "tensor_parallel_sizes": tuple(sizes), "tpot": tpot_ms}
-    parts.copies("frontier", inputs.model_name, options, found, typed=typed)
-
-
-def _several(label: str, key: str, options: tuple[str, ...], usual: list[str]) -> list[str]:
-    """A bound choice of several."""
-    chosen = st.multiselect(label, options, usual, **state.bound(key, usual), width=300)
-    return [name for name in chosen if name in options]
 
 
 def _figures_of_merit(found: Frontier, tpot_s: float) -> list[parts.Kpi]:
     """The deployment with the most output per GPU within the limit."""
     best = found.best(tpot_s)
     if not best:
-        return [parts.Kpi(label="The best", value="none")]
+        return [parts.Kpi("The best", "none")]
     line, point = best[0]
     rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
     speed = None if point.tpot_s is None else point.tpot_s.inverse(1.0)
     row = [
-        parts.Kpi(label="The best", value=line_name(line), below=f"{point.load:,.0f} in flight"),
-        *(parts.Kpi(label="Best: per GPU", value=v, below=b) for v, b in _texts(rate)),
-        *(parts.Kpi(label="Best: per user", value=v, below=b) for v, b in _texts(speed)),
+        parts.Kpi("The best", line_name(line), f"{point.load:,.0f} in flight"),
+        *(parts.Kpi("Best: per GPU", v, b) for v, b in _texts(rate)),
+        *(parts.Kpi("Best: per user", v, b) for v, b in _texts(speed)),
     ]
     if price is not None:
-        row.append(parts.Kpi(label="Best: $ per 1M", value=usd_text(price), below=usd_interval(price)))
+        row.append(parts.Kpi("Best: $ per 1M", usd_text(price), usd_interval(price)))
     return row
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.engine_comparison import SIDE_BY_SIDE
 from capacity.report.figures import engines as engine_figures
 from capacity.report.figures import loads as figures
 from capacity_app import parts, state
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
+from capacity_app.questions import answered
 from capacity_app.state import Inputs
+from capacity_app.widgets import draw, show_field
 
 SORTS = {
     "$ per 1k requests": "price",
@@ -39,8 +41,7 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
         **inputs.client,
         **inputs.cost,
     }
-    task = Task(function="capacity:load_sweep", arguments={"model": inputs.model, **options})
-    sweep = parts.background("load_sweep", task, doing="Trying loads").value
+    sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
     if sweep is not None:
         st.caption(plain(figures.full_sentence(sweep)))
         shown = [name for name in figures.FIGURES if name != "price" or inputs.cost]
@@ -48,7 +49,6 @@ def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
         for index, name in enumerate(shown):
             with columns[index % 2]:
                 parts.chart(figures.sweep_chart(sweep, name, inputs.units, chosen=chosen))
-    parts.copies(None, inputs.model_name, options, sweep, function="load_sweep")
 
 
 def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
@@ -66,8 +66,7 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
         **inputs.client,
         **inputs.cost,
     }
-    task = Task(function="capacity:compare_gpus", arguments={"model": inputs.model, **options})
-    compared = parts.background("compare_gpus", task, doing="Asking every GPU").value
+    compared = answered("compare_gpus", inputs, options, doing="Asking every GPU", command="estimate").value
     if compared is not None:
         st.caption(
             "Each GPU with the tensor-parallel size and, at a request rate, the replicas that serve this load "
@@ -89,27 +88,26 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
                 "output tokens/s": money(format="%.4g"),
             },
         )
-    parts.copies("estimate", inputs.model_name, options, compared, function="compare_gpus")
 
 
 def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Every engine at this load on this GPU, with what each lacks; in the order of tokens/s."""
     titles = {of.title: name for name, of in figures.FIGURES.items() if name != "price" or inputs.cost}
-    engines = st.multiselect(
-        "Engines", SIDE_BY_SIDE, SIDE_BY_SIDE, **state.bound("engine_which", list(SIDE_BY_SIDE))
-    )
+    engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
+    chosen = draw(engines, stretch=True)
     title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
     pool = {name: value for name, value in inputs.pool.items() if name != "engine"}
     options = {
-        **({} if tuple(engines) == SIDE_BY_SIDE else {"engines": tuple(engines)}),
+        **chosen,
         **pool,
         **inputs.lengths,
         **load,
         **inputs.client,
         **inputs.cost,
     }
-    task = Task(function="capacity:compare_engines", arguments={"model": inputs.model, **options})
-    compared = parts.background("compare_engines", task, doing="Asking every engine").value
+    compared = answered(
+        "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
+    ).value
     if compared is not None:
         st.caption(
             "Each engine at its defaults and newest release, at the fewest GPUs that take this load unless the sidebar "
@@ -123,4 +121,3 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
             column_config={"engine": st.column_config.Column(pinned=True)},
         )
         parts.notes([f"{row.engine}: {note}" for row in compared.rows for note in row.notes])
-    parts.copies("engines --compare", inputs.model_name, options, compared, function="compare_engines")

@@ -14,17 +14,16 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app import exports
 from capacity_app.boundary import boundary, in_words, plain, with_code
-from capacity_app.downloads import download as download
 from capacity_app.jobs import Job, Task, runner
 from capacity_app.merits import meaning
 from capacity_app.sessions import current
 
 REFRESH_S = 0.25
+MISSING = "-"  # a cell without a value
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kpi:
     """A number to see first: as text, with its interval or its reason below, and what it means behind a `?`.
 
@@ -35,8 +34,13 @@ class Kpi:
     label: str
     value: str
     below: str = ""
-    help: str | None = None
     number: Quantity | None = None
+    help: str | None = None
+
+
+def exact(label: str, value: str, below: str = "", number: float | None = None) -> Kpi:
+    """A figure that no interval belongs to."""
+    return Kpi(label, value, below, None if number is None else Quantity(value=number))
 
 
 def kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
@@ -107,16 +111,37 @@ def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
             "Data and files", icon=":material/download:", key=f"files_{drawn.name}", on_change="rerun"
         ) as files:
             if files.open:
-                exports.files(drawn)
+                _chart_files(drawn)
     points = event["selection"]["points"] if clickable else []
     return tuple(points[0].get("customdata") or ()) if points else ()
 
 
+def _chart_files(drawn: Chart) -> None:
+    """The chart in words and numbers, and its files: pictures that are read anywhere, with title, subject and date."""
+    st.caption(plain(drawn.alt))
+    alt = f"The numbers of: {drawn.title}"
+    st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
+    with st.container(horizontal=True):
+        download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv", place="chart")
+        download("SVG", f"{drawn.name}.svg", drawn.svg, mime="image/svg+xml", place="chart")
+        download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html", place="chart")
+        download("PNG", f"{drawn.name}.png", drawn.png, mime="image/png", place="chart")
+    st.caption(
+        "Pictures are dark on white in either theme, and say of what they are and when they were made."
+    )
+
+
+def download(
+    label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str, place: str = "download"
+) -> None:
+    """Draw a button that makes its file when it is clicked. A page may hold one button per `place` and file name."""
+    key, icon = f"{place}_{file_name}", ":material/download:"
+    st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
+
+
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
     """A table that can be searched and sorted, with its files."""
-    st.dataframe(
-        list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=exports.MISSING, **options
-    )
+    st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
         download("Table as CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
         download(
@@ -129,29 +154,32 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
 
 def copies(
     verb: str | None,
-    model: str,
+    model: str | Sequence[str],
     options: Mapping[str, Any],
     answer: Any,
     *,
     function: str | None = None,
     typed: Mapping[str, Any] | None = None,
-) -> None:
-    """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
+    package: str = "capacity",
+) -> tuple[str, str]:
+    """Draw the same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
 
-    `function` is the library's, where it is not called as the verb is; `typed` has the options as flags, where they
-    are not the keywords.
+    `function` is the `package`'s, where it is not called as the verb is; `typed` has the options as flags, where they
+    are not the keywords. Files may stand in the model's place. Returns the command, empty without one, and the Python.
     """
     name = function or verb or ""
-    command = None if verb is None else command_line(verb, model, options if typed is None else typed)
+    command = "" if verb is None else command_line(verb, model, options if typed is None else typed)
+    python = python_call(name, model, options, package=package)
     with st.container(horizontal=True):
-        if command is not None:
+        if command:
             with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
                 st.code(command, language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python_call(name, model, options), language="python")
+            st.code(python, language="python")
         if answer is not None:
             record_files(name, answer)
-            answer_page(name, answer, command, python_call(name, model, options))
+            answer_page(name, answer, command or None, python)
+    return command, python
 
 
 def page_to_print(name: str, make: Callable[[], str]) -> None:
@@ -175,8 +203,9 @@ def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 def record_files(name: str, answer: Any) -> None:
     from capacity.base.rows import flattened
+    from capacity.report.tables import finite
 
-    record = answer.to_dict()
+    record: Any = finite(answer.to_dict())
     download(
         "JSON",
         f"{name}.json",

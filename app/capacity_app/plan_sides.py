@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from capacity.answers.records import Quantity
 from capacity.planning.records import Plan, Ranked
 from capacity.report.display import text_and_interval
 from capacity.report.plan import level_name, level_text
 from capacity_app import parts
-from capacity_app.jobs import Task
-from capacity_app.sides import Side
-from capacity_app.state import Inputs
 
 PAGE = "plan"
-FUNCTION = "capacity.planning.plan:plan"
-
-
-def task_of(model: Any, options: Mapping[str, Any]) -> Task:
-    """The search for these keywords."""
-    return Task(function=FUNCTION, arguments={"model": model, **options}, reports=True)
-
-
-def ask(side: Side, inputs: Inputs) -> Task:
-    """The search of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return task_of(model, {**side.options, **side.cost})
 
 
 def figures_of_merit(plan: Plan) -> list[parts.Kpi]:
@@ -34,19 +16,17 @@ def figures_of_merit(plan: Plan) -> list[parts.Kpi]:
     best = plan.best
     if best is None:
         ways = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
-        return [parts.Kpi(label="To rent", value="nothing", below=ways or "meets the service levels")]
+        return [parts.Kpi("To rent", "nothing", ways or "meets the service levels")]
     return [
-        parts.Kpi(label="To rent", value=best.candidate.label, below=f"{best.confidence:.0%} sure"),
-        _exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
+        parts.Kpi("To rent", best.candidate.label, f"{best.confidence:.0%} sure"),
+        parts.exact("GPUs", f"{best.num_gpus:,}", "", best.num_gpus),
         *_price(best),
         _headroom(best),
         *(_level(place, best, plan.confidence) for place in range(len(best.trial.levels))),
-        _exact("per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu),
+        parts.exact(
+            "per GPU", f"{best.tokens_per_s_per_gpu:,.0f}", "output tokens/s", best.tokens_per_s_per_gpu
+        ),
     ]
-
-
-def _exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
-    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
 
 
 def _price(best: Ranked) -> list[parts.Kpi]:
@@ -56,9 +36,9 @@ def _price(best: Ranked) -> list[parts.Kpi]:
     at = f"at {cost.requests_per_s:,.2f} requests/s"
     output = cost.usd_per_million_output_tokens
     return [
-        _exact("Per hour", f"${cost.usd_per_hour:,.2f}", cost.tier, cost.usd_per_hour),
-        _exact("$ a month", f"${cost.usd_per_month:,.0f}", "busy or idle", cost.usd_per_month),
-        _exact("$ per 1M output", f"${output:,.3f}", at, output),
+        parts.exact("Per hour", f"${cost.usd_per_hour:,.2f}", cost.tier, cost.usd_per_hour),
+        parts.exact("$ a month", f"${cost.usd_per_month:,.0f}", "busy or idle", cost.usd_per_month),
+        parts.exact("$ per 1M output", f"${output:,.3f}", at, output),
     ]
 
 
@@ -70,12 +50,7 @@ def _headroom(best: Ranked) -> parts.Kpi:
         used = Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
     value, within = text_and_interval(used, 100, 0, " %")
     left = f"headroom {100 * (1 - level.ratio):,.0f} %, {level_name(level)}"
-    return parts.Kpi(
-        label="Of the limit",
-        value=value,
-        below="; ".join(filter(None, (within, left))),
-        number=used,
-    )
+    return parts.Kpi("Of the limit", value, "; ".join(filter(None, (within, left))), used)
 
 
 def _level(place: int, best: Ranked, confidence: float) -> parts.Kpi:
@@ -94,8 +69,8 @@ def _level(place: int, best: Ranked, confidence: float) -> parts.Kpi:
     if expected.value_s is not None:
         number = Quantity(value=expected.value_s, low=expected.low_s, high=expected.high_s)
     return parts.Kpi(
-        label=f"{level_name(level)}, {at}",
-        value=value,
-        below="; ".join(filter(None, (within.rstrip(")"), sure, limit))),
-        number=number,
+        f"{level_name(level)}, {at}",
+        value,
+        "; ".join(filter(None, (within.rstrip(")"), sure, limit))),
+        number,
     )

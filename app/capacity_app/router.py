@@ -29,9 +29,9 @@ def run() -> None:
         _rename_older_keys()
     link = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation(_menu(), position="top")
-    begin(next(entry for entry in PAGES if entry.title == page.title).reads())
-    looks.apply()
     entry = next(entry for entry in PAGES if entry.title == page.title)
+    begin(entry.reads())
+    looks.apply()
     st.title(page.title)
     st.caption(entry.help)
     notice = st.container()
@@ -71,7 +71,7 @@ def _page(entry: PageEntry) -> st.Page:
     return st.Page(
         entry.path,
         title=entry.title,
-        icon=entry.icon,
+        icon=f":material/{entry.icon}:",
         url_path=entry.name,
         help=entry.help,
         default=entry is PAGES[0],
@@ -99,8 +99,8 @@ def _presets() -> None:
     with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
         st.html(
             "".join(
-                f'<p><a style="color: inherit" href="{escape(preset.href)}">{escape(preset.title)}</a></p>'
-                for preset in PRESETS
+                f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
+                for title, link in PRESETS.items()
             )
         )
 

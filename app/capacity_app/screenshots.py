@@ -33,7 +33,7 @@ COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the sa
 Theme = Literal["light", "dark"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shot:
     """A page as it is to be seen. `upload` is a file to give it, `click` a button to press then, `what_if` what to type
     into that box, `until` a text to wait for at last."""
@@ -49,56 +49,51 @@ class Shot:
 EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
 LLAMA = "model=llama-3.1-70b&tp=4"
 SHOTS = (
-    Shot(name="start", path="/?start_users=300"),
-    Shot(name="fit", path=f"/fit?{LLAMA}", until="CSV"),
-    Shot(name="estimate", path=f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
+    Shot("start", "/?start_users=300"),
+    Shot("fit", f"/fit?{LLAMA}", until="CSV"),
+    Shot("estimate", f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
     Shot(
-        name="engines",
-        path="/estimate?load=a+closed+loop&concurrency=64&range=0.5&view=every+engine",
+        "engines",
+        "/estimate?load=a+closed+loop&concurrency=64&range=0.5&view=every+engine",
         until="Output tokens/s under each",
     ),
     Shot(
-        name="a-beside-b",
-        path=f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
+        "a-beside-b",
+        f"/estimate?{LLAMA}&load=arrivals+at+a+rate&rate=4",
         what_if="2xB200 fp8",
         until="Beside A",
     ),
     Shot(
-        name="simulate",
-        path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
+        "simulate",
+        "/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
         until="static batching: overloaded",
     ),
-    Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down, and why"),
-    Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Latency against load"),
-    Shot(name="speculation", path="/speculation", until="Ways to draft"),
-    Shot(name="stack", path="/stack", click="Try every technique", until="Why factors of tokens/s"),
-    Shot(name="advise", path="/advise?adv_n=100", click="Try every change", until="Changes that help"),
-    Shot(name="quantization", path="/quantization", until="Time per output token"),
-    Shot(name="kv", path=f"/kv?{LLAMA}", until="Not lossless"),
-    Shot(name="beam-search", path="/beam_search", until="Time per output token by"),
-    Shot(name="scaling", path=f"/scaling?{LLAMA}", until="What more GPUs buy"),
-    Shot(name="disaggregation", path="/disaggregation?rate=20", until="p95 latency, by"),
+    Shot("plan", "/plan?rate=8", click="Search", until="Turned down, and why"),
+    Shot("cost", "/cost?rate=8", click="Draw the curve", until="Latency against load"),
+    Shot("speculation", "/speculation", until="Ways to draft"),
+    Shot("stack", "/stack", click="Try every technique", until="Why factors of tokens/s"),
+    Shot("advise", "/advise?adv_n=100", click="Try every change", until="Changes that help"),
+    Shot("quantization", "/quantization", until="Time per output token"),
+    Shot("kv", f"/kv?{LLAMA}", until="Not lossless"),
+    Shot("beam-search", "/beam_search", until="Time per output token by"),
+    Shot("scaling", f"/scaling?{LLAMA}", until="What more GPUs buy"),
+    Shot("disaggregation", "/disaggregation?rate=20", until="p95 latency, by"),
+    Shot("cache", "/cache?cache_replicas=4&cache_saves=true", upload=example_trace, until="What providers"),
     Shot(
-        name="cache",
-        path="/cache?cache_replicas=4&cache_saves=true",
-        upload=example_trace,
-        until="What providers",
-    ),
-    Shot(
-        name="fleet",
-        path="/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
+        "fleet",
+        "/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",
         click="Search",
         until="Thresholds that were tried",
     ),
     Shot(
-        name="cascade",
-        path=f"/cascade?{LLAMA}&rate=20&casc_model=llama-3.1-8b&casc_cache=true",
+        "cascade",
+        f"/cascade?{LLAMA}&rate=20&casc_model=llama-3.1-8b&casc_cache=true",
         until="Where requests are answered",
     ),
-    Shot(name="sweeps", path="/sweeps", upload=example_sweep, until="Data and files"),
-    Shot(name="compare", path="/compare", upload=example_benchmark, until="Data and files"),
-    Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
-    Shot(name="models-and-gpus", path="/models_and_gpus"),
+    Shot("sweeps", "/sweeps", upload=example_sweep, until="Data and files"),
+    Shot("compare", "/compare", upload=example_benchmark, until="Data and files"),
+    Shot("validate", "/validate", upload=EVIDENCE, until="calibrated"),
+    Shot("models-and-gpus", "/models_and_gpus"),
 )
 
 
@@ -181,7 +176,7 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
         file = shot.upload() if callable(shot.upload) else shot.upload
         page.locator("input[type=file]").first.set_input_files(str(file))
     if shot.click is not None:
-        page.get_by_role("button", name=shot.click).first.click()
+        page.get_by_role("button", name=shot.click, exact=True).first.click()
     if shot.what_if is not None:
         box = page.get_by_role("textbox", name="What if")
         box.fill(shot.what_if)

@@ -4,50 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.base.fields import parse_json_object
+from capacity.base.registry import BY_NAME
 from capacity.deployment import Cost, Pool, Service, Traffic
-from capacity.deployment.engines import engine_names
-from capacity.deployment.routers import ROUTERS
-from capacity.deployment.use_cases import USE_CASES
-from capacity.hardware import profile_names
 from capacity.model import model_names
-from capacity.model.quantization import known_quantizations, kv_cache_format_names
-from capacity.planning.variations.technique_steps import ORDER as TECHNIQUES
-from capacity.techniques.speculate import speculation_methods
 from capacity_app.links import packed_text, unpacked_text
+from capacity_app.widgets import Field, find_field
 
-OBJECTIVES = ("cost", "gpus", "energy", "latency")  # of a plan
 LARGEST = 10_000_000  # of any number that a page takes
-NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
-    "model": model_names,
-    "draft": model_names,
-    "gpu": profile_names,
-    "engine": engine_names,
-    "quantization": lambda: tuple(known_quantizations()),
-    "kv_cache_dtype": lambda: tuple(kv_cache_format_names()),
-    "length_distribution": lambda: ("lognormal", "gamma"),
-    "arrivals": lambda: ("on-off", "ramp", "diurnal"),
-    "router": lambda: tuple(ROUTERS),
-    "method": lambda: tuple(row.method for row in speculation_methods().rows),
-    "api": lambda: ("all",),
-    "gpus": profile_names,
-    "engines": engine_names,
-    "use_case": lambda: tuple(USE_CASES),
-    "objective": lambda: OBJECTIVES,
-    "order": lambda: TECHNIQUES,
-    "small": model_names,
-    "small_gpu": profile_names,
-    "escalate_by": lambda: ("answer", "prompt"),
-    "split_by": lambda: ("prompt", "request"),
-    "eviction": lambda: ("all",),
-}
 TEXTS = {
-    "price_tier": re.compile(r"[a-z0-9-]{1,30}"),
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
     "goodput": re.compile(r"(ttft|tpot):\d{1,9}(\.\d{1,6})?"),
@@ -65,61 +36,8 @@ POOL = (
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
 LOADS = ("batch_size", "concurrency", "request_rate")
-NUMBERS = (
-    *POOL,
-    *LOADS,
-    "input_len",
-    "output_len",
-    "random_range_ratio",
-    "client_latency_s",
-    "num_prompts",
-    "seed",
-    "burstiness",
-    "on_s",
-    "off_s",
-    "end_request_rate",
-    "ramp_s",
-    "day_peak_to_mean",
-    "day_length_s",
-    "turns",
-    "think_time_s",
-    "random_prefix_len",
-    "replicas",
-    "api_input_price",
-    "api_output_price",
-    "api_cached_fraction",
-    "draft_tokens",
-    "context_tokens",
-    "batches",
-    "max_gpus",
-    "time_limit_s",
-    "escalation_rate",
-    "cache_hit_rate",
-    "simulate",
-    "judge_s",
-    "small_tensor_parallel_size",
-    "target_utilization",
-    "input_len_cv",
-    "output_len_cv",
-    "split_at",
-    "spare_replicas",
-    "max_pools",
-    "peak_to_mean",
-    "beam_widths",
-    "contexts",
-    "budget_tokens",
-)
-LISTS = (
-    "batches",
-    "beam_widths",
-    "contexts",
-    "engines",
-    "goodput",
-    "gpus",
-    "order",
-    "slo",
-    "split_at",
-)  # of several values
+DEPLOYED = (Pool, Traffic, Service, Cost)  # what a question may say beside its function's own keywords
+VERBS_OF_PAGES = {"speculation": "speculate", "beam_search": "beam-search"}  # where a page has another name
 UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
 
 
@@ -200,10 +118,17 @@ def read_side(text: str) -> Side:
     """
     found = parse_json_object(unpacked_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
-    if not isinstance(options, dict) or not isinstance(cost, dict) or not {"gpu", "gpus"} & set(options):
+    verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
+    if (
+        not isinstance(options, dict)
+        or not isinstance(cost, dict)
+        or not {"gpu", "gpus"} & set(options)
+        or not verb
+    ):
         raise InvalidInput("a side of the link is no question: pin it again")
+    function = resolve_name(verb.function)
     for name, value in {"model": model, **options, **cost}.items():
-        if not _may_be(name, value) or isinstance(value, list) is not (name in LISTS):
+        if not _may_be(function, str(name), value):
             raise InvalidInput(f"a side of the link says {str(name)[:40]}={str(value)[:40]}: pin it again")
     ended = {name: float(UNEQUAL) if value == UNEQUAL else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)
@@ -215,13 +140,20 @@ def _without_ends(value: Any) -> Any:
     return UNEQUAL if value == float(UNEQUAL) else value
 
 
-def _may_be(name: str, value: object) -> bool:
-    if isinstance(value, list):
-        return len(value) <= 40 and all(_may_be(name, each) for each in value)
-    if name in NAMES:
-        return isinstance(value, str) and value in NAMES[name]()
-    if name in TEXTS:
-        return isinstance(value, str) and TEXTS[name].fullmatch(value) is not None
-    if value == UNEQUAL:
-        return name in ("burstiness", "request_rate")
-    return name in NUMBERS and isinstance(value, (bool, int, float)) and 0 <= value <= LARGEST
+def _may_be(function: Any, name: str, value: object) -> bool:
+    """Whether a question of this function could hold the value in this field."""
+    if name == "model":
+        return value in model_names()
+    field = find_field(function, name) or find_field(DEPLOYED, name)
+    if field is None or field.many is not isinstance(value, list):
+        return False
+    values = value if isinstance(value, list) else [value]
+    return len(values) <= 40 and all(_is_one(field, each) for each in values)
+
+
+def _is_one(field: Field, value: object) -> bool:
+    if field.kind is not str:
+        number = isinstance(value, (bool, int, float)) and 0 <= value <= LARGEST
+        return number or (value == UNEQUAL and field.name in ("burstiness", "request_rate"))
+    pattern = TEXTS.get(field.name)
+    return isinstance(value, str) and (value in field.offered or bool(pattern and pattern.fullmatch(value)))

@@ -22,7 +22,7 @@ from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.side import LOADS, read_side
 from capacity_app.side import Side as Side
-from capacity_app.state import OWN_MODEL, SIDES, WIDGETS
+from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
 CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
 LETTERS = "ABCD"
@@ -78,6 +78,11 @@ def is_pinned(page: str) -> bool:
     """Whether an answer of this page is kept beside the one in sight: then that is asked at every change, by no
     button."""
     return any(side.page == page for side in pinned())
+
+
+def model_of(side: Side, inputs: Inputs) -> Any:
+    """Return the model of a side as the library takes it: a pasted one is the sidebar's."""
+    return inputs.model if side.model == inputs.model_name else side.model
 
 
 def side_of(page: str, arguments: Mapping[str, Any]) -> Side:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from capacity.deployment import Traffic
 from capacity.workload import trace_titles
 from capacity_app import state, uploads
 from capacity_app.state import Inputs
+from capacity_app.widgets import Field, draw, show_field, widget_row
 
 Keywords = dict[str, Any]
 
@@ -31,6 +34,66 @@ _HELP = (
     f"a trace is a file of yours ({trace_titles()}, gzip or not)."
 )
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
+PERCENTILES = ("p50", "p90", "p95", "p99")
+_of = partial(show_field, (Traffic,))
+_ARRIVING: Mapping[str, tuple[Keywords, tuple[Field, ...]]] = {  # what a way to come says, and asks
+    "bursty": ({}, (_of("burstiness", "sim_burst", "Burstiness", start=0.3, least=0.01, most=100.0),)),
+    "constant": ({"burstiness": float("inf")}, ()),
+    "on and off": (
+        {"arrivals": "on-off"},
+        (
+            _of("on_s", "sim_on", "Seconds on", start=10.0, least=0.1, most=86_400.0),
+            _of("off_s", "sim_off", "Seconds off", start=10.0, least=0.1, most=86_400.0),
+        ),
+    ),
+    "ramp": (
+        {"arrivals": "ramp"},
+        (
+            _of("end_request_rate", "sim_end", "Last requests/s", start=12.0, least=0.01, most=100_000.0),
+            _of("ramp_s", "sim_ramp", "over seconds", start=60.0, least=0.1, most=86_400.0),
+        ),
+    ),
+    "a day": (
+        {"arrivals": "diurnal"},
+        (
+            _of("day_peak_to_mean", "sim_peak", "Peak over mean"),
+            _of("day_length_s", "sim_day", "Day of seconds", start=240.0, least=1.0, most=86_400.0),
+        ),
+    ),
+    "conversations": (
+        {},
+        (
+            _of("turns", "sim_turns", "Turns", start=4, most=50),
+            _of("think_time_s", "sim_think", "Think time, s", start=5.0, most=3600.0),
+        ),
+    ),
+}
+
+
+def requests_to_simulate(key: str, **page: Any) -> Field:
+    """Return the number of requests as a field of a page; empty: as many as a verdict needs."""
+    limits = {"least": 10, "most": 50_000, "step": 100} | page
+    return _of("num_prompts", key, "Requests to simulate", **limits)
+
+
+def levels(page: str) -> tuple[str, ...]:
+    """Draw the service levels of a page that searches."""
+    with widget_row():
+        at = state.choice("Service level at", f"{page}_at", PERCENTILES, "p95", width=150)
+        ttft_ms = state.number("TTFT up to, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
+        tpot_ms = state.number("TPOT up to, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
+        e2e_s = st.number_input(
+            "E2E up to, s",
+            0.001,
+            1e6,
+            None,
+            placeholder="any",
+            width=150,
+            **state.bound(f"{page}_e2e", None),
+            help="From question to last token, where that is owed.",
+        )
+    e2e = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
+    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *e2e
 
 
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
@@ -39,93 +102,42 @@ def traffic_widgets(inputs: Inputs) -> Keywords | None:
     return _uploaded() if kind == TRACE else _generated(kind, inputs)
 
 
-def _arriving(kind: str, inputs: Inputs) -> Keywords:
-    """The arrivals as the library's keywords, with the widgets of this kind drawn."""
-    rate: Keywords = {"request_rate": inputs.request_rate}
-    columns = st.columns(4)
-    if kind == "bursty":
-        with columns[2]:
-            return {
-                **rate,
-                "burstiness": state.number("Burstiness", "sim_burst", 0.3, 0.01, 100.0, help="1: Poisson."),
-            }
-    if kind == "constant":
-        return {**rate, "burstiness": float("inf")}
-    if kind == "on and off":
-        with columns[2]:
-            on_s = state.number("Seconds on", "sim_on", 10.0, 0.1, 86_400.0)
-        with columns[3]:
-            return {
-                **rate,
-                "arrivals": "on-off",
-                "on_s": on_s,
-                "off_s": state.number("off", "sim_off", 10.0, 0.1, 86_400.0),
-            }
-    if kind == "ramp":
-        with columns[2]:
-            end = state.number("Last requests/s", "sim_end", 12.0, 0.01, 100_000.0)
-        with columns[3]:
-            ramp_s = state.number("over seconds", "sim_ramp", 60.0, 0.1, 86_400.0)
-        return {**rate, "arrivals": "ramp", "end_request_rate": end, "ramp_s": ramp_s}
-    if kind == "a day":
-        with columns[2]:
-            peak = state.number("Peak over mean", "sim_peak", 1.5, 1.0, 2.0)
-        with columns[3]:
-            day_s = state.number("Day of seconds", "sim_day", 240.0, 1.0, 86_400.0)
-        return {**rate, "arrivals": "diurnal", "day_peak_to_mean": peak, "day_length_s": day_s}
-    if kind == CLOSED_LOOP:
-        return {"concurrency": inputs.concurrency}
-    if kind == TOGETHER_AT_ONCE:
-        return {"request_rate": float("inf")}
-    if kind == "conversations":
-        with columns[2]:
-            turns = state.whole("Turns", "sim_turns", 4, 1, 50)
-        with columns[3]:
-            think_s = state.number("Think time, s", "sim_think", 5.0, 0.0, 3600.0)
-        return {**rate, "turns": turns, "think_time_s": think_s}
-    return rate
-
-
 def _generated(kind: str, inputs: Inputs) -> Keywords:
     """Requests from parameters."""
-    columns = st.columns(4)
-    with columns[0]:
-        count = state.whole("Requests", "sim_requests", 1000, 1, 100_000, step=500)
-    with columns[1]:
-        prefix = state.whole(
-            "System prompt tokens", "sim_prefix", 0, 0, 100_000, help="Shared by all requests."
+    said, asked = _ARRIVING.get(kind, ({}, ()))
+    rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
+    load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
+    with widget_row():
+        drawn = draw(
+            _of("num_prompts", "sim_requests", "Requests", start=1000, least=1, most=100_000, step=500),
+            _of("random_prefix_len", "sim_prefix", "System prompt tokens", most=100_000),
+            _of("seed", "sim_seed", "Seed", most=1_000_000),
+            *asked,
         )
-    with columns[2]:
-        seed = state.whole("Seed", "sim_seed", 0, 0, 1_000_000)
-    requests: Keywords = {**inputs.lengths, **inputs.spread, "num_prompts": count}
-    if prefix:
-        requests["random_prefix_len"] = prefix
-    return {**requests, **_arriving(kind, inputs), **({"seed": seed} if seed else {})}
+    return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
 def _uploaded() -> Keywords | None:
     """Requests from a file; None until there is one."""
-    columns = st.columns(3)
-    with columns[0]:
-        factor = state.number("Times its rate", "sim_factor", 1.0, 0.01, 1000.0)
-    with columns[1]:
-        until_s = state.number("First seconds of it", "sim_until", 600.0, 1.0, 1e7)
-    with columns[2]:
-        longest = state.whole("Leave out requests over tokens", "sim_longest", 32_768, 2, 2_000_000)
+    with widget_row():
+        drawn = draw(
+            _of("trace_rate_factor", "sim_factor", "Times its rate", least=0.01, most=1000.0),
+            _of("trace_until_s", "sim_until", "First seconds of it", start=600.0, least=1.0, most=1e7),
+            _of(
+                "max_request_tokens",
+                "sim_longest",
+                "Leave out requests over tokens",
+                start=32_768,
+                most=2_000_000,
+            ),
+        )
     file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
-    if file is None:
-        return None
-    return {
-        "trace": str(uploads.kept(file)),
-        "trace_until_s": until_s,
-        "trace_rate_factor": factor,
-        "max_request_tokens": longest,
-    }
+    return None if file is None else {"trace": str(uploads.kept(file)), **drawn}
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:
     """About how long the requests come, for the density of the time series."""
     if "trace" in traffic:
-        return float(traffic["trace_until_s"]) / float(traffic["trace_rate_factor"])
+        return float(traffic["trace_until_s"]) / float(traffic.get("trace_rate_factor", 1.0))
     rate = traffic.get("request_rate", inputs.request_rate)
     return max(10.0, traffic["num_prompts"] / rate if rate != float("inf") else 60.0)

@@ -5,7 +5,17 @@ Its data: `text`, a sample, and `sides`, each with `name`, `summary`, `ttft_s`, 
 
 from __future__ import annotations
 
-from capacity_app.components import BUTTON_CSS
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+BUTTON_CSS = """
+button { font: inherit; font-size: .875rem; color: var(--st-text-color); background: var(--st-background-color);
+  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, .5rem); min-height: 2.5rem;
+  padding: .25rem .75rem; cursor: pointer; }
+button:hover, button:focus-visible { border-color: var(--st-primary-color); color: var(--st-primary-color); }
+"""
 
 TYPED = (
     "Every answer begins with a wait: the prompt is read whole before the first word appears, and while it is read "
@@ -79,3 +89,9 @@ export default function ({ data, parentElement }) {
   return stop;
 }
 """
+
+
+def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
+    """Draw it. What the component shows comes to it as data, and is shown as text and never as markup."""
+    component = st.components.v2.component("capacity.typing", html=TYPING_HTML, css=TYPING_CSS, js=TYPING_JS)
+    component(key="typing", data={"sides": sides, "text": TYPED})

@@ -13,11 +13,11 @@ from capacity.report.display import time_and_interval
 from capacity.report.figures.gantt import ENGINE, gantt_chart
 from capacity.report.figures.runs import timeline_chart
 from capacity.report.subject import subject_of
-from capacity_app import components, parts, state
+from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.state import Inputs
-from capacity_app.typing_component import TYPED, TYPING_CSS, TYPING_HTML, TYPING_JS
+from capacity_app.typing_component import draw_typing
 
 MOST_REQUESTS = 200
 MINUTE_S = 60.0
@@ -84,14 +84,7 @@ def typing(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
         "A user's screen at the predicted means: the wait until the first token, then token by token, in real time. "
         "The text is a sample; a token is about three quarters of a word."
     )
-    components.mount(
-        "typing",
-        html=TYPING_HTML,
-        css=TYPING_CSS,
-        js=TYPING_JS,
-        data={"sides": sides, "text": TYPED},
-        key="typing",
-    )
+    draw_typing(sides)
 
 
 def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:

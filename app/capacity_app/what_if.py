@@ -12,11 +12,8 @@ import streamlit as st
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.deployment.engines import engine_names
 from capacity.hardware import load_profile
-from capacity.hardware.pricing import TIERS
-from capacity.model import load_model, model_names
-from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.model import load_model
 from capacity_app.boundary import plain, said
 from capacity_app.sides import pin, pinned_texts
 from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
@@ -32,6 +29,7 @@ _MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
 _TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
 _FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
+NAMED = ("quantization", "model", "engine", "price_tier")  # what a word alone may name
 FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
@@ -83,13 +81,8 @@ def _named(word: str) -> dict[str, Any]:
     lower = word.lower()
     if lower in FILLERS:
         return {}
-    for field, names in (
-        ("quantization", known_quantizations()),
-        ("model", model_names()),
-        ("engine", engine_names()),
-        ("price_tier", TIERS),
-    ):
-        if lower in names:
+    for field in NAMED:
+        if lower in WIDGETS[field].offered:
             return {field: lower}
     try:
         return {"gpu": load_profile(lower).name}
@@ -107,14 +100,8 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
         found["model"] = load_model(str(found["model"])).name
     if found.get("quantization") in ("none", "checkpoint", AS_PUBLISHED):
         found["quantization"] = AS_PUBLISHED
-    for field, names in (
-        ("quantization", (AS_PUBLISHED, *known_quantizations())),
-        ("kv_cache_dtype", ("auto", *kv_cache_format_names())),
-        ("engine", engine_names()),
-        ("model", model_names()),
-        ("price_tier", TIERS),
-    ):
-        if field in found and found[field] not in names:
+    for field in (*NAMED, "kv_cache_dtype"):
+        if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].offered):
             raise InvalidInput(f"what if: no {field.replace('_', ' ')} {str(found[field])[:40]!r} here")
     for spec in (Pool, Traffic):
         fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
@@ -124,8 +111,10 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
             found |= {name: getattr(built, name) for name in fields}
     for field, value in found.items():
         widget = WIDGETS.get(field)
-        if widget is not None and widget.high is not None and not (widget.low or 0) <= value <= widget.high:
-            raise InvalidInput(f"what if: {field} is {value:g}: {widget.low:g} to {widget.high:g}")
+        if widget is None or widget.most is None:
+            continue
+        if not (widget.least or 0) <= widget.as_shown(value) <= widget.most:
+            raise InvalidInput(f"what if: {field} is {value:g}: {widget.least:g} to {widget.most:g}")
     return found
 
 
@@ -162,7 +151,7 @@ def _apply(page: str) -> None:
         pin()
     for name, value in (*changed.items(), *beside(page, changed).items()):
         key = WIDGETS[name].key if name in WIDGETS else name
-        st.session_state[key] = WIDGETS[name].kind(value) if name in WIDGETS else value
+        st.session_state[key] = WIDGETS[name].as_shown(value) if name in WIDGETS else value
     if "model" in changed:
         st.session_state["source"] = PRESET
     st.session_state[KEY] = ""

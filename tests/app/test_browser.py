@@ -250,7 +250,7 @@ def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
 @pytest.mark.slow
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?rate=300&plan_n=20000&plan_for=latency")  # long enough to be cancelled
-    here.page.get_by_role("button", name="Search").click()
+    here.page.get_by_role("button", name="Search", exact=True).click()
     here.page.get_by_role("progressbar").first.wait_for()
     here.set("Output tokens", 100)
     here.page.wait_for_url("**osl=100**")
@@ -262,7 +262,7 @@ def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab
 @pytest.mark.slow
 def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?plan_n=50&plan_gpus=h100-sxm-80gb&plan_ttft=2000")
-    here.page.get_by_role("button", name="Search").click()
+    here.page.get_by_role("button", name="Search", exact=True).click()
     here.page.get_by_text("Deployments that meet the service levels").wait_for()
     settle(here.page)
     files = zipfile.ZipFile(io.BytesIO(here.download("Report and launch commands")))
@@ -274,7 +274,7 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     assert "<svg" in printed
     here.set("Output tokens", 300)
     here.page.get_by_text("Stale: of earlier inputs").wait_for()
-    here.page.get_by_role("button", name="Search").first.click()
+    here.page.get_by_role("button", name="Search", exact=True).first.click()
     here.page.get_by_text("Stale: of earlier inputs").wait_for(state="detached")
     settle(here.page)
     hourly = here.value("Per hour")

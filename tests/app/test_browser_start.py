@@ -37,7 +37,7 @@ def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server
     assert page.get_by_role("spinbutton", name="TTFT up to, ms").input_value() == "450"
     assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
     assert page.get_by_test_id("stAlert").count() == 0
-    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_text("Starts").first.wait_for()
     assert "vllm serve" in page.get_by_test_id("stCode").first.inner_text()
     page.context.close()

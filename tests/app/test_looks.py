@@ -173,7 +173,7 @@ def test_what_a_button_draws_can_be_read(
     page = open_page(chromium, theme, width, 1000)
     page.goto(server + shot.path)
     settle(page)
-    page.get_by_role("button", name=shot.click).first.click()
+    page.get_by_role("button", name=shot.click, exact=True).first.click()
     page.get_by_text(shot.until or "").first.wait_for()
     settle(page)
     page.wait_for_timeout(500)

@@ -12,6 +12,7 @@ import pytest
 from capacity_app import plan_sides, sides
 from capacity_app.boundary import plain
 from capacity_app.links import packed_text
+from capacity_app.questions import task_of
 from capacity_app.side import Side, read_side
 
 import capacity
@@ -104,8 +105,8 @@ def test_a_plan_in_a_link_is_the_same_search() -> None:
     read = read_side(PLAN.text)
     assert read == PLAN
     assert (
-        plan_sides.task_of("llama-3.1-8b", {**read.options, **read.cost}).key
-        == plan_sides.task_of("llama-3.1-8b", {**ASKED, "request_rate": 4.0, "use_case": "chat"}).key
+        task_of("plan", "llama-3.1-8b", {**read.options, **read.cost}).key
+        == task_of("plan", "llama-3.1-8b", {**ASKED, "request_rate": 4.0, "use_case": "chat"}).key
     )
 
 

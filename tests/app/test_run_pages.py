@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -182,9 +183,41 @@ def test_hostile_evidence_is_one_line(dashboard: Open) -> None:
     assert LEAK_NOTHING not in opened.refusals
 
 
-@pytest.mark.parametrize("preset", mostly_slow(PRESETS, PRESETS[:1]), ids=lambda preset: preset.title)
-def test_every_example_leads_to_an_answer(dashboard: Open, preset: Any) -> None:
-    opened = dashboard(preset.page, **preset.query).settled()
+@pytest.mark.parametrize(
+    ("page", "query", "labels"),
+    [
+        (
+            "simulate",
+            {**REQUESTS, "sim_arrivals": "closed loop", "concurrency": "8"},
+            ("Requests/s", "Output tokens/s"),
+        ),
+        (
+            "simulate",
+            {**REQUESTS, "sim_arrivals": "constant", "sim_replicas": "2"},
+            ("Requests/s", "Output tokens/s"),
+        ),
+        ("cost", {"cost_requests": "60", "tp": "2"}, ("Per month",)),
+        ("speculation", {"spec_method": "ngram", "spec_known": "my own"}, ("Tokens a round",)),
+    ],
+)
+def test_numbers_are_those_of_the_copied_command(
+    dashboard: Open,
+    page: str,
+    query: dict[str, str],
+    labels: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened = dashboard(page, **query).settled()
+    table = printed(opened.code("shell"), monkeypatch, capsys)
+    for label in labels:
+        assert opened.kpis[label] in table
+
+
+@pytest.mark.parametrize("link", mostly_slow(list(PRESETS.values()), list(PRESETS.values())[:1]))
+def test_every_example_leads_to_an_answer(dashboard: Open, link: str) -> None:
+    page, _, query = link.partition("?")
+    opened = dashboard(page, **dict(parse_qsl(query))).settled()
     assert not opened.at.exception
     assert all(line.startswith("static batching") for line in opened.refusals)  # it is overloaded: the point
-    assert opened.kpis or preset.page in ("plan", "stack", "fleet")  # a button begins what takes long
+    assert opened.kpis or page in ("plan", "stack", "fleet")  # a button begins what takes long

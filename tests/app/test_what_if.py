@@ -82,6 +82,13 @@ def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
     assert opened.inputs()["gpu"].value == "b200-sxm-180gb"
 
 
+def test_a_change_in_seconds_is_set_in_the_inputs_unit(dashboard: Open) -> None:
+    opened = dashboard("estimate").settled()
+    typed(opened, "--client-latency-s 0.02")
+    assert opened.inputs()["client"].value == 20.0
+    assert opened.refusals == []
+
+
 PAGES = ("fit", "simulate", "cost", "speculation", "cascade", "kv", "beam_search")
 
 

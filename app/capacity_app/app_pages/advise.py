@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
@@ -15,10 +16,13 @@ from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.figures.techniques import advice_chart, advice_rows
 from capacity.techniques.glossary import define
-from capacity_app import parts, state
+from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.questions import answered
 from capacity_app.router import current_inputs
+from capacity_app.traffic import requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
 NO_WHISKERS = (
     "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
@@ -37,14 +41,10 @@ def as_it_is(answer: AdviceList, base_run: Simulation | None) -> None:
 
     def latency(name: str, seconds: float | None, of: str, means: str) -> parts.Kpi:
         if seconds is None:
-            return parts.Kpi(label=name, value="-", help=means)
+            return parts.Kpi(name, "-", help=means)
         found = known.get(f"p95_{of}_ms", Quantity(value=1e3 * rounded(seconds))).scaled(1e-3)
         return parts.Kpi(
-            label=name,
-            value=units.time_text(found.value, found),
-            below=units.time_interval(found),
-            help=means,
-            number=found,
+            name, units.time_text(found.value, found), units.time_interval(found), found, help=means
         )
 
     parts.kpis(
@@ -53,15 +53,15 @@ def as_it_is(answer: AdviceList, base_run: Simulation | None) -> None:
             latency("p95 TPOT", base.tpot_p95_s, "tpot", define("tpot").definition),
             latency("p95 E2E", base.e2e_p95_s, "e2el", "From question to last token."),
             parts.Kpi(
-                label="Requests/s",
-                value=f"{base.requests_per_s:,.2f}",
-                below=f"{base.failed:,} failed",
+                "Requests/s",
+                f"{base.requests_per_s:,.2f}",
+                f"{base.failed:,} failed",
                 help="What is served while the load lasts.",
             ),
             parts.Kpi(
-                label="$ per 1k requests",
-                value="-" if full is None else f"${rounded(1e3 * full):,.12g}",
-                below="at full load",
+                "$ per 1k requests",
+                "-" if full is None else f"${rounded(1e3 * full):,.12g}",
+                "at full load",
                 help="What a thousand requests cost where the deployment is as busy as it can be.",
             ),
         ]
@@ -99,27 +99,18 @@ def show(answer: AdviceList, base_run: Simulation | None) -> None:
     parts.notes(answer.observations)
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    replicas = state.whole("Replicas", "adv_replicas", 1, 1, 64, width=130)
-    requests = state.whole("Requests to simulate", "adv_n", 300, 20, 10_000, step=100, width=180)
+with widget_row():
+    asked = draw(
+        show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64),
+        requests_to_simulate("adv_n", start=300, least=20, most=10_000),
+    )
 st.caption(
     plain(
         f"{inputs.request_rate:g} requests/s as in the sidebar; each change is simulated on the same arrivals."
     )
 )
-options = {
-    **inputs.pool,
-    **({} if replicas == 1 else {"replicas": replicas}),
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    "num_prompts": requests,
-    **inputs.client,
-    **inputs.cost,
-}
-task = Task(function="capacity:advise", arguments={"model": inputs.model, **options}, reports=True)
-found = parts.background("advise", task, doing="Trying changes", button="Try every change")
-parts.copies("advise", inputs.model_name, options, found.value)
+options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
+found = answered("advise", inputs, options, doing="Trying changes", button="Try every change")
 if found.value is not None:
     whole = found.value.busiest_window is None  # a run is of all requests
     show(found.value, run_alone(found.arguments) if whole else None)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity
 from capacity.report.display import rate_and_interval, seconds_and_interval, time_and_interval
 from capacity.report.figures import beams as figures
 from capacity.techniques.beam_search import BeamSearch
-from capacity_app import parts, sides, state
+from capacity_app import parts, sides
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
+from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
-FUNCTION = "capacity.techniques.beam_search:beam_search"
 WIDTHS = (1, 2, 4, 8, 16, 32)
-USUAL = (1, 2, 4, 8)
 inputs = current_inputs()
 units = inputs.units
 
@@ -73,33 +75,18 @@ def figures_of_merit(answer: BeamSearch) -> list[parts.Kpi]:
     ]
 
 
-def ask(side: sides.Side) -> Task:
-    """The search of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function=FUNCTION, arguments={"model": model, **side.options})
-
-
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    batch = state.whole("Requests at a time", "beam_batch", 1, 1, 4096, width=160)
-    widths = st.multiselect(
-        "Beams of a request", WIDTHS, USUAL, **state.bound("beam_widths", list(USUAL)), width=330
+of = partial(show_field, capacity.beam_search)
+with widget_row():
+    asked = draw(
+        of("batch_size", "beam_batch", "Requests at a time", most=4096),
+        of("beam_widths", "beam_widths", "Beams of a request", choices=WIDTHS, default=None),
     )
-options = {
-    **inputs.pool,
-    **inputs.lengths,
-    "batch_size": batch,
-    "beam_widths": tuple(sorted(widths)),
-}
-task = Task(function=FUNCTION, arguments={"model": inputs.model, **options})
-answer = parts.background("beam_search", task, doing="Widening").value
-parts.copies("beam-search", inputs.model_name, options, answer, function="beam_search")
+options = {**inputs.pool, **inputs.lengths, **asked, "beam_widths": tuple(sorted(asked["beam_widths"]))}
+found = answered("beam_search", inputs, options, doing="Widening")
+answer = found.value
 if answer is not None:
-    sides.figures(
-        sides.side_of("beam_search", {"model": inputs.model, **options}),
-        answer,
-        ask=ask,
-        row=figures_of_merit,
-    )
+    side = sides.side_of("beam_search", found.arguments)
+    sides.figures(side, answer, ask=asker("beam_search", inputs), row=figures_of_merit)
     parts.chart(figures.beam_chart(answer, units))
     st.caption(plain(f"* as {answer.engine} does. Whiskers: 90 % intervals."))
     parts.table(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import streamlit as st
 
+import capacity
 from capacity.report.display import rounded
 from capacity.report.figures.techniques import hit_rate_chart
 from capacity.techniques.cache_curve import CacheCurve
 from capacity.techniques.glossary import define
-from capacity_app import parts, state, uploads
+from capacity_app import parts, uploads
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
+from capacity_app.widgets import draw, show_field, switch, widget_row
 
 inputs = current_inputs()
 
@@ -86,24 +88,18 @@ file = st.file_uploader(
     key="cache_trace",
     help="With hashes of their blocks (Mooncake, Qwen) or as conversations; gzip or not. It stays on this machine.",
 )
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    replicas = state.whole("Replicas", "cache_replicas", 1, 1, 64, width=120)
-    exact = st.toggle(
-        "As the engine caches",
-        False,
-        **state.bound("cache_engine", False),
-        help="Full blocks only, and answers too.",
+of = partial(show_field, capacity.cache_curve)
+with widget_row():
+    options = draw(
+        of("replicas", "cache_replicas", "Replicas", least=1, most=64),
+        of("as_engine", "cache_engine", "As the engine caches", help="Full blocks only, and answers too."),
     )
-    saves = st.toggle(
+    saves = switch(
         "and what it saves here",
+        "cache_saves",
         False,
-        **state.bound("cache_saves", False),
         help="Prefill time that the sidebar's model and GPU would not spend.",
     )
-options: dict[str, Any] = {
-    **({} if replicas == 1 else {"replicas": replicas}),
-    **({"as_engine": True} if exact else {}),
-}
 served = {name: inputs.pool[name] for name in ("gpu", "tensor_parallel_size") if name in inputs.pool}
 if file is None:
     st.info("Upload a trace.", icon=":material/upload_file:")

@@ -16,13 +16,13 @@ from capacity_validate.comparison_page import (
     rendered,
 )
 
-from capacity.base.command_text import command_line, python_call
 from capacity.report.subject import subject_of
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import in_words, plain, with_code
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs
+from capacity_app.widgets import switch, widget_row
 
 inputs = current_inputs()
 # figures of merit by the name of the metric
@@ -33,11 +33,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
     """How far off each of the main metrics is."""
     found = {row.name: row for row in run.metrics}
     return [
-        parts.Kpi(
-            label=title,
-            value=error_text(row.error),
-            below=beside(row),
-        )
+        parts.Kpi(title, error_text(row.error), beside(row))
         for name, title in ERRORS.items()
         if (row := found.get(name)) is not None and row.predicted is not None
     ]
@@ -104,32 +100,11 @@ def of_uploads(comparison: Comparison) -> Comparison:
     return replace(comparison, runs=runs, overheads=fitted)
 
 
-def elsewhere(names: list[str], options: dict[str, Any], log: str | None) -> tuple[str, str]:
-    """The same as a command and as Python, on the files by their names."""
-    said = {"model": inputs.model_name, **options, **({} if log is None else {"server_log": log})}
-    typed = {name: value for name, value in said.items() if value is not False}
-    return (
-        command_line("compare", names, typed),
-        python_call("compare", names, said, package="capacity_validate"),
-    )
-
-
-def copied(command: str, python: str) -> None:
-    """Both, to copy."""
-    with st.container(horizontal=True):
-        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-            st.code(command, language="shell")
-        with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python, language="python")
-
-
 def files_of(comparison: Comparison, command: str, python: str) -> None:
     """The answer as JSON and CSV, and on a page to print."""
-    with st.container(horizontal=True):
-        parts.record_files("comparison", comparison)
-        parts.page_to_print(
-            "comparison", lambda: rendered(comparison, "html", command=command, python=python)
-        )
+    parts.record_downloads(
+        "comparison", comparison, lambda: rendered(comparison, "html", command=command, python=python)
+    )
 
 
 st.caption(
@@ -148,7 +123,7 @@ with right:
         key="cmp_log",
         help="Its memory and limits then take the place of what is estimated.",
     )
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with widget_row():
     arrivals = state.segments(
         "Requests come",
         "cmp_arrivals",
@@ -156,16 +131,16 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         AS_FILE,
         help="By the sidebar's requests/s or concurrency: for files that do not say how their requests were sent.",
     )
-    lengths = st.toggle(
+    lengths = switch(
         "Lengths are the sidebar's",
+        "cmp_lengths",
         False,
-        **state.bound("cmp_lengths", False),
         help="For files that do not hold the lengths of their requests.",
     )
-    overheads = st.toggle(
+    overheads = switch(
         "Fit overheads",
+        "cmp_overheads",
         False,
-        **state.bound("cmp_overheads", False),
         help="A time per step and one per request, fitted to every other run; the other half says whether they hold.",
     )
 load: dict[str, dict[str, Any]] = {
@@ -181,11 +156,11 @@ asked = {
 if not files:
     st.info("Upload one or more result files.", icon=":material/upload_file:")
 else:
-    kept = [uploads.kept(file) for file in files]
     log_path = None if log is None else uploads.kept(log)
+    kept = [uploads.kept(file) for file in files]
+    said = {"model": inputs.model_name, **asked, "server_log": None if log_path is None else log_path.name}
     names = [path.name for path in kept]
-    command, python = elsewhere(names, asked, None if log_path is None else log_path.name)
-    copied(command, python)
+    command, python = parts.copies("compare", names, said, None, package="capacity_validate")
     arguments = {
         "results": tuple(map(str, kept)),
         "model": inputs.model,

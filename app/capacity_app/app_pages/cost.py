@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from capacity.answers.records import Quantity
+import capacity
 from capacity.planning.bills.billing import Bill, LoadCost
 from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
@@ -15,10 +16,12 @@ from capacity.report.replicas import replicas_text
 from capacity.simulator.verdict import STABLE, UNSETTLED
 from capacity_app import parts, sides, state
 from capacity_app.boundary import boundary, plain
-from capacity_app.jobs import Task
+from capacity_app.parts import exact
+from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
+from capacity_app.traffic import requests_to_simulate
+from capacity_app.widgets import draw, show_field, switch, widget_row
 
-BILL = "capacity.planning.bills.cost:cost"
 inputs = current_inputs()
 units = inputs.units
 
@@ -26,13 +29,6 @@ units = inputs.units
 def usd(value: float | None, digits: int = 3) -> str:
     """Dollars, or a dash where there is no figure."""
     return "-" if value is None else f"${value:,.{digits}f}"
-
-
-def exact(label: str, value: str, below: str, number: float | None = None) -> parts.Kpi:
-    """A figure that no interval belongs to."""
-    return parts.Kpi(
-        label=label, value=value, below=below, number=None if number is None else Quantity(value=number)
-    )
 
 
 def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
@@ -84,12 +80,6 @@ def figures_of_merit(bill: Bill) -> list[parts.Kpi]:
     ]
 
 
-def ask(side: sides.Side) -> Task:
-    """The bill of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function=BILL, arguments={"model": model, **side.options, **side.cost})
-
-
 def verdict_line(bill: Bill) -> None:
     """Whether the deployment serves the load within the SLO, and how many replicas do."""
     if bill.verdict is None:
@@ -120,67 +110,53 @@ def break_even_lines(bill: Bill) -> None:
 
 def api_options() -> dict[str, Any]:
     """An API to compare with: the dated list's, and a price of one's own."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        listed = st.toggle(
+    of = partial(show_field, capacity.cost)
+    with widget_row():
+        listed = switch(
             "Compare with listed APIs",
+            "cost_apis",
             True,
-            **state.bound("cost_apis", True),
             help="By the dated list of API prices; a remark below says where it has none.",
         )
-        own = st.toggle("and with an API of", False, **state.bound("cost_api", False))
-        api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=125)
-        api_out = state.number(
-            "$ per 1M output", "cost_api_out", 0.6, 0.0, 1000.0, disabled=not own, width=125
+        own = switch("and with an API of", "cost_api", False)
+        prices = draw(
+            of("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
+            of("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
+            of("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
+            disabled=not own,
         )
-        cached = state.number(
-            "Cached share", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=125
-        )
-    options: dict[str, Any] = {"api": "all"} if listed else {}
-    if own:
-        options |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
-    return options
+    return {**({"api": "all"} if listed else {}), **prices}
 
 
 def day_and_curve(options: dict[str, Any]) -> None:
     """Latency against load, and replicas by the hour of a day."""
     st.subheader("How much it carries, and replicas by the hour")
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        ratio = state.number(
-            "Peak over mean",
-            "cost_peak_to_mean",
-            1.6,
-            1.0,
-            2.0,
-            width=135,
-            help="How much more comes at the day's peak.",
+    of = partial(show_field, capacity.curve)
+    with widget_row():
+        ratio = draw(
+            of("peak_to_mean", "cost_peak_to_mean", "Peak over mean", least=1.0, most=2.0, default=None)
         )
-        asked = st.number_input(
-            "Peak requests/s",
-            0.01,
-            1e6,
-            None,
-            placeholder=f"{inputs.request_rate * ratio:g}",
-            **state.bound("cost_peak", None),
-            width=140,
-            help="Empty: the sidebar's requests/s times the peak over the mean.",
+        usual = inputs.request_rate * ratio["peak_to_mean"]
+        peak = of("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
+        each = of(
+            "requests_per_user_hour", "cost_each", "Requests a user-hour", start=6.0, least=0.01, most=1e5
         )
-        peak = inputs.request_rate * ratio if asked is None else asked
-        each = state.number("Requests a user-hour", "cost_each", 6.0, 0.01, 1e5, width=165)
+        asked = {"peak_rate": usual, **draw(peak), **ratio, **draw(each)}
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
         **inputs.client,
         "slo": inputs.slo,
-        "peak_rate": peak,
-        "peak_to_mean": ratio,
-        "requests_per_user_hour": each,
+        **asked,
     }
-    task = Task(function="capacity.planning.load.curve:curve", arguments={"model": inputs.model, **load})
-    curve = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
-    parts.copies("curve", inputs.model_name, load, curve)
+    curve = answered("curve", inputs, load, doing="Searching the highest rate", button="Draw the curve").value
     if curve is None:
         return
     if curve.highest is not None:
-        users = "" if curve.users is None else f", {curve.users:,.0f} users of {each:g} requests an hour"
+        users = (
+            ""
+            if curve.users is None
+            else f", {curve.users:,.0f} users of {asked['requests_per_user_hour']:g} requests an hour"
+        )
         st.success(
             plain(
                 f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
@@ -205,19 +181,17 @@ def day_and_curve(options: dict[str, Any]) -> None:
 def sensitivity(options: dict[str, Any]) -> None:
     """The tornado."""
     st.subheader("What it hangs on")
-    task = Task(
-        function="capacity.planning.variations.tornado:tornado", arguments={"model": inputs.model, **options}
-    )
-    tornado = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
-    parts.copies("tornado", inputs.model_name, options, tornado)
+    tornado = answered("tornado", inputs, options, doing="Varying inputs", button="Draw the tornado").value
     if tornado is not None:
         parts.chart(figures.tornado_chart(tornado, units))
         parts.notes(tornado.not_varied)
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    replicas = state.whole("Replicas", "cost_replicas", 1, 1, 1000, width=120)
-    requests = state.requests_to_simulate("cost_requests")
+with widget_row():
+    counted = draw(
+        show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
+        requests_to_simulate("cost_requests"),
+    )
 billed = api_options()
 if not inputs.cost:
     listed = (
@@ -232,19 +206,17 @@ else:
         **inputs.lengths,
         **inputs.spread,
         "request_rate": inputs.request_rate,
-        **requests,
-        **({"replicas": replicas} if replicas > 1 else {}),
+        **counted,
         **inputs.cost,
     }
-    billed["slo"] = list(inputs.slo)
-    task = Task(function=BILL, arguments={"model": inputs.model, **options, **billed})
-    bill: Bill | None = parts.background("bill", task, doing="Simulating the load").value
-    parts.copies("cost", inputs.model_name, {**options, **billed}, bill)
+    found = answered(
+        "cost", inputs, {**options, **billed, "slo": list(inputs.slo)}, doing="Simulating the load"
+    )
+    bill: Bill | None = found.value
     if bill is not None:
-        asked = {name: value for name, value in {**options, **billed}.items() if name not in inputs.cost}
-        current = sides.Side(page="cost", model=inputs.model_name, options=asked, cost=dict(inputs.cost))
+        current = sides.side_of("cost", found.arguments)
         verdict_line(bill)
-        sides.figures(current, bill, ask=ask, row=figures_of_merit, slo=inputs.slo)
+        sides.figures(current, bill, ask=asker("cost", inputs), row=figures_of_merit, slo=inputs.slo)
         st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule[0].upper()}{bill.rule[1:]}."))
         left, right = st.columns(2)
         with left:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Simulation
 from capacity.report.display import time_and_interval
 from capacity.report.figures.techniques import split_chart, split_rows
-from capacity_app import parts, state
+from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.tasks import split_name
+from capacity_app.traffic import requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
-LINKS = ("infiniband", "nvlink", "pcie")
 inputs = current_inputs()
 units = inputs.units
 
@@ -53,43 +56,33 @@ def figures_of_merit(answer: Simulation) -> None:
         parts.verdict(answer.verdict.verdict, f"{answer.verdict.verdict}. {answer.verdict.reason}")
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    replicas = state.whole("Replicas", "dis_replicas", 4, 2, 16, width=120)
-    link = state.choice("KV goes over", "dis_link", LINKS, "infiniband", width=150)
-    layerwise = st.toggle(
-        "Layer by layer",
-        False,
-        **state.bound("dis_layers", False),
-        help="Sent while the prompt is still computed.",
+of = partial(show_field, capacity.simulate)
+with widget_row():
+    shared = draw(of("replicas", "dis_replicas", "Replicas", start=4, least=2, most=16))
+    transfer = draw(
+        of("kv_transfer_link", "dis_link", "KV goes over"),
+        of("kv_transfer_layerwise", "dis_layers", "Layer by layer"),
     )
-    requests = state.whole("Requests to simulate", "dis_n", 400, 20, 20_000, step=100, width=180)
-common: dict[str, Any] = {
-    **inputs.pool,
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    "num_prompts": requests,
-    **inputs.client,
-    "replicas": replicas,
-    "router": "least-outstanding",
-}
-transfer = {"kv_transfer_link": link, **({"kv_transfer_layerwise": True} if layerwise else {})}
+    shared |= draw(requests_to_simulate("dis_n", start=400, least=20, most=20_000))
+common: dict[str, Any] = {**inputs.pool, **inputs.load, **shared, "router": "least-outstanding"}
 task = Task(
     function="capacity_app.tasks:splits",
     arguments={"model": inputs.model, "common": common, "transfer": transfer},
     reports=True,
 )
 runs = parts.background("splits", task, doing="Simulating splits").value
-prefill = int(
-    st.select_slider(
-        "Replicas that only prefill",
-        range(replicas),
-        min(1, replicas - 1),
-        **state.bound("dis_prefill", min(1, replicas - 1)),
-        help="0: every replica does both.",
-    )
+replicas = shared["replicas"]
+apart = of(
+    "prefill_replicas",
+    "dis_prefill",
+    "Replicas that only prefill",
+    choices=range(replicas),
+    start=1,
+    default=0,
 )
-options = {**common, **({"prefill_replicas": prefill, **transfer} if prefill else {})}
+split = draw(apart, stretch=True)
+prefill = split.get("prefill_replicas", 0)
+options = {**common, **split, **(transfer if prefill else {})}
 answer = None if runs is None else runs.get(split_name(replicas, prefill))
 parts.copies("simulate", inputs.model_name, options, answer)
 if answer is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Attribution, Estimate, Quantity
 from capacity.report.display import (
     as_sure,
@@ -40,6 +41,7 @@ from capacity_app.pages import (
 )
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
+from capacity_app.widgets import draw, show_field
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
@@ -61,16 +63,10 @@ load = state.segments(
     help="A batch is prefilled and decoded together, without a queue; a closed loop keeps the sidebar's concurrency in "
     "flight; arrivals come at the sidebar's requests/s.",
 )
-batch = st.select_slider(
-    "Batch size",
-    BATCHES,
-    32,
-    **state.bound("batch", 32),
-    disabled=load != TOGETHER,
-    help="Requests in the batch.",
-)
+batch = show_field(capacity.estimate, "batch_size", "batch", "Batch size", choices=BATCHES, start=32)
+together = draw(batch, disabled=load != TOGETHER, stretch=True)
 loads: dict[str, dict[str, float]] = {
-    TOGETHER: {"batch_size": batch},
+    TOGETHER: together,
     LOOP: {"concurrency": inputs.concurrency, **inputs.spread},
     RATE: {"request_rate": inputs.request_rate, **inputs.spread},
 }
@@ -83,7 +79,7 @@ UNSERVED = "does not serve this load"
 
 def kpi(label: str, shown: tuple[str, str], number: Quantity | None = None) -> parts.Kpi:
     """A figure with its 90 % interval."""
-    return parts.Kpi(label=label, value=shown[0], below=shown[1], number=number)
+    return parts.Kpi(label, shown[0], shown[1], number)
 
 
 def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.Kpi]:
@@ -158,8 +154,7 @@ def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
 
 def ask(side: sides.Side) -> Task:
     """The estimate of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    asked = {"model": model, "options": side.options, "cost": side.cost}
+    asked = {"model": sides.model_of(side, inputs), "options": side.options, "cost": side.cost}
     return Task(function="capacity_app.tasks:estimated", arguments=asked)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Fit, Quantity
+from capacity.answers.records import Fit
 from capacity.report.figures.memory import grid_rows, memory_chart
 from capacity_app import fitting, parts, sides
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
+from capacity_app.parts import exact
+from capacity_app.questions import task_of
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL
 
@@ -23,11 +25,6 @@ if answer.fits:
 else:
     st.error(plain(in_words(f"It does not fit: {answer.reason}")), icon=":material/close:")
     fitting.buttons(inputs)
-
-
-def exact(label: str, value: str, below: str, number: float) -> parts.Kpi:
-    """A figure that no interval belongs to."""
-    return parts.Kpi(label=label, value=value, below=below, number=Quantity(value=number))
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
@@ -46,14 +43,13 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
             f"requests of {found.max_model_len:,} tokens",
             found.max_concurrency,
         ),
-        parts.Kpi(label="Smallest TP", value=str(smallest or "none"), below="that fits"),
+        parts.Kpi("Smallest TP", str(smallest or "none"), "that fits"),
     ]
 
 
 def ask(side: sides.Side) -> Task:
     """The fit of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function="capacity:fit", arguments={"model": model, **side.of(POOL)})
+    return task_of("fit", sides.model_of(side, inputs), side.of(POOL))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})

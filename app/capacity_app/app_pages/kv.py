@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity
 from capacity.report.figures import kv as figures
 from capacity.report.techniques.cells import tokens
 from capacity.techniques.kv import KvAnswer
-from capacity.techniques.kv_eviction import BUDGET_TOKENS
 from capacity.techniques.long_context import CONTEXTS
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.pages import KV_POOL
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
-FUNCTION = "capacity.techniques.kv:kv"
-BATCH = 32
 inputs = current_inputs()
 units = inputs.units
 named = {tokens(context): context for context in CONTEXTS}
@@ -81,8 +81,8 @@ def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def ask(side: sides.Side) -> Task:
     """The KV of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function=FUNCTION, arguments={"models": model, **keywords(side.options)})
+    model = sides.model_of(side, inputs)
+    return Task(function="capacity:kv", arguments={"models": model, **keywords(side.options)})
 
 
 def show(answer: KvAnswer) -> None:
@@ -105,25 +105,19 @@ def show(answer: KvAnswer) -> None:
             st.caption(plain(f"{row.model} on {row.gpu}: {row.reason}"))
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with widget_row():
     context = named[state.segments("Tokens of a request", "kv_context", tuple(named), "32K")]
-    batch = state.whole("Requests in a step", "kv_batch", BATCH, 1, 4096, width=150)
-    budget = state.whole(
-        "Tokens kept",
-        "kv_budget",
-        BUDGET_TOKENS,
-        1,
-        1_000_000,
-        step=256,
-        width=140,
-        help="What every layer keeps of a request under a method that forgets.",
+    of = partial(show_field, capacity.kv)
+    asked = draw(
+        of("batch_size", "kv_batch", "Requests in a step", most=4096, default=None),
+        of("budget_tokens", "kv_budget", "Tokens kept", most=1_000_000, step=256, default=None),
     )
-asked = {"batch_size": batch, "eviction": "all", "budget_tokens": budget}
+batch, budget = asked["batch_size"], asked["budget_tokens"]
+asked["eviction"] = "all"
 pool = {name: inputs.pool[name] for name in KV_POOL if name in inputs.pool}
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
 python = keywords(current.options)
-task = Task(function=FUNCTION, arguments={"models": inputs.model, **python})
-answer = parts.background("kv", task, doing="Counting").value
+answer = parts.background("kv", ask(current), doing="Counting").value
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
 parts.copies("kv", inputs.model_name, python, answer, typed=typed)
 if answer is not None:

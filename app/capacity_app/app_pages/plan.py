@@ -2,87 +2,54 @@
 
 from __future__ import annotations
 
-import json
+import io
+import tempfile
+import zipfile
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import streamlit as st
 
-from capacity.base.command_text import command_line, python_call
+import capacity
 from capacity.deployment import Traffic
-from capacity.hardware import profile_names
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
 from capacity.report.plan import CONDITIONAL, conditional_texts
+from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import wrapped
-from capacity.report.tables import finite
-from capacity_app import parts, plan_sides, sides, state
+from capacity_app import parts, plan_sides, sides
 from capacity_app.boundary import plain
-from capacity_app.plan_download import zipped
+from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
-from capacity_app.side import OBJECTIVES
+from capacity_app.traffic import levels, requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
-PERCENTILES = ("p50", "p90", "p95", "p99")
 DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
-places = st.columns(5)
-with places[0]:
-    statistic = state.choice("Service level at", "plan_at", PERCENTILES, "p95")
-with places[1]:
-    ttft_ms = state.number("TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f")
-with places[2]:
-    tpot_ms = state.number("TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f")
-with places[3]:
-    e2e_s = st.number_input(
-        "E2E up to, s",
-        0.001,
-        1e6,
-        None,
-        placeholder="any",
-        **state.bound("plan_e2e", None),
-        help="From question to last token, where that is owed.",
+of = partial(show_field, capacity.plan)
+slo = levels("plan")
+asked = draw(of("gpus", "plan_gpus", "GPUs to choose from", start=CHOSEN), stretch=True)
+with widget_row():
+    asked |= draw(
+        of("objective", "plan_for", "Least", start="cost" if inputs.cost else "gpus"),
+        requests_to_simulate("plan_n"),
+        of("max_gpus", "plan_most", "GPUs at most", most=100_000),
+        of("time_limit_s", "plan_s", "Search for up to, s", start=60, least=5, most=600, step=10),
     )
-with places[4]:
-    most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000)
-gpus = st.multiselect(
-    "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
-)
-wide, middle, last = st.columns([2, 1, 1])
-with wide:
-    objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
-with middle:
-    requests = state.requests_to_simulate("plan_n")
-with last:
-    limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
-
-slo = [f"ttft:{statistic}:{ttft_ms:.15g}ms", f"tpot:{statistic}:{tpot_ms:.15g}ms"]
-if e2e_s is not None:
-    slo.append(f"e2el:{statistic}:{e2e_s:.15g}s")
-traffic = {
-    **inputs.lengths,
-    **inputs.spread,
-    "request_rate": inputs.request_rate,
-    **requests,
-    **inputs.client,
-}
 options = {
-    "gpus": tuple(gpus),
-    "slo": tuple(slo),
-    **traffic,
+    "slo": slo,
+    **inputs.load,
     **inputs.cost,
-    "objective": objective,
-    "max_gpus": most,
-    "time_limit_s": float(limit_s),
+    **asked,
+    **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
 }
-engine = inputs.pool.get("engine")
-if engine is not None:
-    options["engines"] = (engine,)
-task = plan_sides.task_of(inputs.model, options)
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:
@@ -108,33 +75,26 @@ def launched(best: Ranked) -> None:
 
 def compared(plan: Plan, options: Mapping[str, Any]) -> None:
     """The winner in figures, beside those of the plans that are pinned."""
-    sides.figures(
-        sides.side_of(plan_sides.PAGE, options),
-        plan,
-        ask=lambda side: plan_sides.ask(side, inputs),
-        row=plan_sides.figures_of_merit,
-    )
+    side = sides.side_of("plan", options)
+    sides.figures(side, plan, ask=asker("plan", inputs), row=plan_sides.figures_of_merit)
 
 
-def files_of(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The plan on a page to print, as JSON, and with what launches it as one archive."""
+def archive(plan: Plan, options: Mapping[str, Any]) -> None:
+    """The plan and what launches it, of what was asked, as one file."""
     traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
-    asked = {name: value for name, value in options.items() if name != "model"}
-    command = command_line("plan", inputs.model_name, asked)
-    with st.container(horizontal=True):
-        parts.download(
-            "Report and launch commands",
-            "plan.zip",
-            lambda: zipped(plan, options["model"], traffic),
-            mime="application/zip",
-        )
-        parts.download(
-            "JSON",
-            "plan.json",
-            lambda: json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
-            mime="application/json",
-        )
-        parts.answer_page("plan", plan, command, python_call("plan", inputs.model_name, asked))
+
+    def zipped() -> bytes:
+        """What `capacity plan --output FOLDER` writes."""
+        content = io.BytesIO()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
+        ):
+            for path in write_plan_files(plan, Path(folder), model=options["model"], traffic=traffic):
+                packed.write(path, path.name)
+        return content.getvalue()
+
+    parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
 
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
@@ -158,14 +118,12 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         st.subheader(CONDITIONAL)
         for text in conditional_texts(plan):
             st.markdown(f"- {plain(text)}")
-    files_of(plan, options)
+    archive(plan, options)
     st.subheader("Turned down, and why")
     parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
-button = None if sides.is_pinned(plan_sides.PAGE) else "Search"
-answer = parts.background("plan", task, doing="Searching", button=button, reading=so_far)
-parts.copies("plan", inputs.model_name, options, None)
+answer = answered("plan", inputs, options, doing="Searching", button="Search", reading=so_far)
 if answer.value is not None:
     show(answer.value, answer.arguments)

@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity
 from capacity.report.display import as_sure, usd_text
 from capacity.report.figures.techniques import quantization_chart, quantization_rows
@@ -13,8 +14,9 @@ from capacity.techniques.glossary import define
 from capacity.techniques.quantize import QuantizedOption, Quantizing
 from capacity_app import parts, state
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
+from capacity_app.questions import answered
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, switch
 
 inputs = current_inputs()
 units = inputs.units
@@ -81,21 +83,22 @@ def show(answer: Quantizing) -> None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Look at", "quant_method", tuple(methods), next(iter(methods)))
     of_one(methods[chosen])
-    every = st.toggle("Also what this engine does not load", False, **state.bound("quant_every", False))
+    every = switch("Also what this engine does not load", "quant_every", False)
     parts.chart(quantization_chart(answer, every=every))
     parts.table("quantization", quantization_rows(answer), alt="Every way to quantize, in numbers.")
     parts.notes(answer.warnings)
 
 
-batch = state.whole("Batch of the second TPOT", "quant_batch", 64, 1, 4096, width=200)
 options: dict[str, Any] = {
     **{name: value for name, value in inputs.pool.items() if name != "quantization"},
     **inputs.lengths,
-    "large_batch": batch,
+    **draw(
+        show_field(
+            capacity.quantize, "large_batch", "quant_batch", "Batch of the second TPOT", least=1, most=4096
+        )
+    ),
     **inputs.cost,
 }
-task = Task(function="capacity:quantize", arguments={"model": inputs.model, **options})
-answer = parts.background("quantize", task, doing="Trying formats").value
-parts.copies("quantize", inputs.model_name, options, answer)
+answer = answered("quantize", inputs, options, doing="Trying formats").value
 if answer is not None:
     show(answer)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity
 from capacity.report.figures.techniques import scaling_chart, scaling_rows
 from capacity.techniques.glossary import define
-from capacity.techniques.scaling import AXES, Layout, Scaling
-from capacity_app import parts, state
+from capacity.techniques.scaling import Layout, Scaling
+from capacity_app import parts
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
+from capacity_app.questions import answered
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
 inputs = current_inputs()
 units = inputs.units
@@ -72,30 +75,22 @@ def show(answer: Scaling) -> None:
     )
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    axis = state.segments(
-        "Divide",
-        "scale_axis",
-        AXES,
-        "tensor",
-        help="Layers, groups of layers, experts, or requests (with experts).",
-    )
-    most = state.whole("GPUs at most", "scale_most", 8, 1, 64, width=130)
-    limit_ms = st.number_input(
-        "TPOT up to, ms", 0.1, 60_000.0, None, placeholder="any", **state.bound("scale_tpot", None), width=150
+of = partial(show_field, capacity.scale)
+with widget_row():
+    asked = draw(
+        of("axis", "scale_axis", "Divide"),
+        of("most_gpus", "scale_most", "GPUs at most", least=1, most=64),
+        of("tpot_s", "scale_tpot", "TPOT up to, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
     )
 options: dict[str, Any] = {
     **inputs.pool,
     **inputs.lengths,
     "concurrency": inputs.concurrency,
-    "axis": axis,
-    "most_gpus": most,
+    **asked,
     **inputs.cost,
 }
-typed = options if limit_ms is None else {**options, "tpot": limit_ms}
-options |= {} if limit_ms is None else {"tpot_s": limit_ms / 1e3}
-task = Task(function="capacity:scale", arguments={"model": inputs.model, **options})
-answer = parts.background("scale", task, doing="Trying layouts").value
-parts.copies("scale", inputs.model_name, options, answer, typed=typed)
+limit_s = options.get("tpot_s")
+typed = {**options, "tpot_s": None, "tpot": None if limit_s is None else 1e3 * limit_s}
+answer = answered("scale", inputs, options, doing="Trying layouts", typed=typed).value
 if answer is not None:
     show(answer)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity, Simulation
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
@@ -20,8 +22,10 @@ from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, watch_view
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.questions import asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import duration_s, traffic_widgets
+from capacity_app.widgets import draw, show_field, widget_row
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "static batching": {"scheduling": "static"},
@@ -83,11 +87,11 @@ def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
 
     def timed(label: str, name: str) -> parts.Kpi:
         value, within = latency(answer, values, name)
-        return parts.Kpi(label=label, value=value, below=within, number=predicted(answer, name))
+        return parts.Kpi(label, value, within, predicted(answer, name))
 
     def counted(label: str, form: str, below: str, number: float | None) -> parts.Kpi:
         exact = None if number is None else Quantity(value=number)
-        return parts.Kpi(label=label, value=shown(number, form), below=below, number=exact)
+        return parts.Kpi(label, shown(number, form), below, exact)
 
     return [
         timed("Mean TTFT", "mean_ttft_ms"),
@@ -126,8 +130,8 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
         if not steady:
-            return parts.Kpi(label=label, value="-", below=judged or "no verdict")
-        return parts.Kpi(label=label, value=f"${usd:{form}}", below=below, number=Quantity(value=usd))
+            return parts.Kpi(label, "-", judged or "no verdict")
+        return parts.exact(label, f"${usd:{form}}", below, usd)
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"
     at = f"at {cost.requests_per_s:,.2f} requests/s"
@@ -139,14 +143,6 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
     ]
 
 
-def ask(side: sides.Side) -> Task:
-    """The run of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(
-        function="capacity:simulate", arguments={"model": model, **side.options, **side.cost}, reports=True
-    )
-
-
 def variants(done: dict[str, Simulation]) -> None:
     """Figures of merit of every way of batching, and how far each is from what is configured."""
     st.markdown("**Beside it, on the same arrivals**")
@@ -156,7 +152,6 @@ def variants(done: dict[str, Simulation]) -> None:
 
 def show(traffic: dict[str, Any]) -> None:
     """Everything below the inputs."""
-    service = {} if replicas == 1 else {"replicas": replicas, "router": router}
     options = {
         **inputs.pool,
         **traffic,
@@ -182,7 +177,7 @@ def show(traffic: dict[str, Any]) -> None:
         by_clock = math.isfinite(said.get("request_rate", math.inf))
         if overloaded and by_clock and not sides.pinned():
             parts.replicas_line(sides.replicas_task(inputs.model, current, inputs.slo))
-        sides.figures(current, base, ask=ask, row=figures_of_merit, slo=inputs.slo)
+        sides.figures(current, base, ask=asker("simulate", inputs), row=figures_of_merit, slo=inputs.slo)
         if base.cost is not None:
             st.caption(
                 plain(
@@ -203,21 +198,15 @@ def show(traffic: dict[str, Any]) -> None:
         parts.chart(figures.time_parts_chart(done, units))
         parts.chart(figures.bounds_chart(done))
 
-    watch_view.recorded(inputs, options, replicas)
+    watch_view.recorded(inputs, options, service.get("replicas", 1))
 
 
 traffic = traffic_widgets(inputs)
-columns = st.columns(2)
-with columns[0]:
-    replicas = state.whole("Replicas", "sim_replicas", 1, 1, 64)
-with columns[1]:
-    router = state.choice(
-        "Router",
-        "sim_router",
-        tuple(name for name in ROUTERS if name not in APART),  # a page has one pool
-        "round-robin",
-        disabled=replicas == 1,
-    )
+of = partial(show_field, capacity.simulate)
+with widget_row():
+    service = draw(of("replicas", "sim_replicas", "Replicas", most=64))
+    routers = tuple(name for name in ROUTERS if name not in APART)  # a page has one pool
+    service |= draw(of("router", "sim_router", "Router", choices=routers), disabled=not service)
 chosen = st.pills(
     "Beside it, on the same arrivals",
     tuple(VARIANTS),

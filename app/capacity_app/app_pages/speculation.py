@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.model import model_names
 from capacity.report.figures import speculation as figures
 from capacity.techniques.speculate import Speculating, speculate, speculation_methods
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.questions import asker
 from capacity_app.router import current_inputs
+from capacity_app.widgets import draw, show_field, widget_row
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PUBLISHED, OWN = "published", "my own"
@@ -25,35 +28,23 @@ inputs = current_inputs()
 units = inputs.units
 methods = {row.method: row for row in speculation_methods().rows}
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    method = state.choice("Way to draft", "spec_method", tuple(methods), "eagle3", width=180)
-    drafted = state.whole("Tokens drafted, k", "spec_k", 3, 1, 16, width=140)
-    batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
-    context = state.whole("Context, tokens", "spec_context", 1024, 1, 1_000_000, step=512, width=150)
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    known = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED)
-    share = state.number(
-        "of each drafted token",
-        "spec_acceptance",
-        0.7,
-        0.0,
-        1.0,
-        step=0.05,
-        disabled=known == PUBLISHED,
-        width=160,
+of = partial(show_field, speculate)
+with widget_row():
+    asked = draw(
+        of("method", "spec_method", "Way to draft", start="eagle3"),
+        of("draft_tokens", "spec_k", "Tokens drafted, k", start=3, least=1, most=16),
     )
-    draft = None
-    if methods[method].kind == "draft-model":
-        draft = state.choice("Draft model", "spec_draft", model_names(), "llama-3.2-1b", width=220)
-
-options = {
-    **inputs.pool,
-    "method": method,
-    "draft_tokens": drafted,
-    "context_tokens": context,
-    **({"acceptance": f"{share:g}"} if known == OWN else {}),
-    **({} if draft is None else {"draft": draft}),
-}
+    batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
+    context = of("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
+    asked |= draw(context)
+with widget_row():
+    published = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED) == PUBLISHED
+    share = state.number(
+        "of each drafted token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
+    )
+    if methods[asked["method"]].kind == "draft-model":
+        asked |= draw(of("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
+options = {**inputs.pool, **asked, **({} if published else {"acceptance": f"{share:g}"})}
 
 
 def figures_of_merit(found: Speculating) -> list[parts.Kpi]:
@@ -94,19 +85,11 @@ def figures_of_merit(found: Speculating) -> list[parts.Kpi]:
     ]
 
 
-def ask(side: sides.Side) -> Task:
-    """The drafts of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(
-        function="capacity.techniques.speculate:speculate", arguments={"model": model, **side.options}
-    )
-
-
 answer = speculate(inputs.model, batches=BATCHES, **options)
 current = sides.Side(
     page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
 )
-sides.figures(current, answer, ask=ask, row=figures_of_merit)
+sides.figures(current, answer, ask=asker("speculate", inputs), row=figures_of_merit)
 source = answer.acceptance_source
 st.caption(plain(f"Acceptance: {source.text}, {source.date}, {source.basis}."))
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+import capacity
 from capacity.answers.records import Quantity
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.stack_figures import Figures
@@ -16,11 +17,12 @@ from capacity.report.figures import stacks as figures
 from capacity.report.stack import explained, times
 from capacity_app import parts, sides, state
 from capacity_app.boundary import plain
-from capacity_app.jobs import Task
 from capacity_app.pages import LOOP, RATE
+from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
+from capacity_app.traffic import requests_to_simulate
+from capacity_app.widgets import draw, show_field, widget_row
 
-FUNCTION = "capacity.planning.variations.stack:stack"
 inputs = current_inputs()
 units = inputs.units
 
@@ -31,18 +33,8 @@ def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
     first, last = answer.naive, (taken[-1].figures if taken else None) or answer.naive
     together, single = answer.together.throughput, answer.product_of_single.throughput
     return [
-        parts.Kpi(
-            label="Together",
-            value=times(together),
-            below="the naive deployment's tokens/s",
-            number=Quantity(value=together),
-        ),
-        parts.Kpi(
-            label="If multiplied",
-            value=times(single),
-            below="those that each has alone",
-            number=Quantity(value=single),
-        ),
+        parts.exact("Together", times(together), "the naive deployment's tokens/s", together),
+        parts.exact("If multiplied", times(single), "those that each has alone", single),
         *_throughput(first, last),
         _time("TTFT", first.ttft_s, last.ttft_s),
         _time("TPOT", first.tpot_s, last.tpot_s),
@@ -53,22 +45,15 @@ def figures_of_merit(answer: Stack) -> list[parts.Kpi]:
 def _throughput(first: Figures, last: Figures) -> list[parts.Kpi]:
     value, within = rate_and_interval(last.output_tokens_per_s)
     naive = rate_and_interval(first.output_tokens_per_s)[0]
-    return [
-        parts.Kpi(
-            label="Output tokens/s",
-            value=value,
-            below=f"{within}; {naive} naive",
-            number=last.output_tokens_per_s,
-        )
-    ]
+    return [parts.Kpi("Output tokens/s", value, f"{within}; {naive} naive", last.output_tokens_per_s)]
 
 
 def _time(label: str, first: Quantity | None, last: Quantity | None) -> parts.Kpi:
     if first is None or last is None:
-        return parts.Kpi(label=label, value="-", below="a single output token")
+        return parts.Kpi(label, "-", "a single output token")
     value, within = time_and_interval(last, units)
     naive = time_and_interval(first, units)[0]
-    return parts.Kpi(label=label, value=value, below=f"{within}; {naive} naive", number=last)
+    return parts.Kpi(label, value, f"{within}; {naive} naive", last)
 
 
 def _price(first: Figures, last: Figures) -> list[parts.Kpi]:
@@ -76,25 +61,12 @@ def _price(first: Figures, last: Figures) -> list[parts.Kpi]:
     if usd is None:
         return []
     naive = usd_text(first.usd_per_million_output_tokens)
-    return [
-        parts.Kpi(
-            label="$ per 1M output",
-            value=usd_text(usd),
-            below=f"{usd_interval(usd)}; {naive} naive",
-            number=usd,
-        )
-    ]
-
-
-def ask(side: sides.Side) -> Task:
-    """The stack of a side."""
-    model = inputs.model if side.model == inputs.model_name else side.model
-    return Task(function=FUNCTION, arguments={"model": model, **side.options, **side.cost}, reports=True)
+    return [parts.Kpi("$ per 1M output", usd_text(usd), f"{usd_interval(usd)}; {naive} naive", usd)]
 
 
 def show(answer: Stack, asked: Mapping[str, Any]) -> None:
     """The waterfall, the factors beside those of each alone, and why they differ."""
-    sides.figures(sides.side_of("stack", asked), answer, ask=ask, row=figures_of_merit)
+    sides.figures(sides.side_of("stack", asked), answer, ask=asker("stack", inputs), row=figures_of_merit)
     st.caption(plain(f"{answer.deployment}. Naive: {answer.naive_flags}"))
     titles = {figures.label(name): name for name in figures.figure_names(answer)}
     of = titles[state.segments("Look at", "stack_of", tuple(titles), next(iter(titles)))]
@@ -114,7 +86,7 @@ def show(answer: Stack, asked: Mapping[str, Any]) -> None:
     parts.notes(answer.observations)
 
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with widget_row():
     load = state.segments(
         "Requests come",
         "stack_load",
@@ -122,12 +94,14 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         LOOP,
         help="The sidebar's concurrency stays in flight, or its requests/s arrive.",
     )
-    requests = state.whole("Requests to simulate", "stack_n", 100, 10, 10_000, step=100, width=180)
-order = st.multiselect(
+    requests = draw(requests_to_simulate("stack_n", start=100, most=10_000))
+order = show_field(
+    capacity.stack,
+    "order",
+    "stack_order",
     "Techniques, in the order to take them",
-    ORDER,
-    ORDER,
-    **state.bound("stack_order", list(ORDER)),
+    start=ORDER,
+    default=ORDER,
     help="Leave some out, or take them away and add them in another order: factors depend on what came before.",
 )
 options = {
@@ -135,14 +109,11 @@ options = {
     **inputs.lengths,
     **inputs.spread,
     **({"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": inputs.request_rate}),
-    "num_prompts": requests,
+    **requests,
     **inputs.client,
-    **({} if tuple(order) == ORDER else {"order": tuple(order)}),
+    **draw(order, stretch=True),
     **inputs.cost,
 }
-task = Task(function=FUNCTION, arguments={"model": inputs.model, **options}, reports=True)
-button = None if sides.is_pinned("stack") else "Try every technique"
-answer = parts.background("stack", task, doing="Simulating techniques", button=button)
-parts.copies("stack", inputs.model_name, options, answer.value)
+answer = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
 if answer.value is not None:
     show(answer.value, answer.arguments)

@@ -15,6 +15,7 @@ from capacity_app import parts, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
+from capacity_app.widgets import Field, draw, show_field, widget_row
 
 OBJECTIVES = {
     "the lowest bill": "cost",
@@ -34,42 +35,30 @@ LINK = (
 inputs = current_inputs()
 
 
-def edited(case: UseCase, columns: Any) -> dict[str, float | int]:
+def edited(case: UseCase) -> dict[str, float | int]:
     """What the user says otherwise than the use case does: the fields of its traffic."""
 
-    def key(field: str) -> str:
-        return f"start_{field}_{case.name}"  # each use case has its own, so that a change of it brings its values
+    def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
+        key = (
+            f"start_{key}_{case.name}"  # each use case has its own, so that a change of it brings its values
+        )
+        return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
 
-    with columns[0]:
-        prompt = state.whole("Tokens of a question", key("isl"), case.input_len.mean, 1, 1_000_000, step=128)
-    with columns[1]:
-        answer = state.whole("Tokens of an answer", key("osl"), case.output_len.mean, 1, 1_000_000, step=64)
-    with columns[2]:
-        think_s = state.number(
-            "Seconds between",
-            key("think"),
-            case.think_time_s.mean,
-            0.0,
-            86_400.0,
-            help="From an answer to the same person's next question.",
+    think_s = case.think_time_s.mean
+    with widget_row():
+        return draw(
+            of("input_len", "isl", "Tokens of a question", case.input_len.mean, most=1_000_000, step=128),
+            of("output_len", "osl", "Tokens of an answer", case.output_len.mean, most=1_000_000, step=64),
+            of("think_time_s", "think", "Seconds between", think_s, most=86_400.0),
+            of(
+                "response_s",
+                "response",
+                "Seconds an answer takes",
+                0.0,
+                start=0.0 if think_s else 1.0,
+                most=86_400.0,
+            ),
         )
-    with columns[3]:
-        response_s = state.number(
-            "Seconds an answer takes",
-            key("response"),
-            0.0 if case.think_time_s.mean else 1.0,
-            0.0,
-            86_400.0,
-            help="People who wait ask less often. 0: as often as they can.",
-        )
-    said = {"input_len": prompt, "output_len": answer, "think_time_s": think_s, "response_s": response_s}
-    usual = {
-        "input_len": case.input_len.mean,
-        "output_len": case.output_len.mean,
-        "think_time_s": case.think_time_s.mean,
-        "response_s": 0.0,
-    }
-    return {name: value for name, value in said.items() if value != usual[name]}
 
 
 def wanted(case: UseCase, columns: Any) -> tuple[Slo, ...]:
@@ -113,22 +102,17 @@ first = st.columns(3)
 with first[0]:
     case = find_use_case(state.choice("What for", "start_case", USE_CASES, USE_CASES[0]))
 with first[1]:
-    users = state.whole(
-        "People who use it at a time",
-        "start_users",
-        100,
-        1,
-        10_000_000,
-        step=50,
-        help="At the busiest time of a day.",
+    people = show_field(
+        (Traffic,), "users", "start_users", "People who use it at a time", start=100, most=10_000_000, step=50
     )
+    users = draw(people, stretch=True)["users"]
 with first[2]:
     goal = OBJECTIVES[state.choice("What counts", "start_for", tuple(OBJECTIVES), next(iter(OBJECTIVES)))]
 st.markdown(f"**{case.title}**: {case.about}")
 levels = wanted(case, st.columns(3))
 answered = st.container()
 with st.expander("What is assumed of them, to be changed", expanded=True, key="start_more"):
-    said = edited(case, st.columns(4))
+    said = edited(case)
     traffic = build(Traffic, {"use_case": case.name, "users": users, **said})
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)
@@ -145,9 +129,7 @@ simulate = state.link_to(
 beside, onwards = answered.container(), answered.container()
 formula = filled_notes(traffic)[-1]
 with beside:
-    parts.kpis(
-        [parts.Kpi(label="Requests/s", value=f"{rate:,.2f}", below=f"of {users:,} people", help=formula)]
-    )
+    parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"of {users:,} people", help=formula)])
     with boundary():
         asked = {
             "model": inputs.model,

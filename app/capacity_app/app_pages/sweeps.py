@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from capacity.base.command_text import python_call
 from capacity.base.errors import InvalidInput
 from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes, varied_options
 from capacity_app import parts, state, uploads
@@ -26,16 +25,10 @@ def show(rows: Sequence[Mapping[str, object]]) -> None:
     ended = [str(row.get("status")) for row in rows]
     parts.kpis(
         [
-            parts.Kpi(
-                label="Points", value=f"{len(rows):,}", help="Of the sweep, as far as the file has them."
-            ),
-            parts.Kpi(label="Done", value=f"{ended.count('done'):,}", help="With an answer."),
-            parts.Kpi(
-                label="Do not fit", value=f"{ended.count('does not fit'):,}", help="Which is an answer too."
-            ),
-            parts.Kpi(
-                label="Failed", value=f"{ended.count('failed'):,}", help="With a reason, in the table."
-            ),
+            parts.Kpi("Points", f"{len(rows):,}", help="Of the sweep, as far as the file has them."),
+            parts.Kpi("Done", f"{ended.count('done'):,}", help="With an answer."),
+            parts.Kpi("Do not fit", f"{ended.count('does not fit'):,}", help="Which is an answer too."),
+            parts.Kpi("Failed", f"{ended.count('failed'):,}", help="With a reason, in the table."),
         ]
     )
     if not options or not numbers:
@@ -64,7 +57,6 @@ else:
         arguments={"path": str(uploads.kept(file))},
     )
     rows = parts.background("sweep", task, doing="Reading").value
-    with st.popover("Copy as Python", icon=":material/code:", width="content"):
-        st.code(python_call("sweep_results", file.name, {}), language="python")
+    parts.copies(None, file.name, {}, None, function="sweep_results")
     if rows is not None:
         show(rows)

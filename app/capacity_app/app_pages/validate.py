@@ -31,15 +31,13 @@ def measured() -> None:
     judged = [c for c in review.classes if c.after_median is not None]
     parts.kpis(
         [
-            parts.Kpi(label="Device", value=review.device, below=f"profile {review.profile}"),
-            parts.Kpi(
-                label="Cases", value=f"{len(review.cases):,}", below=f"{len(judged)} classes calibrated"
-            ),
+            parts.Kpi("Device", review.device, f"profile {review.profile}"),
+            parts.Kpi("Cases", f"{len(review.cases):,}", f"{len(judged)} classes calibrated"),
             *(
                 parts.Kpi(
-                    label=f"Error, {c.family}",
-                    value=f"{c.after_median:.1%}",
-                    below=f"{c.before_median:.1%} before, {c.held_out} held out",
+                    f"Error, {c.family}",
+                    f"{c.after_median:.1%}",
+                    f"{c.before_median:.1%} before, {c.held_out} held out",
                 )
                 for c in judged
             ),

@@ -1,0 +1,53 @@
+"""A page's question to a verb: the task that asks it, with its progress and the copies of its answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import capacity
+from capacity_app import parts, sides
+from capacity_app.jobs import Task
+from capacity_app.side import Side
+from capacity_app.state import Inputs
+
+
+def task_of(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
+    """Return the task that asks a function of `capacity`."""
+    reports = "progress" in inspect.signature(getattr(capacity, verb)).parameters
+    return Task(function=f"capacity:{verb}", arguments={"model": model, **options}, reports=reports)
+
+
+def asker(verb: str, inputs: Inputs) -> sides.Ask:
+    """Return the function that makes the task of a side: this verb, of the side's model and options."""
+
+    def ask(side: Side) -> Task:
+        return task_of(verb, sides.model_of(side, inputs), {**side.options, **side.cost})
+
+    return ask
+
+
+def answered(
+    verb: str,
+    inputs: Inputs,
+    options: Mapping[str, Any],
+    *,
+    doing: str,
+    button: str | None = None,
+    reading: parts.Reading = parts.counted,
+    command: str | None = "",
+    typed: Mapping[str, Any] | None = None,
+) -> parts.Answer:
+    """Ask a verb in the background, by a `button` where it takes long, and draw progress and copies.
+
+    A page that has a side pinned asks at every change. `command` is the verb on the command line, where it is
+    another or none; `typed` has the options as flags, where they are not the keywords.
+    """
+    task = task_of(verb, inputs.model, options)
+    by_button = None if sides.is_pinned(verb) else button
+    answer = parts.background(verb, task, doing=doing, button=by_button, reading=reading)
+    shown = None if answer.stale else answer.value
+    name = verb if command == "" else command
+    parts.copies(name, inputs.model_name, options, shown, function=verb, typed=typed)
+    return answer

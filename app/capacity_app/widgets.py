@@ -1,0 +1,256 @@
+"""Widgets of the fields that make flags: kind, choices, limits and help come from a field's one declaration.
+
+A page names the fields that it shows, each with its label and its key in links. `number`, `switch`, `choice` and
+`segments` draw what is no field of the library, as a view or a unit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import streamlit as st
+
+from capacity.base.flags import Flag
+from capacity.base.keywords import fields_of
+from capacity.base.spec import Spec
+from capacity.deployment.engines import engine_names
+from capacity.deployment.routers import ROUTERS
+from capacity.deployment.use_cases import USE_CASES
+from capacity.hardware import profile_names
+from capacity.model import model_names
+from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.planning.variations.technique_steps import ORDER
+from capacity.techniques.scaling import AXES
+from capacity.techniques.speculate import speculation_methods
+from capacity_app.boundary import in_words, with_code
+
+BOUND, IDLE = "_bound", "_idle"  # of the session: what the last run drew, and what its page does not read
+IN_SIGHT = 28  # letters of choices that stand side by side
+LIMITS = {"ge": "least", "gt": "least", "le": "most", "lt": "most"}
+NAMES: Mapping[str, Callable[[], Sequence[str]]] = {  # what a field of text may hold
+    "model": model_names,
+    "draft": model_names,
+    "small": model_names,
+    "gpu": profile_names,
+    "gpus": profile_names,
+    "small_gpu": profile_names,
+    "engine": engine_names,
+    "engines": engine_names,
+    "quantization": known_quantizations,
+    "quantizations": known_quantizations,
+    "kv_cache_dtype": kv_cache_format_names,
+    "router": lambda: tuple(ROUTERS),
+    "use_case": lambda: tuple(USE_CASES),
+    "method": lambda: tuple(row.method for row in speculation_methods().rows),
+    "axis": lambda: AXES,
+    "order": lambda: ORDER,
+    "api": lambda: ("all",),
+    "eviction": lambda: ("all",),
+}
+Question = Callable[..., Any] | tuple[type[Spec], ...]
+"""A function of the library, or specs, whose fields a page shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A field as the library declares it and as a page shows it.
+
+    `kind` is of one value, `many`: of a sequence of them. `start`, `least`, `most` and `step` are in the widget's unit,
+    which is `scale` of the field's (0.001: ms of seconds). `start` None: the widget is empty and the library chooses;
+    `empty` says so. `words` has choices as the page calls them.
+    """
+
+    name: str
+    kind: type
+    many: bool
+    default: Any
+    help: str
+    choices: Sequence[Any] = ()
+    least: float | None = None
+    most: float | None = None
+    key: str = ""
+    label: str = ""
+    start: Any = None
+    step: float | None = None
+    scale: float = 1.0
+    words: Mapping[Any, str] = field(default_factory=dict)
+    empty: str = "automatic"
+
+    @property
+    def first(self) -> Any:
+        """What its widget starts from, as a link has it."""
+        if self.many:
+            return [self.words.get(each, each) for each in self.start]
+        return (
+            self.words.get(self.start, self.start or self.empty)
+            if self.kind is str and self.offered
+            else self.start
+        )
+
+    def as_shown(self, value: Any) -> Any:
+        """Return a value of the field in its widget's unit."""
+        return self.kind(value) if self.scale == 1.0 else round(value / self.scale, 9)
+
+    @property
+    def offered(self) -> tuple[Any, ...]:
+        """What it may hold, where that is one of a few or a name."""
+        names = tuple(NAMES.get(self.name, tuple)())
+        usual = (
+            (self.default,) if names and isinstance(self.default, str) and self.default not in names else ()
+        )
+        return tuple(self.choices) or (*usual, *names)
+
+
+def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
+    """Return a field of `question` as a page shows it; `page` has what differs from its declaration."""
+    found = find_field(question, name)
+    assert found is not None, name
+    return replace(found, key=key, label=label, **page)
+
+
+@cache
+def find_field(question: Question, name: str) -> Field | None:
+    """Return a field as the signature of the function, or its spec, declares it; None where neither does."""
+    if isinstance(question, tuple):
+        info = fields_of(*question).get(name)
+    elif name in (function := inspect.unwrap(question)).__annotations__:
+        hint = _evaluated(function, name)
+        flag = next((each for each in get_args(hint) if isinstance(each, Flag)), Flag(""))
+        default = inspect.signature(question).parameters[name].default
+        default = None if default is inspect.Parameter.empty else default
+        return _declared(name, hint, default, flag.help, {"least": flag.least})
+    else:
+        info = fields_of(*getattr(question, "specs", ())).get(name)
+    if info is None:
+        return None
+    limits = {
+        limit: getattr(entry, bound_name)
+        for entry in info.metadata
+        for bound_name, limit in LIMITS.items()
+        if hasattr(entry, bound_name)
+    }
+    default = None if info.is_required() else info.default
+    return _declared(name, info.annotation, default, info.description or "", limits)
+
+
+def _evaluated(function: Any, name: str) -> Any:
+    """Return the annotation of a parameter; those of others may name what only a type checker imports."""
+    alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
+    return get_type_hints(alone, function.__globals__, include_extras=True)[name]
+
+
+def _declared(name: str, hint: Any, default: Any, help_text: str, limits: Mapping[str, Any]) -> Field:
+    within = list(_types(hint))
+    kind = next((kind for kind in (bool, float, int) if kind in within), str)
+    literal = next((get_args(each) for each in within if get_origin(each) is Literal and kind is str), ())
+    many = tuple in within or Sequence in within
+    return Field(
+        name=name,
+        kind=kind,
+        many=many,
+        default=default,
+        help=help_text,
+        choices=literal,
+        start=default,
+        **limits,
+    )
+
+
+def _types(hint: Any) -> Iterator[Any]:
+    """Return each type that a hint names; a Literal is one."""
+    origin, inner = get_origin(hint), get_args(hint)
+    yield hint if origin is None or origin is Literal else origin
+    for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
+        yield from _types(each)
+
+
+# drawing them
+
+
+def draw(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
+    """Draw the widgets of fields and return the values that differ from the library's defaults; none if `disabled`.
+
+    `stretch`: as wide as the place they stand in, not as their words.
+    """
+    values = {each.name: _drawn(each, disabled, stretch) for each in fields}
+    defaults = {each.name: None if each.start is None else each.default for each in fields}
+    return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
+
+
+def _drawn(shown: Field, disabled: bool, stretch: bool) -> Any:
+    """Draw a widget and return its value in the field's unit."""
+    options: dict[str, Any] = {"help": with_code(in_words(shown.help)) or None, "disabled": disabled}
+    kind, label, key, first, offered = shown.kind, shown.label, shown.key, shown.first, shown.offered
+    if kind is bool:
+        return switch(label, key, first, **options)
+    optional = {shown.empty: None} if shown.start is None else {}
+    values = optional | {shown.words.get(each, each): each for each in offered}
+    if shown.many:
+        wide = bound(key, first, width="stretch" if stretch else 300, **options)
+        words = st.multiselect(label, values, first, **wide)
+        return tuple(values[word] for word in words if word in values)
+    if offered and kind is not str:
+        return kind(st.select_slider(label, values, first, **bound(key, first, **options)))
+    if offered:
+        if len("".join(values)) <= IN_SIGHT:
+            return values[segments(label, key, tuple(values), first, **options)]
+        width = "stretch" if stretch else min(240, max(_width(text, 58) for text in (label, *values)))
+        return values[choice(label, key, tuple(values), first, width=width, **options)]
+    limits = (None if limit is None else kind(limit) for limit in (first, shown.least, shown.most))
+    step = None if shown.step is None else kind(shown.step)
+    width = "stretch" if stretch else _width(label, 34)
+    value = number(label, key, *limits, step=step, placeholder=shown.empty, width=width, **options)
+    return value if value is None or shown.scale == 1.0 else round(value * shown.scale, 9)
+
+
+def _width(text: str, around: int) -> int:
+    """Return the pixels of a widget that shows a text, with what is around it."""
+    return max(125, around + round(6.4 * len(text)))
+
+
+def bound(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
+    """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from.
+
+    A widget that the page does not read cannot be changed there, and its help says why.
+    """
+    st.session_state.setdefault(BOUND, {})[key] = default
+    idle = key in st.session_state.get(IDLE, ())
+    if idle:
+        options["help"] = f"This page does not read it. {options.get('help') or ''}".strip()
+    link = {"key": key, "bind": "query-params", "persist_state": "session"}
+    return {**options, "disabled": disabled or idle, **link}
+
+
+def widget_row() -> Any:
+    """Return a container whose widgets stand beside each other, as many as there is room for."""
+    return st.container(horizontal=True, vertical_alignment="bottom")
+
+
+def number(label: str, key: str, default: Any, low: Any, high: Any, **options: Any) -> Any:
+    """Draw a bound number input, of whole numbers where its default or limits are; None: it is empty."""
+    if isinstance(low, float) and (options.get("step") or 0) >= 1:
+        options["format"] = "%.10g"
+    return st.number_input(label, low, high, default, **bound(key, default, **options))
+
+
+def switch(label: str, key: str, default: bool, **options: Any) -> bool:
+    """Draw a bound toggle."""
+    return bool(st.toggle(label, default, **bound(key, default, **options)))
+
+
+def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
+    """Draw a bound select box."""
+    chosen = st.selectbox(label, options, options.index(default), **bound(key, default, **more))
+    return chosen if chosen in options else default
+
+
+def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
+    """Draw a bound choice of a few, all of them in sight."""
+    more = bound(key, default, **more)
+    chosen = st.segmented_control(label, options, default=default, required=True, **more)
+    return chosen if chosen in options else default
