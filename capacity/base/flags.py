@@ -13,6 +13,7 @@ class Flag:
     spelled: str = ""  # flags by spaces; the last one stands in refusals
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
+    by_commas: bool = False  # texts of a sequence, which otherwise repeat the flag
 
 
 ENGINE_LOOP = Flag(  # of every question that simulates
@@ -20,6 +21,14 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "same. auto: core where it can.",
     "--engine-loop",
 )
+
+SLO_WINDOW = Flag("Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all.")
+
+COMPARED_WINDOW = Flag(
+    "Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it."
+)
+
+REPLICATIONS = Flag("Runs with seeds of their own, alike for all configurations; default 1.")
 
 CLUSTER = Flag(  # of every question that hands its simulations out
     "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",

@@ -24,6 +24,8 @@ ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 OF_A_DEPLOYMENT = ("model", "deployment", "from_launch", "format", "profiles", "download")
+COMPARED = ("model", "replicas", "slo_window", *OF_A_DEPLOYMENT[1:])
+SEARCHED = ("output", "detail", "format", "profiles", "download")
 STORED = ("deployment", "from_launch")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
@@ -60,12 +62,13 @@ class Alternative(NamedTuple):
 class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
-    `function` answers in Python; `further` are more public Python names of the verb. `command` parses and prints, where
-    the verb has such a function of its own; otherwise the flags are the fields of the function's specs and its keywords
-    that have a `Flag`, or those of the function `flags`. `specs`: records whose fields are flags of a `command`;
-    `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here; `shared`: options that many
-    verbs have (`cli.verbs.SHARED`). `reads`: the parts of a deployment that change the answer (`deployment.reading`).
-    `first`: the flags of the first help page.
+    `function` answers in Python; `further` are more public Python names of the verb. `command` prints, where the verb
+    has such a function of its own. With `shared`, the verb is about a deployment, or its options are these: options
+    that many verbs have (`cli.verbs.SHARED`), and keywords with a `Flag` of `function`, or of the function `flags`.
+    Without both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields
+    are flags; `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here. `progress`: what the
+    function's progress counts; `unmet`: the property of the answer without which the exit code is 1. `reads`: the parts
+    of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first help page.
     """
 
     name: str
@@ -79,6 +82,8 @@ class Verb(NamedTuple):
     shared: tuple[str, ...] = ()
     traffic_fields: tuple[str, ...] | str | None = None
     without: tuple[str, ...] = ()
+    progress: str = ""
+    unmet: str = ""
     reads: str = ""
     first: str = ""
     examples: tuple[str, ...] = ()
@@ -159,7 +164,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         ),
         specs=(POOL, TRAFFIC, COST),
         traffic_fields=ESTIMATED,
-        shared=(*MODEL_AND_PLACE, "detail"),
+        shared=("model", "slo", *PLACE, "detail"),
         reads="ESTIMATE",
         first=f"{ENGINE} {LENGTHS} concurrency request-rate use-case users slo batch-size price-tier detail format",
         examples=(
@@ -219,7 +224,19 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
-        shared=(*MODEL_AND_PLACE, "detail"),
+        shared=(
+            *("model", "goodput", "slo", "slo_window", "replications", "engine_loop", "save_trace"),
+            *(
+                "save_trace_for",
+                "records",
+                "series",
+                "sample_interval",
+                "timeline",
+                "gantt",
+                *PLACE,
+                "detail",
+            ),
+        ),
         reads="DEPLOYED",
         first=f"{ENGINE} {LOAD} replicas slo goodput records detail format",
         examples=(
@@ -252,6 +269,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         ),
         function="capacity.answers.listings:gpus",
         command="capacity.cli.answers:gpus",
+        flags="capacity.hardware.what_if:add_gpu",
+        shared=(
+            *("like", "memory_gb", "hbm_tb_s", "bf16_tflops", "fp8_tflops", "scale_up_gb_s", "tdp_watts"),
+            *("format", "profiles", "support", "gpu"),
+        ),
         further=("capacity.hardware.what_if:add_gpu", "capacity.answers.support:gpu_support"),
         alternatives=(
             Alternative(
@@ -299,6 +321,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
+        shared=("model", *SEARCHED[1:]),
         traffic_fields=ESTIMATED,
         without=(
             *("gpu", "quantization", "engine", "tensor_parallel_size"),  # an axis each
@@ -476,7 +499,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "charts",
         help="The handbook's charts for your model and GPU, as SVG files.",
-        command="capacity.cli.techniques:charts",
+        command="capacity.cli.registered:charts",
         specs=(POOL,),
         reads="CLOSED_FORM",
         first="gpu tensor-parallel-size quantization engine output",
@@ -565,6 +588,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(SEARCH, TRAFFIC, COST),
+        shared=("model", "slo", "workers", "cluster", *SEARCHED),
         without=NO_ARRIVALS,
         first=f"slo {LENGTHS} request-rate use-case users trace gpus quantizations engines objective price-tier "
         "time-limit-s output detail format",
@@ -596,6 +620,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(SEARCH, TRAFFIC, COST, SPLIT),
+        shared=("model", "slo", "workers", *SEARCHED),
         without=(*NO_ARRIVALS, "routers", "serving", "alternatives", "latency_tolerance"),
         first=f"slo {LENGTHS} request-rate trace gpus short-gpus long-gpus split-at price-tier spare-replicas "
         "peak-to-mean output format",
@@ -610,7 +635,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "cost",
         help="What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline.",
         function="capacity.planning.bills.cost:cost",
-        command="capacity.cli.planning:cost",
         further=("capacity.planning.bills.billing:Bill",),
         answers=(
             Answer(
@@ -623,7 +647,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST, BILLING),
-        shared=OF_A_DEPLOYMENT,
+        shared=("model", "slo", "slo_window", *OF_A_DEPLOYMENT[1:]),
+        unmet="serves",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"gpu tensor-parallel-size quantization {LOAD} users slo price-tier api format",
@@ -653,7 +678,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=(
+            *("model", "slo", "slo_window", "replicas", "confidence", "rates", "requests_per_user_hour"),
+            *("peak_rate", "peak_to_mean", "hourly_rates", "replications", "cluster", "output"),
+            *OF_A_DEPLOYMENT[1:],
+        ),
         without=NO_ARRIVALS,
         reads="CURVE",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} trace slo rates replicas output format",
@@ -666,7 +695,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "tornado",
         help="What does the answer hang on? Cost and p95 when each input is wrong by 20 %.",
         function="capacity.planning.variations.tornado:tornado",
-        command="capacity.cli.planning:tornado",
         answers=(
             Answer(
                 "tornado",
@@ -678,7 +706,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=COMPARED,
+        progress="inputs",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier format",
@@ -688,7 +717,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "advise",
         help="What would help here? The optimisation checklist, each line simulated for this deployment.",
         function="capacity.planning.variations.advice:advise",
-        command="capacity.cli.planning:advise",
         answers=(
             Answer(
                 "advice",
@@ -699,7 +727,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=COMPARED,
+        progress="changes",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier format",
@@ -709,7 +738,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "stack",
         help="What is each technique worth? From none to all of them, one upon the other, and each of them alone.",
         function="capacity.planning.variations.stack:stack",
-        command="capacity.cli.planning:stack",
         answers=(
             Answer(
                 "stack",
@@ -721,7 +749,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=(*COMPARED[:3], "order", *COMPARED[3:]),
+        progress="techniques",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier order format",
@@ -746,7 +775,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
-        shared=OF_A_DEPLOYMENT[1:],
+        shared=("slo_window", "replications", "seed", "cluster", *OF_A_DEPLOYMENT[1:]),
         without=(*NO_ARRIVALS, "seed"),
         first=f"{ENGINE} replications seed deployment from-launch format",
         examples=("diff now.toml then.toml --replications 5", "diff --deployment now.toml -q fp8"),
@@ -803,6 +832,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(CASCADE, POOL, TRAFFIC, COST),
+        shared=("model", "chart", "simulate", "format", "profiles", "download"),
         traffic_fields=ESTIMATED,
         without=("batch_size", "concurrency", "burstiness"),
         reads="SIMULATED",
@@ -820,7 +850,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "How wrong is the model here? Measures this device's kernels and a whole model, calibrates, and reports."
         ),
         command="capacity.cli.validation:validate",
-        shared=STORED,
+        flags="capacity_validate:validate",
+        shared=(
+            *("device", "campaign", "budget", "out", "gpu", "tolerance_ttft", "tolerance_tpot", "threads"),
+            *("seed", "engine", "model", "format", "profiles", *STORED),
+        ),
         first="device campaign budget out gpu engine model deployment from-launch format",
         examples=(
             "validate --device cpu --campaign quick --budget 60s",
@@ -834,6 +868,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         command="capacity.cli.validation:calibrate",
         further=("capacity_validate:suggest_runs",),
         specs=(POOL, TRAFFIC),
+        shared=("name", "out", "suggest", "format", "profiles", "download"),
         traffic_fields="capacity.cli.validation:COMPARED_TRAFFIC",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model name "
         "suggest format",
@@ -858,6 +893,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC),
+        shared=("server_log", "fit_overheads", "format", "profiles", "download"),
         traffic_fields="capacity.cli.validation:COMPARED_TRAFFIC",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "
         "deployment fit-overheads format",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -15,10 +14,6 @@ from capacity.cli.options import (
     LIST_FORMATS,
     EngineLoopOption,
     ListFormatOption,
-    ProfilesOption,
-    ReplicationsOption,
-    SloOption,
-    SloWindowOption,
     check_format,
     dashed,
     fail,
@@ -79,7 +74,7 @@ def estimate(
             help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
         ),
     ] = None,
-    slo: SloOption = None,
+    **keywords: Any,
 ) -> None:
     """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
 
@@ -89,12 +84,12 @@ def estimate(
 
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
-        compared = capacity.compare_gpus(request, order=order, slo=slo or (), profiles=question.profiles)
+        compared = capacity.compare_gpus(request, order=order, profiles=question.profiles, **keywords)
         show_answer(compared, question.format)
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
-    answer = capacity.estimate(request, slo=slo or (), profiles=question.profiles, download=question.download)
+    answer = capacity.estimate(request, profiles=question.profiles, download=question.download, **keywords)
     show_answer(answer, question.format, detail=question.detail)
 
 
@@ -113,7 +108,7 @@ def explain(
     ] = False,
 ) -> None:
     """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
-    from capacity.cli.techniques import explain_term
+    from capacity.cli.registered import explain_term
     from capacity.model import model_names
     from capacity.techniques.glossary import find_term, is_term
 
@@ -140,19 +135,9 @@ def explain(
 def simulate(
     question: Question,
     *,
-    goodput: Annotated[
-        list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
-    ] = None,
     slo: Annotated[
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
-    ] = None,
-    slo_window: SloWindowOption = "15m",
-    replications: ReplicationsOption = 1,
-    engine_loop: EngineLoopOption = "auto",
-    save_trace: Annotated[
-        str | None,
-        typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
     ] = None,
     save_trace_for: Annotated[
         str | None,
@@ -178,6 +163,7 @@ def simulate(
         str | None,
         typer.Option("--gantt", help="Write a lane for each request, over batch and KV, to this HTML file."),
     ] = None,
+    **keywords: Any,
 ) -> None:
     """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
     from capacity.simulator import exports
@@ -186,24 +172,20 @@ def simulate(
     if sample_interval is not None:
         refuse_alone("--sample-interval", ("--series", series))
     if save_trace_for is not None:
-        refuse_alone("--save-trace-for", ("--save-trace", save_trace))
+        refuse_alone("--save-trace-for", ("--save-trace", keywords.get("save_trace")))
     observer = Timeline() if timeline or gantt else None
     request = request_of(question)
     with progress_bar() as progress:
         answer = capacity.simulate(
             request,
-            goodput=goodput,
             slo=slo,
-            slo_window=slo_window,
-            replications=replications,
-            save_trace=save_trace,
             save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
             profiles=question.profiles,
             download=question.download,
             progress=progress,
-            engine_loop=engine_loop,
+            **keywords,
         )
     if records:
         exports.write_records(answer.run, records)
@@ -291,50 +273,19 @@ def gpus(
             metavar="[add NAME]", help="Write a profile of a GPU from its datasheet, like another GPU's."
         ),
     ] = None,
-    like: Annotated[
-        str | None, typer.Option("--like", help="With add: the GPU that all other facts are assumed from.")
-    ] = None,
-    memory_gb: Annotated[float | None, typer.Option("--memory-gb", help="With add: memory in GB.")] = None,
-    hbm_tb_s: Annotated[
-        float | None, typer.Option("--hbm-tb-s", help="With add: memory bandwidth in TB/s.")
-    ] = None,
-    bf16_tflops: Annotated[
-        float | None, typer.Option("--bf16-tflops", help="With add: dense BF16 rate in TFLOP/s.")
-    ] = None,
-    fp8_tflops: Annotated[
-        float | None,
-        typer.Option("--fp8-tflops", help="With add: dense FP8 rate in TFLOP/s; default: in proportion."),
-    ] = None,
-    scale_up_gb_s: Annotated[
-        float | None,
-        typer.Option(
-            "--scale-up-gb-s", help="With add: link between GPUs in GB/s per direction; default: --like's."
-        ),
-    ] = None,
-    tdp_watts: Annotated[
-        float | None, typer.Option("--tdp-watts", help="With add: power limit in W; default: --like's.")
-    ] = None,
     format: ListFormatOption = "table",
-    profiles: ProfilesOption = None,
+    profiles: str | None = None,
     support: Annotated[
         bool,
         typer.Option("--support", help="Which engine runs which weight format where, and how well known."),
     ] = False,
     gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
+    **facts: Any,
 ) -> None:
     """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them; `gpus add` writes
     a profile of your own."""
     from capacity.report import tables as report
 
-    facts: Mapping[str, Any] = {
-        "like": like,
-        "memory_gb": memory_gb,
-        "hbm_tb_s": hbm_tb_s,
-        "bf16_tflops": bf16_tflops,
-        "fp8_tflops": fp8_tflops,
-        "scale_up_gb_s": scale_up_gb_s,
-        "tdp_watts": tdp_watts,
-    }
     if add:
         if add[0] != "add" or len(add) != 2:
             raise InvalidInput(f"`capacity gpus add NAME` writes a profile, not {' '.join(add)!r}")
@@ -344,8 +295,8 @@ def gpus(
         show("assumed: kernel constants of that GPU, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
-    if given := [name for name, value in facts.items() if value is not None]:
-        flag = f"--{dashed(given[0])}"
+    if facts:
+        flag = f"--{dashed(next(iter(facts)))}"
         raise InvalidInput(
             f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
         )

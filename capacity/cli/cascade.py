@@ -8,37 +8,24 @@ from typing import Annotated, Any
 import typer
 
 import capacity
-from capacity.cli.options import (
-    DownloadOption,
-    FormatOption,
-    ModelArgument,
-    ProfilesOption,
-    check_format,
-    refuse_alone,
-    show_answer,
-    write,
-)
+from capacity.cli.options import check_format, refuse_alone, show_answer, write
 
 
 def cascade(
     *,
-    model: ModelArgument,
+    model: str,
     options: Mapping[str, Any],
     chart: Annotated[
         str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
     ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="Also run both models as one deployment, request by request.")
-    ] = False,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    format: str,
+    **keywords: Any,
 ) -> None:
     """Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."""
     check_format(format)
     if chart is not None:
         refuse_alone("--chart", ("--small", options.get("small")))
-    answer = capacity.cascade(model, simulate=simulate, profiles=profiles, download=download, **options)
+    answer = capacity.cascade(model, **keywords, **options)
     show_answer(answer, format)
     if chart is not None:
         from capacity.report.figures.cascades import cascade_chart

@@ -11,8 +11,8 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import dashed, show_answer
-from capacity.cli.planning import listed
 from capacity.cli.question import Question, changed_gpu, request_of
+from capacity.cli.question_flags import listed
 
 
 def engines(

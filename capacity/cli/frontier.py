@@ -10,25 +10,15 @@ import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import (
-    DetailOption,
-    DownloadOption,
-    FormatOption,
-    ModelArgument,
-    ProfilesOption,
-    check_format,
-    progress_bar,
-    show_answer,
-    write,
-)
-from capacity.cli.planning import listed, numbers
+from capacity.cli.options import check_format, progress_bar, show_answer, write
+from capacity.cli.question_flags import listed, numbers
 
 TPOT_MS = 25.0
 
 
 def frontier(
     *,
-    model: ModelArgument,
+    model: str,
     options: Mapping[str, Any],
     gpus: Annotated[
         str | None,
@@ -56,10 +46,9 @@ def frontier(
     chart: Annotated[
         str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")
     ] = None,
-    detail: DetailOption = False,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    detail: bool,
+    format: str,
+    **keywords: Any,
 ) -> None:
     """Fast for a user, or cheap for all? Tokens/s per GPU against tokens/s for a user, of many deployments at once."""
     from capacity.report.frontier import frontier_tables
@@ -80,9 +69,8 @@ def frontier(
             engines=listed(engines),
             tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
             **own_loads,
-            profiles=profiles,
-            download=download,
             progress=progress,
+            **keywords,
             **options,
         )
     drawn = partial(frontier_tables, tpot_s=tpot / 1e3, every=detail)

@@ -63,28 +63,13 @@ ChangeOption = Annotated[
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
 ]
-SloWindowOption = Annotated[
-    str,
-    typer.Option(
-        "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
-    ),
-]
-ComparedWindowOption = Annotated[
-    str,
-    typer.Option(
-        "--slo-window",
-        help="Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it.",
-    ),
-]
-ReplicationsOption = Annotated[
-    int,
-    typer.Option(
-        "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
-    ),
-]
 
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
+ReplicasOption = Annotated[
+    int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
+]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
 def dashed(name: str) -> str:

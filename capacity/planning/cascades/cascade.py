@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
 from capacity.deployment.reading import refuse_idle
@@ -36,7 +37,7 @@ OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 def cascade(
     model: str | Path | ModelSpec,
     *,
-    simulate: bool = False,
+    simulate: Annotated[bool, Flag("Also run both models as one deployment, request by request.")] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
