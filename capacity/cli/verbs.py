@@ -156,7 +156,11 @@ def _with_flags(
     flag --gpu changes of that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
-    own = {name: p for name, p in declared.items() if get_origin(p.annotation) is Annotated}
+    own = {
+        name: p.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, p in declared.items()
+        if get_origin(p.annotation) is Annotated
+    }
     keywords = _flagged_keywords(entry, own)
     shared = [own.get(name) or _shared(name, keywords) for name in entry.shared]
     further = [_optional_model(p) for name, p in own.items() if name not in entry.shared]
