@@ -68,10 +68,13 @@ class Keyword:
 def keywords_of(question: Callable[..., object]) -> list[Keyword]:
     """Return the model, and the keywords that have a flag, in the order of the signature."""
     function = unwrap(question)
-    flagged = {n: hint for n, hint in function.__annotations__.items() if str(hint).startswith("Annotated[")}
-    hints = get_type_hints(
-        SimpleNamespace(__annotations__=flagged), vars(sys.modules[function.__module__]), include_extras=True
-    )
+    names = vars(sys.modules[function.__module__])
+    flagged = {
+        name: hint
+        for name, hint in function.__annotations__.items()
+        if str(hint).startswith("Annotated[") or get_origin(names.get(str(hint))) is Annotated
+    }
+    hints = get_type_hints(SimpleNamespace(__annotations__=flagged), names, include_extras=True)
     return [
         _keyword(name, parameter.default, *get_args(hints.get(name, Annotated[str, None])))
         for name, parameter in signature(question).parameters.items()
