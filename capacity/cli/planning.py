@@ -112,7 +112,7 @@ def fleet(
         raise typer.Exit(1)
     if output is not None:
         from capacity.deployment import to_toml
-        from capacity.planning.fleets.fleet_file import deployment_of_fleet
+        from capacity.planning.fleets.fleet_records import deployment_of_fleet
 
         write(output, to_toml(deployment_of_fleet(answer, model, options)))
         say(f"written: {output}")
