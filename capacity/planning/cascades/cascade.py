@@ -18,8 +18,7 @@ from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH
 from capacity.model import ModelSpec
 from capacity.planning.cascades.arrangement import Arrangement, Cache
-from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer
-from capacity.planning.cascades.cascade_run import run_together
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
 from capacity.planning.cascades.cascade_sides import Sides, api_price
 from capacity.planning.cascades.tiers import Side
 
