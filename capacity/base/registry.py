@@ -306,7 +306,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "once."
         ),
         function="capacity.answers.frontier:frontier",
-        command="capacity.cli.frontier:frontier",
+        command="capacity.cli.answers:frontier",
         answers=(
             Answer(
                 "frontier",
@@ -538,7 +538,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
 
 --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.""",
         function="capacity.techniques.engine_table:engine_table",
-        command="capacity.cli.engines:engines",
+        command="capacity.cli.answers:engines",
         further=("capacity.answers.engine_comparison:compare_engines",),
         answers=(
             Answer(
@@ -810,7 +810,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."
         ),
         function="capacity.planning.cascades.cascade:cascade",
-        command="capacity.cli.cascade:cascade",
+        command="capacity.cli.planning:cascade",
         answers=(
             Answer(
                 "cascade",

@@ -1,7 +1,8 @@
-"""The first verbs of the command line: parse, ask `capacity`, print."""
+"""The verbs of one deployment, or of several in closed form, and the lists: parse, ask `capacity`, print."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from capacity.cli.options import (
     show_answer,
     write,
 )
-from capacity.cli.question import Question, request_of
+from capacity.cli.question import Question, changed_gpu, request_of
 
 
 def fit(
@@ -329,3 +330,117 @@ def schema(
     from capacity.report.schemas import json_schema, schema_names
 
     show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
+
+
+def frontier(
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", help="GPU profiles, by commas: h100,h200,b200.", show_default=False),
+    ] = None,
+    quantizations: Annotated[
+        str, typer.Option("--quantizations", help="Weight formats, by commas; default: the checkpoint's.")
+    ] = "default",
+    engines: Annotated[
+        str, typer.Option("--engines", help="Engines, by commas, each with an optional version.")
+    ] = "vllm",
+    tensor_parallel_sizes: Annotated[
+        str,
+        typer.Option(
+            "--tensor-parallel-sizes",
+            help="GPUs that share every layer, by commas; fewest: as few as hold the model.",
+        ),
+    ] = "fewest",
+    loads: Annotated[
+        str | None, typer.Option("--loads", help="Requests in flight, by commas; default: 1 to 1,024.")
+    ] = None,
+    tpot: Annotated[
+        float, typer.Option("--tpot", help="The limit on TPOT in ms that the best of each must keep.")
+    ] = 25.0,
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")
+    ] = None,
+    detail: bool,
+    format: str,
+    **keywords: Any,
+) -> None:
+    """Fast for a user, or cheap for all? Tokens/s per GPU against tokens/s for a user, of many deployments at once."""
+    from capacity.cli.question_flags import listed, numbers
+    from capacity.report.frontier import frontier_tables
+
+    check_format(format)
+    if gpus is None:
+        raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
+    if not 0 < tpot < float("inf"):
+        raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
+    own_loads: Mapping[str, Any] = (
+        {} if loads is None else {"loads": [int(load) for load in numbers("--loads", loads) or ()]}
+    )
+    with progress_bar("deployments") as progress:
+        answer = capacity.frontier(
+            model,
+            gpus=listed(gpus),
+            quantizations=[None if name == "default" else name for name in listed(quantizations)],
+            engines=listed(engines),
+            tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
+            **own_loads,
+            progress=progress,
+            **keywords,
+            **options,
+        )
+    show_answer(answer, format, tables=lambda each: frontier_tables(each, tpot_s=tpot / 1e3, every=detail))
+    if chart is not None:
+        from capacity.report.figures.frontiers import frontier_chart
+
+        write(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3).html())
+
+
+def _size(text: str) -> int | None:
+    """A tensor-parallel size; None for `fewest`. Raises InvalidInput."""
+    if text == "fewest":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers by commas, or fewest")
+    return int(text)
+
+
+def engines(
+    question: Question,
+    *,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="MODEL", help="Serve it under each engine, at one load on one GPU."
+        ),
+    ] = None,
+    engines: Annotated[
+        str | None, typer.Option("--engines", help="With --compare: these, by commas, as vllm@0.15,sglang.")
+    ] = None,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
+    ] = False,
+) -> None:
+    """The serving engines, with the defaults, limits and overheads that the simulator takes.
+
+    --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.
+    """
+    if compare is None and question.deployment is None and question.from_launch is None:
+        idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
+        if idle:
+            raise InvalidInput(
+                f"--{dashed(idle[0])} changes nothing without --compare MODEL: add it, or leave --{dashed(idle[0])} out"
+            )
+        gpu = question.flags.get("gpu", "h100")
+        gpu = changed_gpu(gpu, question.change) if question.change else gpu
+        table = capacity.engine_table(gpu, claims=claims)
+        show_answer(table, question.format)
+        return
+    if claims:
+        raise InvalidInput("--claims and --compare are two questions: ask one at a time")
+    from capacity.cli.question_flags import listed
+
+    request = request_of(replace(question, model=compare, verb="estimate"))
+    which: Mapping[str, Any] = {} if engines is None else {"engines": listed(engines)}
+    show_answer(capacity.compare_engines(request, profiles=question.profiles, **which), question.format)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
+from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
     INTERRUPTED,
     FormatOption,
@@ -42,7 +44,6 @@ from capacity.cli.registered import deployment_request
 from capacity.cli.search_progress import search_progress
 
 if TYPE_CHECKING:
-    from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
     from capacity.planning.sweeps.sweep_spec import SweepSpec
 
@@ -121,12 +122,10 @@ def fleet(
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a flag of a search that changes nothing."""
     from capacity.base.keywords import split
-    from capacity.deployment import Cost, Traffic, build
+    from capacity.deployment import build
     from capacity.deployment.reading import refuse_idle
-    from capacity.planning.fleets.fleet_space import Split
-    from capacity.planning.space import Search
 
-    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost, *((Split,) if verb == "fleet" else ()))
+    specs = tuple(map(resolve_name, BY_NAME[verb].specs))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
     refuse_idle(verb, made, options)
 
@@ -315,3 +314,25 @@ def from_vllm(
 ) -> None:
     """The same as `from-launch`, by its older name."""
     from_launch(command, gpu, output)
+
+
+def cascade(
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
+    ] = None,
+    format: str,
+    **keywords: Any,
+) -> None:
+    """Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."""
+    check_format(format)
+    if chart is not None:
+        refuse_alone("--chart", ("--small", options.get("small")))
+    answer = capacity.cascade(model, **keywords, **options)
+    show_answer(answer, format)
+    if chart is not None:
+        from capacity.report.figures.cascades import cascade_chart
+
+        write(chart, cascade_chart(answer).html())

@@ -181,7 +181,9 @@ def _with_flags(
             _fill_in(entry.name, function, flags, values, names, context)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
-            asked = {name: values.pop(name) for name in entry.shared if name in QUESTION}
+            asked = {
+                name: values.pop(name) for name in entry.shared if name in QUESTION and name not in declared
+            }
             values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
         elif "options" in declared:
             if change and gpu is not None:
