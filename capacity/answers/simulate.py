@@ -26,7 +26,7 @@ from capacity.answers.run_intervals import predicted_ms
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import ENGINE_LOOP, REPLICATIONS, SLO_WINDOW, Flag
+from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.deployment.use_cases import levels_of
@@ -49,16 +49,14 @@ from capacity.workload import Workload, parse_slos, write_for_client
 def simulate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    goodput: Annotated[Sequence[str] | None, Flag("SLOs per request in ms: ttft:500 tpot:50.")] = None,
+    goodput: Sequence[str] | None = None,
     slo: Sequence[str] | None = None,
-    slo_window: Annotated[str, SLO_WINDOW] = "15m",
-    save_trace: Annotated[
-        str | Path | None, Flag("Write the requests as a file that a benchmark client replays.")
-    ] = None,
+    slo_window: str = "15m",
+    save_trace: str | Path | None = None,
     save_trace_for: str = "vllm",
     other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
-    replications: Annotated[int, REPLICATIONS] = 1,
+    replications: int = 1,
     sample_interval_s: float | None = None,
     observer: StepObserver | None = None,
     profiles: str | Path | None = None,

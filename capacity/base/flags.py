@@ -22,14 +22,6 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "--engine-loop",
 )
 
-SLO_WINDOW = Flag("Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all.")
-
-COMPARED_WINDOW = Flag(
-    "Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it."
-)
-
-REPLICATIONS = Flag("Runs with seeds of their own, alike for all configurations; default 1.")
-
 CLUSTER = Flag(  # of every question that hands its simulations out
     "A Dask cluster's scheduler, tcp://host:port, in place of local workers; the answer is the same to the bit.",
     "--cluster",

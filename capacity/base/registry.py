@@ -24,7 +24,7 @@ ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 OF_A_DEPLOYMENT = ("model", "deployment", "from_launch", "format", "profiles", "download")
-COMPARED = ("model", "replicas", "slo_window", *OF_A_DEPLOYMENT[1:])
+COMPARED = ("model", "replicas", "compared_window", *OF_A_DEPLOYMENT[1:])
 SEARCHED = ("output", "detail", "format", "profiles", "download")
 STORED = ("deployment", "from_launch")
 NO_ARRIVALS = ("batch_size", "scheduling")
@@ -221,7 +221,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
         shared=(
-            *("model", "goodput", "slo", "slo_window", "replications", "engine_loop", "save_trace"),
+            *("model", "goodput", "slo", "slo_window", "runs", "engine_loop", "save_trace"),
             *(
                 "save_trace_for",
                 "records",
@@ -764,7 +764,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
-        shared=("slo_window", "replications", "seed", "cluster", *OF_A_DEPLOYMENT[1:]),
+        shared=("compared_window", "runs", "seed", "cluster", *OF_A_DEPLOYMENT[1:]),
         without=(*NO_ARRIVALS, "seed"),
         first=f"{ENGINE} replications seed deployment from-launch format",
         examples=("diff now.toml then.toml --replications 5", "diff --deployment now.toml -q fp8"),

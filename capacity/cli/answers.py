@@ -136,9 +136,16 @@ def explain(
 def simulate(
     question: Question,
     *,
+    goodput: Annotated[
+        list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
+    ] = None,
     slo: Annotated[
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
+    ] = None,
+    save_trace: Annotated[
+        str | None,
+        typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
     ] = None,
     save_trace_for: Annotated[
         str | None,
@@ -173,13 +180,15 @@ def simulate(
     if sample_interval is not None:
         refuse_alone("--sample-interval", ("--series", series))
     if save_trace_for is not None:
-        refuse_alone("--save-trace-for", ("--save-trace", keywords.get("save_trace")))
+        refuse_alone("--save-trace-for", ("--save-trace", save_trace))
     observer = Timeline() if timeline or gantt else None
     request = request_of(question)
     with progress_bar() as progress:
         answer = capacity.simulate(
             request,
+            goodput=goodput,
             slo=slo,
+            save_trace=save_trace,
             save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,

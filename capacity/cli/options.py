@@ -66,6 +66,25 @@ DownloadOption = Annotated[
 
 ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
 EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
+SloWindowOption = Annotated[
+    str,
+    typer.Option(
+        "--slo-window", help="Judge --slo in the worst 15m (or 1h, 30m) of a longer run; trace: in all."
+    ),
+]
+ComparedWindowOption = Annotated[
+    str,
+    typer.Option(
+        "--slo-window",
+        help="Compare longer traffic on its busiest 15m, or another duration as 1h; trace: on all of it.",
+    ),
+]
+ReplicationsOption = Annotated[
+    int,
+    typer.Option(
+        "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
+    ),
+]
 ReplicasOption = Annotated[
     int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
 ]

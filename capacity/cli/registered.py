@@ -69,7 +69,6 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
 
 def deployment_function(entry: Verb) -> Callable[..., None]:
     """Return a function that asks a verb about the deployment of the flags, and prints the answer."""
-    ask = resolve_name(entry.function)
 
     def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
         check_format(question.format)
@@ -78,7 +77,9 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
         with progress_bar(entry.progress) if entry.progress else nullcontext() as progress:
             if entry.progress:
                 keywords["progress"] = progress
-            answer = ask(request, profiles=question.profiles, download=question.download, **keywords)
+            answer = resolve_name(entry.function)(
+                request, profiles=question.profiles, download=question.download, **keywords
+            )
         show_answer(answer, question.format)
         if entry.unmet and not getattr(answer, entry.unmet):
             raise typer.Exit(1)

@@ -42,7 +42,15 @@ SHARED: dict[
     "cluster": (common.ClusterOption, None),
     "workers": (common.WorkersOption, 2),
     "replicas": (common.ReplicasOption, None),
+    "engine_loop": (common.EngineLoopOption, "auto"),
+    "slo_window": (common.SloWindowOption, "15m"),
+    "compared_window": (common.ComparedWindowOption, "15m"),
+    "runs": (common.ReplicationsOption, 1),
 }
+KEYWORDS = {
+    "compared_window": "slo_window",
+    "runs": "replications",
+}  # of options by another name, for another help
 
 QUESTION = {field.name for field in fields(Question)}
 OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
@@ -301,4 +309,4 @@ def _shared(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -
 
         return parameter(keywords[name])
     annotation, default = SHARED[name]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return Parameter(KEYWORDS.get(name, name), Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad
 from capacity.answers.deployment_run import run_service, verdict_on
@@ -15,7 +15,6 @@ from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import SLO_WINDOW
 from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes, levels_of
@@ -42,7 +41,7 @@ def cost(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
-    slo_window: Annotated[str, SLO_WINDOW] = "15m",
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,

@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from capacity.answers.costs import Pools, cost_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import CLUSTER, SLO_WINDOW
+from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
@@ -56,7 +56,7 @@ class RisingLoad(Spec):
     model_config = ConfigDict(allow_inf_nan=True)
 
     goodput_target: float = 0.99
-    slo_window: str = flag("15m", SLO_WINDOW.help)
+    slo_window: str = "15m"
     confidence: float = flag(0.9, "By the error of the step model.")
     rates: tuple[Number, ...] | None = flag(None, "Requests/s to look at: 1,2,5,10.")
     requests_per_user_hour: Number | None = flag(None, "To count users.")

@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError
-from capacity.base.flags import COMPARED_WINDOW
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
@@ -112,7 +111,7 @@ class AdviceList(AnswerRecord):
 def advise(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    slo_window: Annotated[str, COMPARED_WINDOW] = "15m",
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import COMPARED_WINDOW, Flag
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -63,7 +63,7 @@ def stack(
         Sequence[str] | None,
         Flag("Techniques in the order to take them, by commas; others are left out.", by_commas=True),
     ] = None,
-    slo_window: Annotated[str, COMPARED_WINDOW] = "15m",
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,

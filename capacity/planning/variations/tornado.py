@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
-from capacity.base.flags import COMPARED_WINDOW
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -73,7 +72,7 @@ class Tornado(AnswerRecord):
 def tornado(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    slo_window: Annotated[str, COMPARED_WINDOW] = "15m",
+    slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
