@@ -1,4 +1,7 @@
-"""The verbs of one deployment, or of several in closed form, and the lists: parse, ask `capacity`, print."""
+"""The verbs of one deployment, or of several in closed form, and the lists: parse, ask `capacity`, print.
+
+The registry says what each verb is for.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,6 @@ def fit(
         ),
     ] = None,
 ) -> None:
-    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests.
-
-    Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
-    """
     from capacity.answers.load_point import EVERY_GPU
 
     if "gpu" not in question.flags and question.deployment is None:
@@ -77,10 +76,6 @@ def estimate(
     ] = None,
     **keywords: Any,
 ) -> None:
-    """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
-
-    --gpu all asks it of every GPU, each with the replicas that serve the load.
-    """
     from capacity.answers.load_point import EVERY_GPU
 
     request = request_of(question)
@@ -108,7 +103,6 @@ def explain(
         typer.Option("--interval", help="What the 90 % intervals are made of, and what would narrow them."),
     ] = False,
 ) -> None:
-    """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
     from capacity.cli.registered import explain_term
     from capacity.model import model_names
     from capacity.techniques.glossary import find_term, is_term
@@ -173,7 +167,6 @@ def simulate(
     ] = None,
     **keywords: Any,
 ) -> None:
-    """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
     from capacity.simulator import exports
     from capacity.simulator.timeline import Timeline
 
@@ -229,7 +222,6 @@ def schedule(
     format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
     engine_loop: EngineLoopOption = "auto",
 ) -> None:
-    """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
     import json
 
     from capacity.report import schedule as schedule_report
@@ -259,7 +251,6 @@ def models(
     ] = None,
     format: ListFormatOption = "table",
 ) -> None:
-    """The model presets, with parameters and KV bytes per token; `models add` keeps one of your own."""
     from capacity.report import tables as report
 
     if not add:
@@ -292,8 +283,6 @@ def gpus(
     gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
     **facts: Any,
 ) -> None:
-    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them; `gpus add` writes
-    a profile of your own."""
     from capacity.report import tables as report
 
     if add:
@@ -319,7 +308,6 @@ def gpus(
 
 
 def use_cases(format: ListFormatOption = "table") -> None:
-    """The use cases of --use-case: lengths, service levels and think times, with where each is from."""
     from capacity.report.use_cases import listed_use_cases
 
     show(listed_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
@@ -333,7 +321,6 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """The JSON schema of a verb's answer, or of a file; without a name, which there are."""
     import json
 
     from capacity.report.schemas import json_schema, schema_names
@@ -375,7 +362,6 @@ def frontier(
     format: str,
     **keywords: Any,
 ) -> None:
-    """Fast for a user, or cheap for all? Tokens/s per GPU against tokens/s for a user, of many deployments at once."""
     from capacity.cli.question_flags import listed, numbers
     from capacity.report.frontier import frontier_tables
 
@@ -431,10 +417,6 @@ def engines(
         bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
     ] = False,
 ) -> None:
-    """The serving engines, with the defaults, limits and overheads that the simulator takes.
-
-    --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.
-    """
     if compare is None and question.deployment is None and question.from_launch is None:
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
         if idle:

@@ -1,4 +1,4 @@
-"""The planner's verbs of the command line: parse, ask the library, print or write files."""
+"""The planner's verbs of the command line, as the registry describes them: parse, ask the library, print or write."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def plan(
     format: str,
     **keywords: Any,
 ) -> None:
-    """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
     _refuse_idle("plan", options)
     if output is not None:
@@ -103,7 +102,6 @@ def fleet(
     format: str,
     **keywords: Any,
 ) -> None:
-    """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
     check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
@@ -136,7 +134,6 @@ def curve(
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
     **keywords: Any,
 ) -> None:
-    """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
     check_format(question.format)
     day = {name: keywords.get(name) for name in ("peak_rate", "hourly_rates")}
     if keywords["peak_to_mean"] != PEAK_TO_MEAN:
@@ -166,7 +163,6 @@ def diff(
     ] = None,
     **keywords: Any,
 ) -> None:
-    """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
     check_format(question.format)
     first, second = _two_deployments(question, files or [])
     with progress_bar("pairs of runs") as progress:
@@ -237,7 +233,6 @@ def sweep(
     ] = None,
     format: FormatOption = "table",
 ) -> None:
-    """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
     check_format(format)
     with progress_bar("points") as progress:
         swept = capacity.sweep(
@@ -285,8 +280,6 @@ def from_launch(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """Read a line that launches a server (vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp, Ollama) as a deployment file,
-    which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
     from capacity.deployment.reading import unread
@@ -312,7 +305,6 @@ def from_vllm(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """The same as `from-launch`, by its older name."""
     from_launch(command, gpu, output)
 
 
@@ -326,7 +318,6 @@ def cascade(
     format: str,
     **keywords: Any,
 ) -> None:
-    """Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."""
     check_format(format)
     if chart is not None:
         refuse_alone("--chart", ("--small", options.get("small")))

@@ -48,7 +48,6 @@ def validate(
     profiles: str | None = None,
     **keywords: Any,
 ) -> None:
-    """How wrong is the model here? Measures this device's kernels and a whole model, calibrates, and reports."""
     from capacity_validate import validate as run
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.html_report import summary_lines
@@ -115,7 +114,6 @@ def calibrate(
     format: ReportFormat = "table",
     **keywords: Any,
 ) -> None:
-    """Learn from runs of your own: a variant of the GPU's profile for --gpu, its intervals narrower."""
     from capacity_validate import calibrate as run
     from capacity_validate import suggest_runs
 
@@ -153,7 +151,6 @@ def compare(
     format: str,
     **keywords: Any,
 ) -> None:
-    """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
     from capacity_validate import compare as run
     from capacity_validate.comparison_page import rendered
 
