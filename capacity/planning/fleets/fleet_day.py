@@ -74,17 +74,15 @@ def _by_share(
         if share > 0 and share < 1:
             slowed = [each.at_rate(each.request_rate_per_s * share) for each in arena.workloads]
             slower = replace(arena, workloads=slowed)
-            while replicas < pool.replicas and not _met(slower, pool, replicas, search):
+            while replicas < pool.replicas:
+                candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
+                if slower.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met:
+                    break
                 replicas += 1
         elif share >= 1:
             replicas = pool.replicas
         found[share] = replicas
     return found
-
-
-def _met(arena: EvaluationContext, pool: FleetPool, replicas: int, search: Search) -> bool:
-    candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-    return arena.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met
 
 
 def _bill(pool: FleetPool, replicas: int, cost: Cost) -> float | None:

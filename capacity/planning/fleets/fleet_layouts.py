@@ -67,7 +67,9 @@ class Layouts:
     def _of(self, threshold: int | None) -> Layout:
         """The cheapest pools with this threshold between them; less, where they cannot be the best."""
         first: Layout | None = None
-        spans = (Span(),) if threshold is None else spans_of(self.pools.asked.workloads, threshold, self._by)
+        spans: tuple[Span, ...] = (Span(),)
+        if threshold is not None:
+            spans = spans_of(self.pools.asked.workloads, threshold, self.pools.ways.split_by)
         for goals in self._goals(spans[-1]) if len(spans) > 1 else [(self.pools.asked.goal,)]:
             layout, sides = self._in_ways(threshold, spans, goals)
             if first is None or best_of([first, layout]) is layout:
@@ -96,10 +98,6 @@ class Layouts:
                 why = f"the pool for {side.pool.label} requests alone costs as much as the best"
                 return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
         return _planned(thresholds, sides), sides
-
-    @property
-    def _by(self) -> str:
-        return self.pools.ways.split_by
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
         """What each pool but the one of the longest requests must keep, and what that must, in every way tried."""

@@ -174,26 +174,23 @@ class Pools:
 
     def _search(self, span: Span, router: str, *, runs: int) -> Search | None:
         """The search for one pool, with its part of the time for so many `runs`; None where no time is left."""
-        update: dict[str, object] = {"routers": (router,)}
+        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
+        update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:
             update["time_limit_s"] = left_s = (self.started_s + limit_s - time.monotonic()) / runs
             if left_s <= 0:
                 return None
-        return None if self.ended else self._space(span).model_copy(update=update)
+        return None if self.ended else self.asked.search.model_copy(update=update)
 
     def _progress(self, span: Span) -> Progress:
-        stage = f"{name_of(span)} requests" + _limits(span)
+        limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
+        stage = f"{name_of(span)} requests" + (f", split at {limits} tokens" if limits else "")
 
         def told(snapshot: Snapshot) -> None:
             if self.progress is not None:
                 self.progress(replace(snapshot, stage=stage))
 
         return told
-
-    def _space(self, span: Span) -> Search:
-        """What a pool is chosen from."""
-        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
-        return self.asked.search.model_copy(update={"gpus": own or self.asked.search.gpus})
 
     def _pool(self, span: Span, part: Sequence[Workload], answer: Ranked) -> FleetPool:
         """The answer for one pool, with its reserve."""
@@ -232,9 +229,3 @@ def name_of(span: Span) -> str:
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
-
-
-def _limits(span: Span) -> str:
-    """Where it is split from others, in words."""
-    limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
-    return f", split at {limits} tokens" if limits else ""
