@@ -45,7 +45,7 @@ class Question:
         return {name: value for name, value in self.flags.items() if name in spec.model_fields}
 
     @property
-    def billing(self) -> dict[str, Any]:
+    def billing(self) -> Fields:
         """The flags of a bill, but for the replicas, which are the pool's."""
         from capacity.deployment import Billing
 
