@@ -11,6 +11,7 @@ class Flag:
     spelled: str = ""  # flags by spaces; the last one stands in refusals
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
+    by_commas: bool = False  # texts of a sequence, which otherwise repeat the flag
 
 
 ENGINE_LOOP = Flag(  # of every question that simulates

@@ -22,6 +22,8 @@ ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 PLACE = ("format", "deployment", "from_launch", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
 OF_A_DEPLOYMENT = ("model", "deployment", "from_launch", "format", "profiles", "download")
+COMPARED = ("model", "replicas", "compared_window", *OF_A_DEPLOYMENT[1:])
+SEARCHED = ("output", "detail", "format", "profiles", "download")
 STORED = ("deployment", "from_launch")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
@@ -58,12 +60,13 @@ class Alternative(NamedTuple):
 class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
-    `function` answers in Python; `further` are more public Python names of the verb. `command` parses and prints, where
-    the verb has such a function of its own; otherwise the flags are the fields of the function's specs and its keywords
-    that have a `Flag`, or those of the function `flags`. `specs`: records whose fields are flags of a `command`;
-    `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here; `shared`: options that many
-    verbs have (`cli.verbs.SHARED`). `reads`: the parts of a deployment that change the answer (`deployment.reading`).
-    `first`: the flags of the first help page.
+    `function` answers in Python; `further` are more public Python names of the verb. `command` prints, where the verb
+    has such a function of its own. With `shared`, the verb is about a deployment, or its options are these: options
+    that many verbs have (`cli.verbs.SHARED`), and keywords with a `Flag` of `function`, or of the function `flags`.
+    Without both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields
+    are flags; `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here. `progress`: what the
+    function's progress counts; `unmet`: the property of the answer without which the exit code is 1. `reads`: the parts
+    of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first help page.
     """
 
     name: str
@@ -77,6 +80,8 @@ class Verb(NamedTuple):
     shared: tuple[str, ...] = ()
     traffic_fields: tuple[str, ...] | str | None = None
     without: tuple[str, ...] = ()
+    progress: str = ""
+    unmet: str = ""
     reads: str = ""
     first: str = ""
     examples: tuple[str, ...] = ()
@@ -98,7 +103,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 "capacity.answers.records:Fit",
                 tables="capacity.report.answers:fit_tables",
                 charts="capacity.report.figures.of_answer:fit_charts",
-                question="Does it fit?",
             ),
             Answer(
                 "fit-comparison",
@@ -138,7 +142,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 summary="capacity.report.answers:estimate_summary",
                 sheet="capacity.report.answers:estimate_sheet",
                 charts="capacity.report.figures.of_answer:estimate_charts",
-                question="How fast, and at what cost?",
             ),
             Answer(
                 "gpu-comparison",
@@ -157,7 +160,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         ),
         specs=(POOL, TRAFFIC, COST),
         traffic_fields=ESTIMATED,
-        shared=(*MODEL_AND_PLACE, "detail"),
+        shared=("model", "slo", *PLACE, "detail"),
         reads="ESTIMATE",
         first=f"{ENGINE} {LENGTHS} concurrency request-rate use-case users slo batch-size price-tier detail format",
         examples=(
@@ -181,7 +184,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 "capacity.answers.records:Attribution",
                 tables="capacity.report.answers:explain_tables",
                 charts="capacity.report.figures.of_answer:explain_charts",
-                question="Where does the time go, and what would help?",
             ),
             Answer("definition", "capacity.techniques.glossary:Definition", question="What does it mean?"),
         ),
@@ -213,11 +215,22 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 summary="capacity.report.simulation:simulation_summary",
                 sheet="capacity.report.simulation:simulation_sheet",
                 charts="capacity.report.figures.of_answer:simulation_charts",
-                question="What would users see?",
             ),
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
-        shared=(*MODEL_AND_PLACE, "detail"),
+        shared=(
+            *("model", "goodput", "slo", "slo_window", "runs", "engine_loop", "save_trace"),
+            *(
+                "save_trace_for",
+                "records",
+                "series",
+                "sample_interval",
+                "timeline",
+                "gantt",
+                *PLACE,
+                "detail",
+            ),
+        ),
         reads="DEPLOYED",
         first=f"{ENGINE} {LOAD} replicas slo goodput records detail format",
         examples=(
@@ -250,6 +263,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         ),
         function="capacity.answers.listings:gpus",
         command="capacity.cli.answers:gpus",
+        flags="capacity.hardware.what_if:add_gpu",
+        shared=(
+            *("like", "memory_gb", "hbm_tb_s", "bf16_tflops", "fp8_tflops", "scale_up_gb_s", "tdp_watts"),
+            *("format", "profiles", "support", "gpu"),
+        ),
         further=("capacity.hardware.what_if:add_gpu", "capacity.answers.support:gpu_support"),
         alternatives=(
             Alternative(
@@ -286,17 +304,17 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "once."
         ),
         function="capacity.answers.frontier:frontier",
-        command="capacity.cli.frontier:frontier",
+        command="capacity.cli.answers:frontier",
         answers=(
             Answer(
                 "frontier",
                 "capacity.answers.frontier:Frontier",
                 tables="capacity.report.frontier:frontier_tables",
                 charts="capacity.report.figures.of_answer:frontier_charts",
-                question="Fast for a user, or cheap for all?",
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
+        shared=("model", *SEARCHED[1:]),
         traffic_fields=ESTIMATED,
         without=(
             *("gpu", "quantization", "engine", "tensor_parallel_size"),  # an axis each
@@ -474,7 +492,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
     Verb(
         "charts",
         help="The handbook's charts for your model and GPU, as SVG files.",
-        command="capacity.cli.techniques:charts",
+        command="capacity.cli.registered:charts",
         specs=(POOL,),
         reads="CLOSED_FORM",
         first="gpu tensor-parallel-size quantization engine output",
@@ -518,7 +536,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
 
 --compare MODEL serves one load under each: throughput, latency and memory with intervals, and what each lacks.""",
         function="capacity.techniques.engine_table:engine_table",
-        command="capacity.cli.engines:engines",
+        command="capacity.cli.answers:engines",
         further=("capacity.answers.engine_comparison:compare_engines",),
         answers=(
             Answer(
@@ -558,11 +576,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 summary="capacity.report.plan_summary:plan_summary",
                 page="capacity.report.plan_html:plan_html",
                 charts="capacity.report.figures.of_answer:plan_charts",
-                question="What to rent?",
                 unbounded=True,
             ),
         ),
         specs=(SEARCH, TRAFFIC, COST),
+        shared=("model", "slo", "workers", "cluster", *SEARCHED),
         without=NO_ARRIVALS,
         first=f"slo {LENGTHS} request-rate use-case users trace gpus quantizations engines objective price-tier "
         "time-limit-s output detail format",
@@ -594,6 +612,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(SEARCH, TRAFFIC, COST, SPLIT),
+        shared=("model", "slo", "workers", *SEARCHED),
         without=(*NO_ARRIVALS, "routers", "serving", "alternatives", "latency_tolerance"),
         first=f"slo {LENGTHS} request-rate trace gpus short-gpus long-gpus split-at price-tier spare-replicas "
         "peak-to-mean output format",
@@ -608,7 +627,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "cost",
         help="What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline.",
         function="capacity.planning.bills.cost:cost",
-        command="capacity.cli.planning:cost",
         further=("capacity.planning.bills.billing:Bill",),
         answers=(
             Answer(
@@ -616,12 +634,12 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 "capacity.planning.bills.billing:Bill",
                 tables="capacity.report.cost:bill_tables",
                 charts="capacity.report.figures.of_answer:bill_charts",
-                question="What does it cost?",
                 unbounded=True,
             ),
         ),
         specs=(POOL, TRAFFIC, COST, BILLING),
-        shared=OF_A_DEPLOYMENT,
+        shared=("model", "slo", "slo_window", *OF_A_DEPLOYMENT[1:]),
+        unmet="serves",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"gpu tensor-parallel-size quantization {LOAD} users slo price-tier api format",
@@ -646,12 +664,15 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 tables="capacity.report.curve:curve_tables",
                 page="capacity.report.plan_html:curve_html",
                 charts="capacity.report.figures.of_answer:curve_charts",
-                question="How much can it take?",
                 unbounded=True,
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=(
+            *("model", "slo", "slo_window", "replicas", "confidence", "rates", "requests_per_user_hour"),
+            *("peak_rate", "peak_to_mean", "hourly_rates", "replications", "cluster", "output"),
+            *OF_A_DEPLOYMENT[1:],
+        ),
         without=NO_ARRIVALS,
         reads="CURVE",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} trace slo rates replicas output format",
@@ -664,19 +685,18 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "tornado",
         help="What does the answer hang on? Cost and p95 when each input is wrong by 20 %.",
         function="capacity.planning.variations.tornado:tornado",
-        command="capacity.cli.planning:tornado",
         answers=(
             Answer(
                 "tornado",
                 "capacity.planning.variations.tornado:Tornado",
                 tables="capacity.report.comparisons:tornado_tables",
                 charts="capacity.report.figures.of_answer:tornado_charts",
-                question="What does the answer hang on?",
                 unbounded=True,
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=COMPARED,
+        progress="inputs",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier format",
@@ -686,18 +706,17 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "advise",
         help="What would help here? The optimisation checklist, each line simulated for this deployment.",
         function="capacity.planning.variations.advice:advise",
-        command="capacity.cli.planning:advise",
         answers=(
             Answer(
                 "advice",
                 "capacity.planning.variations.advice:AdviceList",
                 tables="capacity.report.comparisons:advice_tables",
-                question="What would help here?",
                 unbounded=True,
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=COMPARED,
+        progress="changes",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier format",
@@ -707,7 +726,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         "stack",
         help="What is each technique worth? From none to all of them, one upon the other, and each of them alone.",
         function="capacity.planning.variations.stack:stack",
-        command="capacity.cli.planning:stack",
         answers=(
             Answer(
                 "stack",
@@ -719,7 +737,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC, COST),
-        shared=OF_A_DEPLOYMENT,
+        shared=(*COMPARED[:3], "order", *COMPARED[3:]),
+        progress="techniques",
         without=NO_ARRIVALS,
         reads="SIMULATED",
         first=f"{ENGINE} {LOAD} price-tier order format",
@@ -739,12 +758,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 "diff",
                 "capacity.planning.variations.diff:Diff",
                 tables="capacity.report.comparisons:diff_tables",
-                question="What is the difference?",
                 unbounded=True,
             ),
         ),
         specs=(POOL, TRAFFIC, SERVICE, COST),
-        shared=OF_A_DEPLOYMENT[1:],
+        shared=("compared_window", "runs", "seed", "cluster", *OF_A_DEPLOYMENT[1:]),
         without=(*NO_ARRIVALS, "seed"),
         first=f"{ENGINE} replications seed deployment from-launch format",
         examples=("diff now.toml then.toml --replications 5", "diff --deployment now.toml -q fp8"),
@@ -790,7 +808,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "Ask something cheaper first? A semantic cache or a small model before a large one: $, latency, break-even."
         ),
         function="capacity.planning.cascades.cascade:cascade",
-        command="capacity.cli.cascade:cascade",
+        command="capacity.cli.planning:cascade",
         answers=(
             Answer(
                 "cascade",
@@ -801,6 +819,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(CASCADE, POOL, TRAFFIC, COST),
+        shared=("model", "chart", "simulate", "format", "profiles", "download"),
         traffic_fields=ESTIMATED,
         without=("batch_size", "concurrency", "burstiness"),
         reads="SIMULATED",
@@ -818,7 +837,11 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             "How wrong is the model here? Measures this device's kernels and a whole model, calibrates, and reports."
         ),
         command="capacity.cli.validation:validate",
-        shared=STORED,
+        flags="capacity_validate:validate",
+        shared=(
+            *("device", "campaign", "budget", "out", "gpu", "tolerance_ttft", "tolerance_tpot", "threads"),
+            *("seed", "engine", "model", "format", "profiles", *STORED),
+        ),
         first="device campaign budget out gpu engine model deployment from-launch format",
         examples=(
             "validate --device cpu --campaign quick --budget 60s",
@@ -832,6 +855,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
         command="capacity.cli.validation:calibrate",
         further=("capacity_validate:suggest_runs",),
         specs=(POOL, TRAFFIC),
+        shared=("name", "out", "suggest", "format", "profiles", "download"),
         traffic_fields="capacity.cli.validation:COMPARED_TRAFFIC",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model name "
         "suggest format",
@@ -856,6 +880,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             ),
         ),
         specs=(POOL, TRAFFIC),
+        shared=("server_log", "fit_overheads", "format", "profiles", "download"),
         traffic_fields="capacity.cli.validation:COMPARED_TRAFFIC",
         first=f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model server-log "
         "deployment fit-overheads format",

@@ -1,4 +1,7 @@
-"""The first verbs of the command line: parse, ask `capacity`, print."""
+"""The verbs of one deployment, or of several in closed form, and the lists: parse, ask `capacity`, print.
+
+The registry says what each verb is for.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,6 @@ from capacity.cli.options import (
     LIST_FORMATS,
     EngineLoopOption,
     ListFormatOption,
-    ProfilesOption,
-    ReplicationsOption,
-    SloOption,
-    SloWindowOption,
     check_format,
     dashed,
     fail,
@@ -28,7 +27,7 @@ from capacity.cli.options import (
     show_answer,
     write,
 )
-from capacity.cli.question import Question, request_of
+from capacity.cli.question import Question, changed_gpu, request_of
 
 
 def fit(
@@ -41,10 +40,6 @@ def fit(
         ),
     ] = None,
 ) -> None:
-    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests.
-
-    Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that holds it, the cheapest first.
-    """
     from capacity.answers.load_point import EVERY_GPU
 
     if "gpu" not in question.flags and question.deployment is None:
@@ -79,22 +74,18 @@ def estimate(
             help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
         ),
     ] = None,
-    slo: SloOption = None,
+    **keywords: Any,
 ) -> None:
-    """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate.
-
-    --gpu all asks it of every GPU, each with the replicas that serve the load.
-    """
     from capacity.answers.load_point import EVERY_GPU
 
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
-        compared = capacity.compare_gpus(request, order=order, slo=slo or (), profiles=question.profiles)
+        compared = capacity.compare_gpus(request, order=order, profiles=question.profiles, **keywords)
         show_answer(compared, question.format)
         return
     if order is not None:
         raise InvalidInput(f"--order {order} needs --gpu all: one GPU has no order")
-    answer = capacity.estimate(request, slo=slo or (), profiles=question.profiles, download=question.download)
+    answer = capacity.estimate(request, profiles=question.profiles, download=question.download, **keywords)
     show_answer(answer, question.format, detail=question.detail)
 
 
@@ -112,8 +103,7 @@ def explain(
         typer.Option("--interval", help="What the 90 % intervals are made of, and what would narrow them."),
     ] = False,
 ) -> None:
-    """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
-    from capacity.cli.techniques import explain_term
+    from capacity.cli.registered import explain_term
     from capacity.model import model_names
     from capacity.techniques.glossary import find_term, is_term
 
@@ -147,9 +137,6 @@ def simulate(
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
-    slo_window: SloWindowOption = "15m",
-    replications: ReplicationsOption = 1,
-    engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
         typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
@@ -178,8 +165,8 @@ def simulate(
         str | None,
         typer.Option("--gantt", help="Write a lane for each request, over batch and KV, to this HTML file."),
     ] = None,
+    **keywords: Any,
 ) -> None:
-    """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
     from capacity.simulator.timeline import Timeline, write_records, write_series, write_timeline
 
     if sample_interval is not None:
@@ -193,8 +180,6 @@ def simulate(
             request,
             goodput=goodput,
             slo=slo,
-            slo_window=slo_window,
-            replications=replications,
             save_trace=save_trace,
             save_trace_for=save_trace_for or "vllm",
             sample_interval_s=(sample_interval or 1.0) if series else None,
@@ -202,7 +187,7 @@ def simulate(
             profiles=question.profiles,
             download=question.download,
             progress=progress,
-            engine_loop=engine_loop,
+            **keywords,
         )
     if records:
         write_records(answer.run, records)
@@ -236,7 +221,6 @@ def schedule(
     format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
     engine_loop: EngineLoopOption = "auto",
 ) -> None:
-    """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
     import json
 
     from capacity.report import schedule as schedule_report
@@ -266,7 +250,6 @@ def models(
     ] = None,
     format: ListFormatOption = "table",
 ) -> None:
-    """The model presets, with parameters and KV bytes per token; `models add` keeps one of your own."""
     from capacity.report import tables as report
 
     if not add:
@@ -290,50 +273,17 @@ def gpus(
             metavar="[add NAME]", help="Write a profile of a GPU from its datasheet, like another GPU's."
         ),
     ] = None,
-    like: Annotated[
-        str | None, typer.Option("--like", help="With add: the GPU that all other facts are assumed from.")
-    ] = None,
-    memory_gb: Annotated[float | None, typer.Option("--memory-gb", help="With add: memory in GB.")] = None,
-    hbm_tb_s: Annotated[
-        float | None, typer.Option("--hbm-tb-s", help="With add: memory bandwidth in TB/s.")
-    ] = None,
-    bf16_tflops: Annotated[
-        float | None, typer.Option("--bf16-tflops", help="With add: dense BF16 rate in TFLOP/s.")
-    ] = None,
-    fp8_tflops: Annotated[
-        float | None,
-        typer.Option("--fp8-tflops", help="With add: dense FP8 rate in TFLOP/s; default: in proportion."),
-    ] = None,
-    scale_up_gb_s: Annotated[
-        float | None,
-        typer.Option(
-            "--scale-up-gb-s", help="With add: link between GPUs in GB/s per direction; default: --like's."
-        ),
-    ] = None,
-    tdp_watts: Annotated[
-        float | None, typer.Option("--tdp-watts", help="With add: power limit in W; default: --like's.")
-    ] = None,
     format: ListFormatOption = "table",
-    profiles: ProfilesOption = None,
+    profiles: str | None = None,
     support: Annotated[
         bool,
         typer.Option("--support", help="Which engine runs which weight format where, and how well known."),
     ] = False,
     gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
+    **facts: Any,
 ) -> None:
-    """The GPU profiles, with memory, bandwidth and dense compute rates; or what engines run on them; `gpus add` writes
-    a profile of your own."""
     from capacity.report import tables as report
 
-    facts: Mapping[str, Any] = {
-        "like": like,
-        "memory_gb": memory_gb,
-        "hbm_tb_s": hbm_tb_s,
-        "bf16_tflops": bf16_tflops,
-        "fp8_tflops": fp8_tflops,
-        "scale_up_gb_s": scale_up_gb_s,
-        "tdp_watts": tdp_watts,
-    }
     if add:
         if add[0] != "add" or len(add) != 2:
             raise InvalidInput(f"`capacity gpus add NAME` writes a profile, not {' '.join(add)!r}")
@@ -343,8 +293,8 @@ def gpus(
         show("assumed: kernel constants of that GPU, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
-    if given := [name for name, value in facts.items() if value is not None]:
-        flag = f"--{dashed(given[0])}"
+    if facts:
+        flag = f"--{dashed(next(iter(facts)))}"
         raise InvalidInput(
             f"{flag} changes nothing without `capacity gpus add NAME`: add it, or leave {flag} out"
         )
@@ -357,7 +307,6 @@ def gpus(
 
 
 def use_cases(format: ListFormatOption = "table") -> None:
-    """The use cases of --use-case: lengths, service levels and think times, with where each is from."""
     from capacity.report.use_cases import listed_use_cases
 
     show(listed_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
@@ -371,9 +320,117 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """The JSON schema of a verb's answer, or of a file; without a name, which there are."""
     import json
 
     from capacity.report.schemas import json_schema, schema_names
 
     show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
+
+
+def frontier(
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", help="GPU profiles, by commas: h100,h200,b200.", show_default=False),
+    ] = None,
+    quantizations: Annotated[
+        str, typer.Option("--quantizations", help="Weight formats, by commas; default: the checkpoint's.")
+    ] = "default",
+    engines: Annotated[
+        str, typer.Option("--engines", help="Engines, by commas, each with an optional version.")
+    ] = "vllm",
+    tensor_parallel_sizes: Annotated[
+        str,
+        typer.Option(
+            "--tensor-parallel-sizes",
+            help="GPUs that share every layer, by commas; fewest: as few as hold the model.",
+        ),
+    ] = "fewest",
+    loads: Annotated[
+        str | None, typer.Option("--loads", help="Requests in flight, by commas; default: 1 to 1,024.")
+    ] = None,
+    tpot: Annotated[
+        float, typer.Option("--tpot", help="The limit on TPOT in ms that the best of each must keep.")
+    ] = 25.0,
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")
+    ] = None,
+    detail: bool,
+    format: str,
+    **keywords: Any,
+) -> None:
+    from capacity.cli.question_flags import listed, numbers
+    from capacity.report.frontier import frontier_tables
+
+    check_format(format)
+    if gpus is None:
+        raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
+    if not 0 < tpot < float("inf"):
+        raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
+    own_loads: Mapping[str, Any] = (
+        {} if loads is None else {"loads": [int(load) for load in numbers("--loads", loads) or ()]}
+    )
+    with progress_bar("deployments") as progress:
+        answer = capacity.frontier(
+            model,
+            gpus=listed(gpus),
+            quantizations=[None if name == "default" else name for name in listed(quantizations)],
+            engines=listed(engines),
+            tensor_parallel_sizes=[_size(text) for text in listed(tensor_parallel_sizes)],
+            **own_loads,
+            progress=progress,
+            **keywords,
+            **options,
+        )
+    show_answer(answer, format, tables=lambda each: frontier_tables(each, tpot_s=tpot / 1e3, every=detail))
+    if chart is not None:
+        from capacity.report.figures.frontiers import frontier_chart
+
+        write(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3).html())
+
+
+def _size(text: str) -> int | None:
+    """A tensor-parallel size; None for `fewest`. Raises InvalidInput."""
+    if text == "fewest":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers by commas, or fewest")
+    return int(text)
+
+
+def engines(
+    question: Question,
+    *,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="MODEL", help="Serve it under each engine, at one load on one GPU."
+        ),
+    ] = None,
+    engines: Annotated[
+        str | None, typer.Option("--engines", help="With --compare: these, by commas, as vllm@0.15,sglang.")
+    ] = None,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
+    ] = False,
+) -> None:
+    if compare is None and question.deployment is None and question.from_launch is None:
+        idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]
+        if idle:
+            raise InvalidInput(
+                f"--{dashed(idle[0])} changes nothing without --compare MODEL: add it, or leave --{dashed(idle[0])} out"
+            )
+        gpu = question.flags.get("gpu", "h100")
+        gpu = changed_gpu(gpu, question.change) if question.change else gpu
+        table = capacity.engine_table(gpu, claims=claims)
+        show_answer(table, question.format)
+        return
+    if claims:
+        raise InvalidInput("--claims and --compare are two questions: ask one at a time")
+    from capacity.cli.question_flags import listed
+
+    request = request_of(replace(question, model=compare, verb="estimate"))
+    which: Mapping[str, Any] = {} if engines is None else {"engines": listed(engines)}
+    show_answer(capacity.compare_engines(request, profiles=question.profiles, **which), question.format)

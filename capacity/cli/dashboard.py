@@ -29,7 +29,6 @@ def dashboard(
     theme: Annotated[str, typer.Option("--theme", help="auto (as the browser), light or dark.")] = "auto",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
 ) -> None:
-    """What if? The same answers in a browser: sliders, charts, links to share. Needs the dashboard extra."""
     from capacity_app.launch import serve
 
     code = serve(

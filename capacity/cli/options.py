@@ -63,6 +63,9 @@ ChangeOption = Annotated[
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
 ]
+
+ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
+EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
 SloWindowOption = Annotated[
     str,
     typer.Option(
@@ -82,9 +85,10 @@ ReplicationsOption = Annotated[
         "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
     ),
 ]
-
-ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
-EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
+ReplicasOption = Annotated[
+    int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
+]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
 def dashed(name: str) -> str:

@@ -1,12 +1,12 @@
-"""The planner's verbs of the command line: parse, ask the library, print or write files."""
+"""The planner's verbs of the command line, as the registry describes them: parse, ask the library, print or write."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,18 +14,11 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
+from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
     INTERRUPTED,
-    ClusterOption,
-    ComparedWindowOption,
-    DetailOption,
-    DownloadOption,
     FormatOption,
-    ModelArgument,
-    ProfilesOption,
-    ReplicationsOption,
-    SloOption,
-    SloWindowOption,
+    WorkersOption,
     check_format,
     dashed,
     progress_bar,
@@ -46,39 +39,31 @@ from capacity.cli.question import (
     request_of,
     stored_deployment,
 )
+from capacity.cli.question_flags import listed
+from capacity.cli.registered import deployment_request
 from capacity.cli.search_progress import search_progress
 
 if TYPE_CHECKING:
-    from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
     from capacity.planning.sweeps.sweep_spec import SweepSpec
 
 PEAK_TO_MEAN = 1.6
-ReplicasOption = Annotated[
-    int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
-]
-WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
 def plan(
     *,
-    model: ModelArgument,
+    model: str,
     options: Mapping[str, Any],
-    slo: SloOption = None,
-    workers: WorkersOption = 2,
-    cluster: ClusterOption = None,
     output: Annotated[
         str | None,
         typer.Option(
             "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
         ),
     ] = None,
-    detail: DetailOption = False,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    detail: bool,
+    format: str,
+    **keywords: Any,
 ) -> None:
-    """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
     _refuse_idle("plan", options)
     if output is not None:
@@ -89,16 +74,7 @@ def plan(
                 alone = f"{output} gets the report and plan.json alone"
                 say(f"note: nothing launches {engine}, a baseline: {alone}")
     with search_progress() as progress:
-        answer = capacity.plan(
-            model,
-            slo=slo or (),
-            workers=workers,
-            cluster=cluster,
-            profiles=profiles,
-            download=download,
-            progress=progress,
-            **options,
-        )
+        answer = capacity.plan(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
@@ -117,37 +93,25 @@ def plan(
 
 def fleet(
     *,
-    model: ModelArgument,
+    model: str,
     options: Mapping[str, Any],
-    slo: SloOption = None,
-    workers: WorkersOption = 2,
     output: Annotated[
         str | None, typer.Option("--output", help="A deployment file of the best fleet, for `simulate`.")
     ] = None,
-    detail: DetailOption = False,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    detail: bool,
+    format: str,
+    **keywords: Any,
 ) -> None:
-    """What fleet to rent? Pools of unequal GPUs behind a router by length: the threshold found, against one pool."""
     check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
-        answer = capacity.fleet(
-            model,
-            slo=slo or (),
-            workers=workers,
-            profiles=profiles,
-            download=download,
-            progress=progress,
-            **options,
-        )
+        answer = capacity.fleet(model, progress=progress, **keywords, **options)
     show_answer(answer, format, detail=detail)
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:
         from capacity.deployment import to_toml
-        from capacity.planning.fleets.fleet_file import deployment_of_fleet
+        from capacity.planning.fleets.fleet_records import deployment_of_fleet
 
         write(output, to_toml(deployment_of_fleet(answer, model, options)))
         say(f"written: {output}")
@@ -156,145 +120,34 @@ def fleet(
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a flag of a search that changes nothing."""
     from capacity.base.keywords import split
-    from capacity.deployment import Cost, Traffic, build
+    from capacity.deployment import build
     from capacity.deployment.reading import refuse_idle
-    from capacity.planning.fleets.fleet_space import Split
-    from capacity.planning.space import Search
 
-    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost, *((Split,) if verb == "fleet" else ()))
+    specs = tuple(map(resolve_name, BY_NAME[verb].specs))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
     refuse_idle(verb, made, options)
-
-
-def _request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
-    """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
-    if replicas is not None:
-        question = replace(question, flags={**question.flags, "replicas": replicas})
-    request = request_of(question, as_flags=False, **beside)
-    note("not used", sorted(request.service.model_fields_set))
-    return request
-
-
-def cost(question: Question, *, slo: SloOption = None, slo_window: SloWindowOption = "15m") -> None:
-    """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
-    from capacity.deployment import Billing
-
-    check_format(question.format)
-    request = _request(question)
-    billing = {
-        name: value for name, value in question.of(Billing).items() if name != "replicas"
-    }  # the pool's
-    answer = capacity.cost(
-        request,
-        slo=slo or (),
-        slo_window=slo_window,
-        profiles=question.profiles,
-        download=question.download,
-        **billing,
-    )
-    show_answer(answer, question.format)
-    if not answer.serves:
-        raise typer.Exit(1)
 
 
 def curve(
     question: Question,
     *,
-    slo: SloOption = None,
-    slo_window: SloWindowOption = "15m",
-    replicas: ReplicasOption = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="By the error of the step model.")] = 0.9,
-    rates: Annotated[str | None, typer.Option("--rates", help="Requests/s to look at: 1,2,5,10.")] = None,
-    requests_per_user_hour: Annotated[
-        float | None, typer.Option("--requests-per-user-hour", help="To count users.")
-    ] = None,
-    peak_rate: Annotated[
-        float | None, typer.Option("--peak-rate", help="Requests/s at noon: asks for replicas by the hour.")
-    ] = None,
-    peak_to_mean: Annotated[
-        float, typer.Option("--peak-to-mean", help="Of that day's rates.")
-    ] = PEAK_TO_MEAN,
-    hourly_rates: Annotated[
-        str | None, typer.Option("--hourly-rates", help="24 rates in place of a peak.")
-    ] = None,
-    replications: Annotated[
-        int, typer.Option("--replications", help="Draws of generated traffic, for the interval of sampling.")
-    ] = 3,
-    cluster: ClusterOption = None,
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
+    **keywords: Any,
 ) -> None:
-    """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
     check_format(question.format)
-    if peak_to_mean != PEAK_TO_MEAN:
-        refuse_alone("--peak-to-mean", ("--peak-rate", peak_rate))
-    request = _request(question, replicas, peak_rate=peak_rate, hourly_rates=hourly_rates, request_rate=1.0)
+    day = {name: keywords.get(name) for name in ("peak_rate", "hourly_rates")}
+    if keywords["peak_to_mean"] != PEAK_TO_MEAN:
+        refuse_alone("--peak-to-mean", ("--peak-rate", day["peak_rate"]))
+    request = deployment_request(question, keywords.pop("replicas", None), **day, request_rate=1.0)
     with progress_bar("simulations") as progress:
         answer = capacity.curve(
-            request,
-            slo=slo or (),
-            slo_window=slo_window,
-            confidence=confidence,
-            rates=numbers("--rates", rates),
-            requests_per_user_hour=requests_per_user_hour,
-            peak_rate=peak_rate,
-            peak_to_mean=peak_to_mean,
-            hourly_rates=numbers("--hourly-rates", hourly_rates),
-            replications=replications,
-            cluster=cluster,
-            profiles=question.profiles,
-            download=question.download,
-            progress=progress,
+            request, profiles=question.profiles, download=question.download, progress=progress, **keywords
         )
     show_answer(answer, question.format)
     if output is not None:
         from capacity.report.plan_html import curve_html
 
         write(output, curve_html(answer, typed()))
-
-
-def tornado(
-    question: Question, *, replicas: ReplicasOption = None, slo_window: ComparedWindowOption = "15m"
-) -> None:
-    """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
-    _show_with_progress(capacity.tornado, "inputs", question, replicas, slo_window)
-
-
-def advise(
-    question: Question, *, replicas: ReplicasOption = None, slo_window: ComparedWindowOption = "15m"
-) -> None:
-    """What would help here? The optimisation checklist, each line simulated for this deployment."""
-    _show_with_progress(capacity.advise, "changes", question, replicas, slo_window)
-
-
-def stack(
-    question: Question,
-    *,
-    replicas: ReplicasOption = None,
-    slo_window: ComparedWindowOption = "15m",
-    order: Annotated[
-        str | None,
-        typer.Option("--order", help="Techniques in the order to take them, by commas; others are left out."),
-    ] = None,
-) -> None:
-    """What is each technique worth? From none to all of them, one upon the other, and each of them alone."""
-    names = None if order is None else listed(order)
-    _show_with_progress(partial(capacity.stack, order=names), "techniques", question, replicas, slo_window)
-
-
-def _show_with_progress(
-    ask: Callable[..., Any], what: str, question: Question, replicas: int | None, slo_window: str
-) -> None:
-    check_format(question.format)
-    request = _request(question, replicas)
-    with progress_bar(what) as progress:
-        answer = ask(
-            request,
-            slo_window=slo_window,
-            profiles=question.profiles,
-            download=question.download,
-            progress=progress,
-        )
-    show_answer(answer, question.format)
 
 
 def diff(
@@ -308,27 +161,18 @@ def diff(
             show_default=False,
         ),
     ] = None,
-    slo_window: ComparedWindowOption = "15m",
-    replications: ReplicationsOption = 1,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of the traffic, in place of the file's.", min=0)
-    ] = None,
-    cluster: ClusterOption = None,
+    **keywords: Any,
 ) -> None:
-    """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
     check_format(question.format)
     first, second = _two_deployments(question, files or [])
     with progress_bar("pairs of runs") as progress:
         answer = capacity.diff(
             first,
             second,
-            slo_window=slo_window,
-            replications=replications,
-            seed=seed,
-            cluster=cluster,
             progress=progress,
             profiles=question.profiles,
             download=question.download,
+            **keywords,
         )
     show_answer(answer, question.format)
 
@@ -389,7 +233,6 @@ def sweep(
     ] = None,
     format: FormatOption = "table",
 ) -> None:
-    """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
     check_format(format)
     with progress_bar("points") as progress:
         swept = capacity.sweep(
@@ -437,8 +280,6 @@ def from_launch(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """Read a line that launches a server (vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp, Ollama) as a deployment file,
-    which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
     from capacity.deployment.reading import unread
@@ -464,20 +305,25 @@ def from_vllm(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
 ) -> None:
-    """The same as `from-launch`, by its older name."""
     from_launch(command, gpu, output)
 
 
-def listed(value: Any) -> Sequence[str]:
-    """`a,b` as a list; nothing as none."""
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
+def cascade(
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
+    ] = None,
+    format: str,
+    **keywords: Any,
+) -> None:
+    check_format(format)
+    if chart is not None:
+        refuse_alone("--chart", ("--small", options.get("small")))
+    answer = capacity.cascade(model, **keywords, **options)
+    show_answer(answer, format)
+    if chart is not None:
+        from capacity.report.figures.cascades import cascade_chart
 
-
-def numbers(flag: str, text: str | None) -> list[float] | None:
-    """A list of numbers as `1,2,5`; InvalidInput for anything else."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInput(f"{flag} is {text!r}: give numbers, as 1,2,5") from None
+        write(chart, cascade_chart(answer).html())

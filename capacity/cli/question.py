@@ -44,6 +44,13 @@ class Question:
         """The flags that are fields of `spec`."""
         return {name: value for name, value in self.flags.items() if name in spec.model_fields}
 
+    @property
+    def billing(self) -> Fields:
+        """The flags of a bill, but for the replicas, which are the pool's."""
+        from capacity.deployment import Billing
+
+        return {name: value for name, value in self.of(Billing).items() if name != "replicas"}
+
 
 def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
     """Flags over a pasted command over the deployment file, checked; also written to a file where that is wanted.
@@ -93,7 +100,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     )
     said = (*request.pools, request.traffic, request.service, request.cost)
     if question.write_deployment is None:  # a file is for other verbs too
-        billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
+        billing = question.billing
         specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
         refuse_idle(question.verb, specs, question.flags, **beside)
         noted = [*pasted, *(name for name in NEVER_REFUSED if name in question.flags)]

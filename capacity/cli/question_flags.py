@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from inspect import Parameter, signature, unwrap
+from types import NoneType, SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -15,12 +16,15 @@ from capacity.base.flags import Flag
 from capacity.base.spec import short_count
 from capacity.cli.options import ModelArgument
 
+if TYPE_CHECKING:
+    from capacity.base.spec import Spec
+
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
     """A keyword of a question as the command line takes it: `kind` is of one value, `many` of a sequence of them.
 
-    Token counts (`many` of int) come by commas in one text, other sequences by repeating the flag.
+    Numbers (`many` of int or float) come by commas in one text, other sequences by repeating the flag.
     """
 
     name: str
@@ -32,7 +36,8 @@ class Keyword:
 
     @property
     def by_commas(self) -> bool:
-        return self.many and self.kind is int
+        declared = self.flag is not None and self.flag.by_commas
+        return self.many and (declared or self.kind in (int, float))
 
     @property
     def is_argument(self) -> bool:
@@ -50,7 +55,9 @@ class Keyword:
         """What was parsed, in the question's units. Raises InvalidInput."""
         spelling = self.spellings[-1]
         if self.by_commas:
-            return token_list(parsed, spelling)
+            if self.kind is str:
+                return listed(parsed)
+            return numbers(spelling, parsed) if self.kind is float else token_list(parsed, spelling)
         if self.flag is None or not self.flag.milliseconds:
             return parsed
         if not 0 < parsed < float("inf"):
@@ -60,30 +67,48 @@ class Keyword:
 
 def keywords_of(question: Callable[..., object]) -> list[Keyword]:
     """Return the model, and the keywords that have a flag, in the order of the signature."""
-    hints = get_type_hints(question, include_extras=True)
-    parameters = signature(question).parameters
+    function = unwrap(question)
+    names = vars(sys.modules[function.__module__])
+    flagged = {
+        name: hint
+        for name, hint in function.__annotations__.items()
+        if str(hint).startswith("Annotated[") or get_origin(names.get(str(hint))) is Annotated
+    }
+    hints = get_type_hints(SimpleNamespace(__annotations__=flagged), names, include_extras=True)
     return [
-        _keyword(parameters[name], hints[name])
-        for name in parameters
-        if name == "model" or get_origin(hints.get(name)) is Annotated
+        _keyword(name, parameter.default, *get_args(hints.get(name, Annotated[str, None])))
+        for name, parameter in signature(question).parameters.items()
+        if name == "model" or name in hints
     ]
 
 
-def _keyword(parameter: Parameter, hint: Any) -> Keyword:
-    annotated = get_origin(hint) is Annotated
-    held, flag = get_args(hint) if annotated else (hint, None)
-    kinds = [kind for kind in (get_args(held) or (held,)) if kind is not NoneType]
-    many = next((kind for kind in (held, *kinds) if get_origin(kind) is Sequence), None)
-    if many is not None:
-        (kinds,) = ([*get_args(kind), kind] for kind in get_args(many))
+def keywords_of_spec(spec: type[Spec]) -> list[Keyword]:
+    """Return the fields of a spec that have a help text."""
+    return [
+        _keyword(name, field.default, field.annotation, Flag(field.description))
+        for name, field in spec.model_fields.items()
+        if field.description
+    ]
+
+
+def _keyword(name: str, default: Any, hint: Any, flag: Flag | None) -> Keyword:
+    many = next((kind for kind in (hint, *get_args(hint)) if get_origin(kind) in (Sequence, tuple)), None)
+    kinds = _kinds(hint if many is None else get_args(many))
     return Keyword(
-        name=parameter.name,
-        kind=kinds[0],
+        name=name,
+        kind=float if float in kinds else kinds[0],
         many=many is not None,
-        nullable=NoneType in get_args(held),
-        default=parameter.default,
+        nullable=NoneType in get_args(hint),
+        default=default,
         flag=flag,
     )
+
+
+def _kinds(hint: Any) -> list[type]:
+    """The types of a union, or of several hints."""
+    hints = hint if isinstance(hint, tuple) else (hint,)
+    held = [kind for each in hints for kind in (get_args(each) or (each,))]
+    return [kind for kind in held if kind not in (NoneType, ...)]
 
 
 def parameter(keyword: Keyword, *, optional: bool = False) -> Parameter:
@@ -108,7 +133,7 @@ def _option_of(keyword: Keyword) -> Parameter:
     held: Any = keyword.kind
     default = keyword.default
     if keyword.by_commas:
-        held, default = str, ",".join(map(tokens, default))
+        held, default = (str | None, None) if default is None else (str, ",".join(map(tokens, default)))
     elif keyword.many:
         held, default = list[str] | None, None
     elif keyword.nullable:
@@ -152,3 +177,18 @@ def token_list(text: str, flag: str) -> list[int]:
             raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0 by commas, as 4K,32K,1M")
         counts.append(int(digits))
     return counts
+
+
+def listed(value: Any) -> Sequence[str]:
+    """`a,b` as a list; nothing as none."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
+
+
+def numbers(flag: str, text: str | None) -> list[float] | None:
+    """A list of numbers as `1,2,5`; InvalidInput for anything else."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"{flag} is {text!r}: give numbers, as 1,2,5") from None

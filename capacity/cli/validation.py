@@ -9,17 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import (
-    MODEL_HELP,
-    DownloadOption,
-    FormatOption,
-    ProfilesOption,
-    check_format,
-    dashed,
-    progress_bar,
-    show,
-    typed,
-)
+from capacity.cli.options import MODEL_HELP, check_format, dashed, progress_bar, show, typed
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
 
 COMPARED_TRAFFIC = (
@@ -40,32 +30,12 @@ ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
 def validate(
     question: Question,
     *,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:N, or cpu.")] = "auto",
-    campaign: Annotated[
-        str, typer.Option("--campaign", help="quick, standard, full, or a TOML file.")
-    ] = "quick",
     budget: Annotated[str | None, typer.Option("--budget", help="Time to spend: 60s, 5m, 1h.")] = None,
-    out: Annotated[
-        str, typer.Option("--out", help="Folder for measurements, report and profile.")
-    ] = "capacity-validation",
+    out: str,
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="Profile to judge, where the card's name says none.")
     ] = None,
-    tolerance_ttft: Annotated[
-        float, typer.Option("--tolerance-ttft", help="Held-out error that passes.")
-    ] = 0.25,
-    tolerance_tpot: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance", "--tolerance-tpot", help="The same for TPOT; default 0.15, on a CPU 0.25."
-        ),
-    ] = None,
-    threads: Annotated[int, typer.Option("--threads", help="CPU threads of --device cpu.", min=1)] = 1,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
-    engine: Annotated[
-        str | None,
-        typer.Option("--engine", help="Then serve with a real one, vllm or sglang, where it is installed."),
-    ] = None,
+    engine: str | None = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -75,9 +45,9 @@ def validate(
         ),
     ] = None,
     format: ReportFormat = "table",
-    profiles: ProfilesOption = None,
+    profiles: str | None = None,
+    **keywords: Any,
 ) -> None:
-    """How wrong is the model here? Measures this device's kernels and a whole model, calibrates, and reports."""
     from capacity_validate import validate as run
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.html_report import summary_lines
@@ -91,17 +61,12 @@ def validate(
         served = {**_launched(stored, serving=engine is not None), **served}
     with progress_bar() as progress:
         report = run(
-            device,
-            campaign,
             budget_s=parse_budget(budget) if budget else None,
             out=out,
             gpu=gpu,
             profiles=(profiles,) if profiles else (),
-            tolerance_ttft=tolerance_ttft,
-            tolerance_tpot=tolerance_tpot,
-            threads=threads,
-            seed=seed,
             engine=engine,
+            **keywords,
             **served,
             progress=lambda done, total, _: progress(done, total) if total else None,
         )
@@ -143,16 +108,12 @@ def calibrate(
     *,
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
-    name: Annotated[str, typer.Option("--name", help="The variant: GPU@NAME.")] = "mine",
-    out: Annotated[str | None, typer.Option("--out", help="Folder; default: your profiles folder.")] = None,
     suggest: Annotated[
         bool, typer.Option("--suggest", help="Which runs would teach most about this deployment and load.")
     ] = False,
     format: ReportFormat = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    **keywords: Any,
 ) -> None:
-    """Learn from runs of your own: a variant of the GPU's profile for --gpu, its intervals narrower."""
     from capacity_validate import calibrate as run
     from capacity_validate import suggest_runs
 
@@ -162,12 +123,11 @@ def calibrate(
         named = results or ([] if model is None else [model])
         if len(named) != 1:
             raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} words")
-        answer = suggest_runs(named[0], name=name, profiles=profiles, download=download, **options)
+        keywords.pop("out", None)
+        answer = suggest_runs(named[0], **keywords, **options)
     else:
         _refuse_models(results)
-        answer = run(
-            results, name=name, model=model, out=out, profiles=profiles, download=download, **options
-        )
+        answer = run(results, model=model, **keywords, **options)
     show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
 
 
@@ -188,29 +148,13 @@ def compare(
     *,
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
-    server_log: Annotated[
-        str | None, typer.Option("--server-log", help="What the engine printed at start-up.")
-    ] = None,
-    fit_overheads: Annotated[
-        bool, typer.Option("--fit-overheads", help="Fit time per step and per request.")
-    ] = False,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
+    format: str,
+    **keywords: Any,
 ) -> None:
-    """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
     from capacity_validate import compare as run
     from capacity_validate.comparison_page import rendered
 
     check_format(format)
     _refuse_models(results)
-    answer = run(
-        results,
-        model=model,
-        server_log=server_log,
-        fit_overheads=fit_overheads,
-        profiles=profiles,
-        download=download,
-        **options,
-    )
+    answer = run(results, model=model, **keywords, **options)
     show(rendered(answer, format, command=typed()))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 import typer.core
@@ -21,10 +23,13 @@ from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
+    from capacity.cli.question_flags import Keyword
 
 Parameter = inspect.Parameter
 
-SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as options, and their defaults
+SHARED: dict[
+    str, tuple[Any, object]
+] = {  # options of many verbs, fields of a `Question` too, and their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
     "detail": (common.DetailOption, False),
@@ -33,8 +38,21 @@ SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as optio
     "write_deployment": (common.WriteOption, None),
     "profiles": (common.ProfilesOption, None),
     "download": (common.DownloadOption, False),
+    "slo": (common.SloOption, None),
+    "cluster": (common.ClusterOption, None),
+    "workers": (common.WorkersOption, 2),
+    "replicas": (common.ReplicasOption, None),
+    "engine_loop": (common.EngineLoopOption, "auto"),
+    "slo_window": (common.SloWindowOption, "15m"),
+    "compared_window": (common.ComparedWindowOption, "15m"),
+    "runs": (common.ReplicationsOption, 1),
 }
+KEYWORDS = {
+    "compared_window": "slo_window",
+    "runs": "replications",
+}  # of options by another name, for another help
 
+QUESTION = {field.name for field in fields(Question)}
 OF_A_SEARCH = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
 OF_RESULTS = ("compare", "calibrate")  # the result files say what was sent
 KEPT_BY_A_SEARCH = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
@@ -60,16 +78,21 @@ def defer(app: typer.Typer, entry: Verb) -> None:
 def command_of(entry: Verb) -> Any:
     """Return the parser's command of a verb: its own parameters, and the flags of its specs.
 
-    The verb's function gets the flags that were set, with the `shared` options as its `question`, or as its `options`.
+    The verb's function gets the flags that were set as its `options`, or, with the shared options of a `Question`, as
+    its `question`; the other options of `entry.shared` are its keywords, where they are set.
     """
+    specs = tuple(map(pkgutil.resolve_name, entry.specs))
     if entry.command:
-        function, specs = pkgutil.resolve_name(entry.command), tuple(map(pkgutil.resolve_name, entry.specs))
+        function = pkgutil.resolve_name(entry.command)
     else:
-        from capacity.cli.techniques import asking_function
+        from capacity.cli import registered
 
-        function, specs = asking_function(entry)
+        if entry.shared:
+            function = registered.deployment_function(entry)
+        else:
+            function, specs = registered.asking_function(entry)
     if specs or entry.shared or not entry.command:
-        function = _with_flags(entry.name, function, entry.shared, list(_generated(entry, specs)))
+        function = _with_flags(entry, function, list(_generated(entry, specs)))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)
@@ -133,7 +156,7 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 
 
 def _with_flags(
-    verb: str, function: Callable[..., None], shared: tuple[str, ...], generated: list[Parameter]
+    entry: Verb, function: Callable[..., None], generated: list[Parameter]
 ) -> Callable[..., None]:
     """The function as the parser calls it: its own parameters, the shared ones, the flags of specs.
 
@@ -141,39 +164,63 @@ def _with_flags(
     flag --gpu changes of that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
-    own = [p for p in declared.values() if p.name not in ("options", "question")]
-    of_question = [_shared(name) for name in shared]
-    first = 1 if "model" in shared else 0  # arguments stand in the order that they are declared in
+    own = {
+        name: p.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, p in declared.items()
+        if get_origin(p.annotation) is Annotated
+    }
+    keywords = _flagged_keywords(entry, own)
+    shared = [own.get(name) or _shared(name, keywords) for name in entry.shared]
+    further = [_optional_model(p) for name, p in own.items() if name not in entry.shared]
+    first = 1 if "model" in entry.shared else 0  # arguments stand in the order that they are declared in
     stored = [_shared(name) for name in STORED] if _takes_model(declared) else []
     names = [p.name for p in generated]
-    gpu = "gpu" if "gpu" in names else next((p.name for p in own if _is_gpu(p)), None)
+    gpu = "gpu" if "gpu" in names else next((name for name, p in own.items() if _is_gpu(p)), None)
     changes = [Parameter("change", Parameter.KEYWORD_ONLY, default=None, annotation=common.ChangeOption)]
-    parameters = [*of_question[:first], *map(_optional_model, own), *of_question[first:], *stored]
-    parameters += changes if gpu is not None else []
+    parameters = [*shared[:first], *further, *shared[first:], *stored]
+    parameters += (
+        changes if gpu is not None and not declared.keys().isdisjoint(("question", "options")) else []
+    )
 
     def command(**values: Any) -> None:
         context = values.pop("context", None)
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
         if stored:
-            _fill_in(verb, function, flags, values, names, context)
+            _fill_in(entry.name, function, flags, values, names, context)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
-            asked = {name: values.pop(name) for name in shared}
-            values["question"] = Question(flags=flags, verb=verb, change=change, **asked)
-        else:
+            asked = {
+                name: values.pop(name) for name in entry.shared if name in QUESTION and name not in declared
+            }
+            values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
+        elif "options" in declared:
             if change and gpu is not None:
                 held = flags if gpu in names else values
                 several = held.get(gpu) if isinstance(held.get(gpu), list) else None
                 changed = [changed_gpu(each, change) for each in several or [held.get(gpu)]]
                 held[gpu] = changed if several else changed[0]
             values["options"] = flags
-        function(**values)
+        given = {name: value for name, value in values.items() if name in declared or value not in (None, [])}
+        function(**{n: keywords[n].value(value) if n in keywords else value for n, value in given.items()})
 
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
     return command
+
+
+def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
+    """The shared options that are keywords of the verb's Python function, or fields of its specs, with their help."""
+    names = [name for name in entry.shared if name not in own and name not in SHARED]
+    if not names:
+        return {}
+    from capacity.cli.question_flags import keywords_of, keywords_of_spec
+
+    function = pkgutil.resolve_name(entry.flags or entry.function)
+    found = [each for spec in getattr(function, "specs", ()) for each in keywords_of_spec(spec)]
+    known = {each.name: each for each in (*found, *keywords_of(function))}
+    return {name: known[name] for name in names}
 
 
 def _is_gpu(parameter: Parameter) -> bool:
@@ -256,6 +303,10 @@ def _as_typed(value: Any, context: typer.Context, name: str) -> Any:
     return [value] if getattr(parameter, "multiple", False) or parameter.nargs == -1 else value
 
 
-def _shared(name: str) -> Parameter:
+def _shared(name: str, keywords: Mapping[str, Keyword] = MappingProxyType({})) -> Parameter:
+    if name in keywords:
+        from capacity.cli.question_flags import parameter
+
+        return parameter(keywords[name])
     annotation, default = SHARED[name]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return Parameter(KEYWORDS.get(name, name), Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.flags import Flag
 from capacity.base.outside import outside_path
 from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.profile import (
@@ -103,13 +105,17 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
 def add_gpu(
     name: str,
     *,
-    like: str | None = None,
-    memory_gb: float | None = None,
-    hbm_tb_s: float | None = None,
-    bf16_tflops: float | None = None,
-    fp8_tflops: float | None = None,
-    scale_up_gb_s: float | None = None,
-    tdp_watts: float | None = None,
+    like: Annotated[str | None, Flag("With add: the GPU that all other facts are assumed from.")] = None,
+    memory_gb: Annotated[float | None, Flag("With add: memory in GB.")] = None,
+    hbm_tb_s: Annotated[float | None, Flag("With add: memory bandwidth in TB/s.")] = None,
+    bf16_tflops: Annotated[float | None, Flag("With add: dense BF16 rate in TFLOP/s.")] = None,
+    fp8_tflops: Annotated[
+        float | None, Flag("With add: dense FP8 rate in TFLOP/s; default: in proportion.")
+    ] = None,
+    scale_up_gb_s: Annotated[
+        float | None, Flag("With add: link between GPUs in GB/s per direction; default: --like's.")
+    ] = None,
+    tdp_watts: Annotated[float | None, Flag("With add: power limit in W; default: --like's.")] = None,
     profiles: str | Path | None = None,
 ) -> AddedGpu:
     """Write a profile of a GPU from its datasheet; what is not given is assumed from the GPU that it is `like`.

@@ -183,37 +183,6 @@ def test_hostile_evidence_is_one_line(dashboard: Open) -> None:
     assert LEAK_NOTHING not in opened.refusals
 
 
-@pytest.mark.parametrize(
-    ("page", "query", "labels"),
-    [
-        (
-            "simulate",
-            {**REQUESTS, "sim_arrivals": "closed loop", "concurrency": "8"},
-            ("Requests/s", "Output tokens/s"),
-        ),
-        (
-            "simulate",
-            {**REQUESTS, "sim_arrivals": "constant", "sim_replicas": "2"},
-            ("Requests/s", "Output tokens/s"),
-        ),
-        ("cost", {"cost_requests": "60", "tp": "2"}, ("Per month",)),
-        ("speculation", {"spec_method": "ngram", "spec_known": "my own"}, ("Tokens a round",)),
-    ],
-)
-def test_numbers_are_those_of_the_copied_command(
-    dashboard: Open,
-    page: str,
-    query: dict[str, str],
-    labels: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    opened = dashboard(page, **query).settled()
-    table = printed(opened.code("shell"), monkeypatch, capsys)
-    for label in labels:
-        assert opened.kpis[label] in table
-
-
 @pytest.mark.parametrize("link", mostly_slow(list(PRESETS.values()), list(PRESETS.values())[:1]))
 def test_every_example_leads_to_an_answer(dashboard: Open, link: str) -> None:
     page, _, query = link.partition("?")

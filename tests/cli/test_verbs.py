@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 import typer
 
+from capacity.base.flags import Flag
 from capacity.base.registry import POOL, TRAFFIC, Verb
 from capacity.cli import verbs
 from capacity.cli.question import Question
@@ -69,6 +71,19 @@ def asks(question: Question) -> None:
     DECLARED.append((question.flags, question.format))
 
 
+def answers(*, often: Annotated[int, Flag("How often.")] = 1, unnamed: int = 2) -> None:
+    """What `shows` asks."""
+
+
+def shows(
+    file: Annotated[str, typer.Argument()] = "none",
+    *,
+    format: Annotated[str, typer.Option("--format")] = "own",
+    **keywords: object,
+) -> None:
+    DECLARED.append((file, format, keywords))
+
+
 def test_command_is_made_when_its_verb_is_called(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,3 +103,23 @@ def test_command_is_made_when_its_verb_is_called(
     assert DECLARED == [3, ({"gpu": "h100", "tensor_parallel_size": "2"}, "csv")]
     with pytest.raises(Exception, match="input-len"):
         app(["asks", "--input-len", "3"], standalone_mode=False)
+
+
+def test_options_are_shared_or_a_keyword_of_the_function_or_the_commands_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is not set is left to the function; `format` is the command's own here, and no question's."""
+    app = typer.Typer(add_completion=False)
+    app.command("other")(quick)
+    shared = ("often", "format", "slo", "workers")
+    defer(app, Verb("shows", "Shows.", "test_verbs:answers", command="test_verbs:shows", shared=shared))
+    monkeypatch.setitem(sys.modules, "test_verbs", sys.modules[__name__])
+    DECLARED.clear()
+    app(["shows"], standalone_mode=False)
+    app(["shows", "a", "--often", "1k", "--format", "csv", "--slo", "ttft:5"], standalone_mode=False)
+    assert DECLARED == [
+        ("none", "own", {"often": 1, "workers": 2}),
+        ("a", "csv", {"often": 1000, "workers": 2, "slo": ["ttft:5"]}),
+    ]
+    with pytest.raises(Exception, match="unnamed"):
+        app(["shows", "--unnamed", "3"], standalone_mode=False)

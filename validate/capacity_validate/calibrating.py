@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, OutsideValidity
+from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.hardware import (
     HardwareProfile,
@@ -92,9 +93,9 @@ class Calibration(AnswerRecord):
 def calibrate(
     results: Sequence[str | Path],
     *,
-    name: str = "mine",
+    name: Annotated[str, Flag("The variant: GPU@NAME.")] = "mine",
     model: str | None = None,
-    out: str | Path | None = None,
+    out: Annotated[str | Path | None, Flag("Folder; default: your profiles folder.")] = None,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
@@ -14,6 +14,7 @@ from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
@@ -40,8 +41,8 @@ def compare(
     results: Sequence[str | Path],
     *,
     model: str | None = None,
-    server_log: str | Path | None = None,
-    fit_overheads: bool = False,
+    server_log: Annotated[str | Path | None, Flag("What the engine printed at start-up.")] = None,
+    fit_overheads: Annotated[bool, Flag("Fit time per step and per request.")] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import Flag
 from capacity.hardware import write_profile
 from capacity_validate.calibrating import FittedProfile
 from capacity_validate.campaigns import load_campaign
@@ -52,18 +53,23 @@ INTERRUPTED = "interrupted: this report is of what had been measured by then"
 
 
 def validate(
-    device: str = "auto",
-    campaign: str = "quick",
+    device: Annotated[str, Flag("auto, cuda, cuda:N, or cpu.", "--device")] = "auto",
+    campaign: Annotated[str, Flag("quick, standard, full, or a TOML file.", "--campaign")] = "quick",
     *,
     budget_s: float | None = None,
-    out: str | Path = DEFAULT_OUT,
+    out: Annotated[str | Path, Flag("Folder for measurements, report and profile.")] = DEFAULT_OUT,
     gpu: str | None = None,
     profiles: Sequence[str] = (),
-    tolerance_ttft: float = TOLERANCE_TTFT,
-    tolerance_tpot: float | None = None,
-    threads: int = 1,
-    seed: int = 0,
-    engine: str | None = None,
+    tolerance_ttft: Annotated[float, Flag("Held-out error that passes.")] = TOLERANCE_TTFT,
+    tolerance_tpot: Annotated[
+        float | None,
+        Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot"),
+    ] = None,
+    threads: Annotated[int, Flag("CPU threads of --device cpu.", least=1)] = 1,
+    seed: Annotated[int, Flag("")] = 0,
+    engine: Annotated[
+        str | None, Flag("Then serve with a real one, vllm or sglang, where it is installed.")
+    ] = None,
     model: str = ENGINE_MODEL,
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,

@@ -10,8 +10,7 @@ import streamlit as st
 
 import capacity
 from capacity.deployment import to_toml
-from capacity.planning.fleets.fleet_file import deployment_of_fleet
-from capacity.planning.fleets.fleet_records import FleetPlan, Layout
+from capacity.planning.fleets.fleet_records import FleetPlan, Layout, deployment_of_fleet
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures import fleets as figures
 from capacity.report.fleet import PLACES, fleet_conditional_texts, layout_text, routed

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
 from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH
 from capacity.model import ModelSpec
 from capacity.planning.cascades.arrangement import Arrangement, Cache
-from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer
-from capacity.planning.cascades.cascade_run import run_together
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
 from capacity.planning.cascades.cascade_sides import Sides, api_price
 from capacity.planning.cascades.tiers import Side
 
@@ -36,7 +36,7 @@ OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 def cascade(
     model: str | Path | ModelSpec,
     *,
-    simulate: bool = False,
+    simulate: Annotated[bool, Flag("Also run both models as one deployment, request by request.")] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,

@@ -24,7 +24,7 @@ from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.fleets.fleet_day import day_of_fleet
 from capacity.planning.fleets.fleet_layouts import Layouts
 from capacity.planning.fleets.fleet_parts import lengths_of, usual_thresholds
-from capacity.planning.fleets.fleet_pools import Pools, replica_availability
+from capacity.planning.fleets.fleet_pools import Pools
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetProof, Layout
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
@@ -143,7 +143,7 @@ def _plan(
         conditional=_conditional(layouts, best),
         proof=proof,
         day=_day(layouts, best),
-        replica_availability=replica_availability(ways),
+        replica_availability=ways.replica_availability,
         proved=all(layout.proved for layout in layouts.tried),
         elapsed_s=time.monotonic() - pools.started_s,
         prices=tuple(pools.prices.values()),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.fleets.fleet_records import FleetDay, FleetHour, FleetPool, Layout
-from capacity.planning.fleets.reserve import availability_of, replicas_with_reserve
 from capacity.planning.load.day import HOURS, day_of
 from capacity.planning.space import Candidate, Search
 
@@ -41,7 +40,7 @@ def day_of_fleet(
     )
     hours = []
     for hour, share in enumerate(shape):
-        counts = tuple(_with_reserve(each[share], ways) for each in needed)
+        counts = tuple(ways.with_reserve(each[share]) for each in needed)
         bills = [_bill(pool, count, cost) for pool, count in zip(layout.pools, counts, strict=True)]
         known = [bill for bill in bills if bill is not None]
         hours.append(
@@ -75,23 +74,15 @@ def _by_share(
         if share > 0 and share < 1:
             slowed = [each.at_rate(each.request_rate_per_s * share) for each in arena.workloads]
             slower = replace(arena, workloads=slowed)
-            while replicas < pool.replicas and not _met(slower, pool, replicas, search):
+            while replicas < pool.replicas:
+                candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
+                if slower.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met:
+                    break
                 replicas += 1
         elif share >= 1:
             replicas = pool.replicas
         found[share] = replicas
     return found
-
-
-def _met(arena: EvaluationContext, pool: FleetPool, replicas: int, search: Search) -> bool:
-    candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-    return arena.run(EvaluationTask(candidate=candidate, confidence=search.confidence)).met
-
-
-def _with_reserve(needed: int, ways: Split) -> int:
-    mean_s, recovery_s = ways.mean_time_between_failures_s, ways.recovery_s
-    up = 1.0 if mean_s is None or recovery_s is None else availability_of(mean_s, recovery_s)
-    return replicas_with_reserve(needed, spare=ways.spare_replicas, availability=up, target=ways.availability)
 
 
 def _bill(pool: FleetPool, replicas: int, cost: Cost) -> float | None:

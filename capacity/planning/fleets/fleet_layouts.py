@@ -7,17 +7,19 @@ last threshold, and every way to share out what the fleet may miss, by a dynamic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_parts import LONG_SHARES, Span, goals_of_pools, spans_of
 from capacity.planning.fleets.fleet_pools import LATE, Pools, Side
 from capacity.planning.fleets.fleet_records import Layout, Outcome, best_of
-from capacity.planning.fleets.partition import cheapest_partition
 
 SAME = 1e-9  # relative: what is no less by more is no less
+
+CostOf = Callable[[int, int], float]  # of the part from one place to another; infinite where it has none
 
 
 @dataclass(kw_only=True)
@@ -65,7 +67,9 @@ class Layouts:
     def _of(self, threshold: int | None) -> Layout:
         """The cheapest pools with this threshold between them; less, where they cannot be the best."""
         first: Layout | None = None
-        spans = (Span(),) if threshold is None else spans_of(self.pools.asked.workloads, threshold, self._by)
+        spans: tuple[Span, ...] = (Span(),)
+        if threshold is not None:
+            spans = spans_of(self.pools.asked.workloads, threshold, self.pools.ways.split_by)
         for goals in self._goals(spans[-1]) if len(spans) > 1 else [(self.pools.asked.goal,)]:
             layout, sides = self._in_ways(threshold, spans, goals)
             if first is None or best_of([first, layout]) is layout:
@@ -94,10 +98,6 @@ class Layouts:
                 why = f"the pool for {side.pool.label} requests alone costs as much as the best"
                 return _without(thresholds, "cannot be cheaper", why, proved=proved), sides
         return _planned(thresholds, sides), sides
-
-    @property
-    def _by(self) -> str:
-        return self.pools.ways.split_by
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
         """What each pool but the one of the longest requests must keep, and what that must, in every way tried."""
@@ -192,3 +192,36 @@ def _without(
         objective=None,
         proved=proved,
     )
+
+
+class Partition(NamedTuple):
+    """`ends` are the places at which its parts end, the last one that of the line."""
+
+    cost: float
+    ends: tuple[int, ...]
+
+
+def cheapest_partition(
+    places: int, parts: int, cost_of: CostOf, *, floor: float = 0.0, below: float = math.inf
+) -> Partition | None:
+    """The cheapest of all ways to cut 0 to `places` into so many parts; None where none costs less than `below`.
+
+    A part's cost is nobody else's business, so the cheapest way to a place does, whatever follows: a dynamic programme
+    over places. No part costs less than `floor`, so that costs which cannot matter are not asked for. Of equals that
+    which cuts first.
+    """
+    reached = {0: Partition(0.0, ())}
+    for left in range(parts - 1, -1, -1):
+        last = left == 0
+        further: dict[int, Partition] = {}
+        for start, before in sorted(reached.items(), key=lambda item: (item[1].cost, item[0])):
+            for end in (places,) if last else range(start + 1, places - left + 1):
+                rival = further.get(end)
+                limit = min(below - floor * left, math.inf if rival is None else rival.cost)
+                if start >= end or before.cost + floor >= limit:
+                    continue
+                cost = before.cost + cost_of(start, end)
+                if cost < limit:
+                    further[end] = Partition(cost, (*before.ends, end))
+        reached = further
+    return reached.get(places)

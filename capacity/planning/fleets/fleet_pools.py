@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.base.errors import DoesNotFit
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_parts import Span, part_of
 from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
-from capacity.planning.fleets.reserve import availability_of, replicas_with_reserve
 from capacity.planning.search.plan_notes import ROUTED
 from capacity.planning.search.plan_request import Market, PlanRequest
 from capacity.planning.search.plan_search import Progress, Snapshot, find_conditional, run_search
@@ -88,7 +87,7 @@ class Pools:
 
     def least(self) -> float:
         """What a pool costs at least: one GPU, or as many as its reserve asks for."""
-        gpus = self._with_reserve(1)
+        gpus = self.ways.with_reserve(1)
         if self.asked.search.objective == "gpus":
             return float(gpus)
         wide = tuple(dict.fromkeys((*self.asked.search.gpus, *self.ways.short_gpus, *self.ways.long_gpus)))
@@ -174,15 +173,17 @@ class Pools:
 
     def _search(self, span: Span, router: str, *, runs: int) -> Search | None:
         """The search for one pool, with its part of the time for so many `runs`; None where no time is left."""
-        update: dict[str, object] = {"routers": (router,)}
+        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
+        update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:
             update["time_limit_s"] = left_s = (self.started_s + limit_s - time.monotonic()) / runs
             if left_s <= 0:
                 return None
-        return None if self.ended else self._space(span).model_copy(update=update)
+        return None if self.ended else self.asked.search.model_copy(update=update)
 
     def _progress(self, span: Span) -> Progress:
-        stage = f"{name_of(span)} requests" + _limits(span)
+        limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
+        stage = f"{name_of(span)} requests" + (f", split at {limits} tokens" if limits else "")
 
         def told(snapshot: Snapshot) -> None:
             if self.progress is not None:
@@ -190,15 +191,10 @@ class Pools:
 
         return told
 
-    def _space(self, span: Span) -> Search:
-        """What a pool is chosen from."""
-        own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(span))
-        return self.asked.search.model_copy(update={"gpus": own or self.asked.search.gpus})
-
     def _pool(self, span: Span, part: Sequence[Workload], answer: Ranked) -> FleetPool:
         """The answer for one pool, with its reserve."""
         candidate = answer.candidate
-        replicas = self._with_reserve(candidate.replicas)
+        replicas = self.ways.with_reserve(candidate.replicas)
         gpus = candidate.pool.num_gpus * replicas
         market: Market = self.asked.market(
             self.asked.search.model_copy(update={"gpus": (candidate.pool.gpu,)})
@@ -226,38 +222,9 @@ class Pools:
             launch=tuple(replace(line, replicas=replicas) for line in answer.launch),
         )
 
-    def _with_reserve(self, needed: int) -> int:
-        up = replica_availability(self.ways)
-        return replicas_with_reserve(
-            needed,
-            spare=self.ways.spare_replicas,
-            availability=1.0 if up is None else up,
-            target=self.ways.availability,
-        )
-
 
 def name_of(span: Span) -> str:
     """The pool of such requests, in a word."""
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
-
-
-def _limits(span: Span) -> str:
-    """Where it is split from others, in words."""
-    limits = " and ".join(f"{tokens:,}" for tokens in span if tokens is not None)
-    return f", split at {limits} tokens" if limits else ""
-
-
-def replica_availability(ways: Split) -> float | None:
-    """The share of time in which one replica is there; None where nobody says. Raises InvalidInput."""
-    mean_s = ways.mean_time_between_failures_s
-    if mean_s is None:
-        if ways.availability is not None:
-            raise InvalidInput(
-                "--availability needs --mtbf and --recovery: how often and how long a replica is gone"
-            )
-        return None
-    if ways.recovery_s is None:
-        raise InvalidInput("--mtbf needs --recovery: how long until a replica is replaced?")
-    return availability_of(mean_s, ways.recovery_s)

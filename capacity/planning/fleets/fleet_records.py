@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, Written
-from capacity.deployment import Pool
+from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
 from capacity.planning.records import Conditional, LaunchLine
 from capacity.planning.space import Objective
 from capacity.workload.windows import Window
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
 
 Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 
@@ -191,4 +196,39 @@ def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
         planned,
         key=lambda each: (each.objective or 0.0, len(each.pools), each.thresholds_tokens),
         default=None,
+    )
+
+
+def deployment_of_fleet(
+    answer: FleetPlan, model: str | Path | ModelSpec, options: Mapping[str, Any]
+) -> DeploymentFile:
+    """What `simulate` takes, reserve included. Traffic and prices are those of `options`, as `fleet` was asked.
+
+    Raises InvalidInput where no fleet meets the service levels.
+    """
+    best = answer.best
+    if best is None:
+        raise InvalidInput("nothing meets the service levels: there is no fleet to write down")
+    pools = [
+        pool.pool.model_copy(
+            update={
+                "replicas": pool.replicas + pool.spare_replicas,
+                **({} if pool.up_to_tokens is None else {"route_up_to_tokens": pool.up_to_tokens}),
+            }
+        )
+        for pool in best.pools
+    ]
+
+    def said(spec: type[Traffic] | type[Cost]) -> Mapping[str, Any]:
+        return {name: value for name, value in options.items() if name in spec.model_fields}
+
+    name = model if isinstance(model, str | Path) else (model.hf_id or model.name)
+    several = len(pools) > 1 or pools[0].replicas > 1
+    return DeploymentFile(
+        schema="capacity/deployment/v1",
+        model=str(name),
+        pools=tuple(pools),
+        traffic=build(Traffic, said(Traffic)),
+        service=build(Service, {"router": answer.router} if several else {}),
+        cost=build(Cost, said(Cost)),
     )

@@ -23,6 +23,7 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.deployment.field_flags import flag
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
@@ -56,13 +57,13 @@ class RisingLoad(Spec):
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = 0.9
-    rates: tuple[Number, ...] | None = None
-    requests_per_user_hour: Number | None = None
-    peak_rate: Number | None = None
-    peak_to_mean: Number = 1.6
-    hourly_rates: tuple[Number, ...] | None = None
-    replications: int = 3
+    confidence: float = flag(0.9, "By the error of the step model.")
+    rates: tuple[Number, ...] | None = flag(None, "Requests/s to look at: 1,2,5,10.")
+    requests_per_user_hour: Number | None = flag(None, "To count users.")
+    peak_rate: Number | None = flag(None, "Requests/s at noon: asks for replicas by the hour.")
+    peak_to_mean: Number = flag(1.6, "Of that day's rates.")
+    hourly_rates: tuple[Number, ...] | None = flag(None, "24 rates in place of a peak.")
+    replications: int = flag(3, "Draws of generated traffic, for the interval of sampling.")
 
     def check(self) -> None:
         """Raise InvalidInput for a value out of its range."""

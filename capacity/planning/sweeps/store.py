@@ -1,12 +1,15 @@
 """Points as they end, in SQLite: kill the program at any time and only the points in flight are lost.
 
 Sweeps that run side by side on one store share the work: each claims points before it begins them, and the claims of a
-process that has ended are free again.
+process that has ended are free again. A process is known by its number and the instant it began, so that a number used
+again is another.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +19,6 @@ from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import outside_path
-from capacity.planning.sweeps.owners import is_alive, this_process
 from capacity.planning.sweeps.sweep_spec import Options, Point
 
 POINTS = """
@@ -38,9 +40,15 @@ _OPENED = count()  # several sweeps of one process are different owners
 class Answer:
     """What became of one point: `answer` is canonical JSON, or `reason` says why there is none."""
 
-    key: str
     answer: str | None
     reason: str | None
+
+
+def status_of(reason: str | None) -> str:
+    """What became of a point: done, does not fit (which is an answer too), or failed for another reason."""
+    if reason is None:
+        return "done"
+    return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +60,11 @@ class Row:
     reason: str | None
     answer: Mapping[str, object]
 
-
-def status_of(reason: str | None) -> str:
-    """What became of a point: done, does not fit (which is an answer too), or failed for another reason."""
-    if reason is None:
-        return "done"
-    return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
+    @classmethod
+    def stored(cls, options: Options, answer: str | None, reason: str | None) -> Row:
+        """The row of a point, with its answer as the store holds it."""
+        described = json.loads(answer) if answer is not None else {}
+        return cls(options=options, status=status_of(reason), reason=reason, answer=described)
 
 
 class Store:
@@ -128,9 +135,7 @@ class Store:
                 "SELECT answer, reason FROM points WHERE key = ?", (point.key,)
             ).fetchone()
             if row is not None:
-                answer, reason = row
-                described = json.loads(answer) if answer is not None else {}
-                yield Row(options=point.options, status=status_of(reason), reason=reason, answer=described)
+                yield Row.stored(point.options, *row)
 
 
 @contextmanager
@@ -160,3 +165,43 @@ def open_store(path: str | Path) -> Iterator[Store]:
         raise InvalidInput(f"{path} cannot be written ({error}); what is in it is kept") from None
     except sqlite3.Error as error:
         raise MalformedFile(path, f"is no store of sweeps ({error})") from None
+
+
+def this_process() -> str:
+    """The name of this process, on this machine and in this container."""
+    return f"{_place()}|{os.getpid()}|{_begun(os.getpid())}"
+
+
+def is_alive(owner: str) -> bool:
+    """Whether that process still runs. One that cannot be looked up, of another machine, say, counts as ended: what
+    it may still be doing is done twice, and nothing waits for ever."""
+    place, _, rest = owner.partition("|")
+    number, _, begun = rest.partition("|")
+    if (
+        place != _place() or not number.isdigit() or os.name == "nt"
+    ):  # there, asking with signal 0 would end it
+        return False
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return _begun(int(number)) == begun
+
+
+def _place() -> str:
+    try:
+        container = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        container = ""
+    return f"{socket.gethostname()} {container}".replace("|", " ")
+
+
+def _begun(number: int) -> str:
+    """When a process began, in the kernel's ticks; nothing where the system does not say. A zombie has ended."""
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "ended" if fields[0] == "Z" else fields[19]

@@ -22,7 +22,7 @@ from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
-from capacity.planning.sweeps.sweep_export import check_export, export, flat_row
+from capacity.planning.sweeps.sweep_results import check_export, export, flat_row
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
 from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -193,18 +193,14 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
             deaths[alone[0].key] += 1
             if deaths[alone[0].key] < ATTEMPTS:
                 return
-            keep(alone, [_given_up(alone[0], "the worker died each time it was tried")])
+            keep(alone, [Answer(answer=None, reason="the worker died each time it was tried")])
             suspects.popleft()
             return
         except CapacityError:
             raise
         except Exception as error:  # an executor's own way to say that workers died (Dask's KilledWorker)
-            keep(alone, [_given_up(alone[0], f"{type(error).__name__}: {error}")])
+            keep(alone, [Answer(answer=None, reason=f"{type(error).__name__}: {error}")])
         suspects.popleft()
-
-
-def _given_up(point: Point, reason: str) -> Answer:
-    return Answer(key=point.key, answer=None, reason=reason)
 
 
 def _abreast(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
@@ -249,10 +245,10 @@ def answer_point(point: Point) -> Answer:
     try:
         described = _ask(point)
     except CapacityError as error:
-        return Answer(key=point.key, answer=None, reason=f"{type(error).__name__}: {error}")
+        return Answer(answer=None, reason=f"{type(error).__name__}: {error}")
     except Exception as error:  # a point that trips the library must not end the sweep
-        return Answer(key=point.key, answer=None, reason=f"bug: {type(error).__name__}: {error}")
-    return Answer(key=point.key, answer=json.dumps(described, sort_keys=True), reason=None)
+        return Answer(answer=None, reason=f"bug: {type(error).__name__}: {error}")
+    return Answer(answer=json.dumps(described, sort_keys=True), reason=None)
 
 
 def _ask(point: Point) -> Mapping[str, object]:

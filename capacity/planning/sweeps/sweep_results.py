@@ -1,4 +1,4 @@
-"""A sweep's rows read back: from its store, or from the CSV or JSON that it was exported to."""
+"""A sweep's rows for others (CSV, Parquet, HTML; one row a point, in the sweep's order), and read back."""
 
 from __future__ import annotations
 
@@ -6,18 +6,75 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from capacity.base.checked import checked
-from capacity.base.errors import MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.html import page_html, records_html
 from capacity.base.outside import outside_path, parse_json, read_bytes, read_text
-from capacity.planning.sweeps.store import Row, status_of
-from capacity.planning.sweeps.sweep_export import flat_row
+from capacity.base.rows import flattened, to_csv
+from capacity.planning.sweeps.store import Row
 
+ENDINGS = (".csv", ".parquet", ".html")
+LEFT_OUT = ("breakdown", "warnings", "schema")
 SQLITE = b"SQLite format 3\x00"
 MOST_ROWS = 1_000_000
 Flat = Mapping[str, object]
+
+
+def flat_row(row: Row) -> Flat:
+    """Options, status and the answer's numbers on one level; breakdowns and warnings stay in the store."""
+    answer = {name: value for name, value in row.answer.items() if name not in LEFT_OUT}
+    options = {f"option.{name}": value for name, value in row.options.items()}
+    return {**options, "status": row.status, "reason": row.reason, **flattened(answer)}
+
+
+def check_export(path: str | Path) -> None:
+    """Raises InvalidInput for a file that no rows could be written to: before they are computed."""
+    file = outside_path(path)
+    if file.suffix not in ENDINGS:
+        raise InvalidInput(
+            f"cannot export to {str(path)!r}: name a file that ends in .csv, .parquet or .html"
+        )
+    if file.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InvalidInput("Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv")
+    if not file.absolute().parent.is_dir():
+        raise InvalidInput(f"cannot write {path}: there is no folder {file.parent}")
+
+
+def export(rows: Iterable[Row], path: str | Path) -> None:
+    """Write the rows as the file's ending says: .csv, .parquet or .html. Raises InvalidInput."""
+    check_export(path)
+    file = outside_path(path)
+    flat = [flat_row(row) for row in rows]
+    try:
+        match file.suffix:
+            case ".csv":
+                file.write_text(to_csv(flat), encoding="utf-8")
+            case ".html":
+                file.write_text(page_html("Sweep", records_html(flat)), encoding="utf-8")
+            case _:
+                _parquet(flat, file)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _parquet(rows: Sequence[Flat], file: Path) -> None:
+    import pandas
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
+    pandas.DataFrame(columns).to_parquet(file, index=False)
+
+
+def _of_one_type(values: list[object]) -> list[object]:
+    """A column as it is, or as text where it holds several types: Parquet has one a column."""
+    kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {bool, float, str}:
+        return values
+    return [None if value is None else str(value) for value in values]
 
 
 @checked
@@ -52,16 +109,13 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
             ).fetchall()
         finally:
             connection.close()
-        return tuple(_row(*each) for each in found)
+        return tuple(
+            flat_row(Row.stored(json.loads(options), answer, reason)) for options, answer, reason in found
+        )
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, MalformedFile):
             raise
         raise MalformedFile(file, f"is no store of sweeps ({error})") from None
-
-
-def _row(options: str, answer: str | None, reason: str | None) -> Flat:
-    read = json.loads(answer) if answer is not None else {}
-    return flat_row(Row(options=json.loads(options), status=status_of(reason), reason=reason, answer=read))
 
 
 def _of_json(text: str, path: str | Path) -> tuple[Flat, ...]:

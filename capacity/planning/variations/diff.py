@@ -20,7 +20,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import CLUSTER
+from capacity.base.flags import CLUSTER, Flag
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
 from capacity.hardware.pricing import Price, price_of
@@ -137,7 +137,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: int | None = None,
+    seed: Annotated[int | None, Flag("Seed of the traffic, in place of the file's.", least=0)] = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -58,7 +59,10 @@ class Stack(AnswerRecord):
 def stack(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    order: Sequence[str] | None = None,
+    order: Annotated[
+        Sequence[str] | None,
+        Flag("Techniques in the order to take them, by commas; others are left out.", by_commas=True),
+    ] = None,
     slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,

@@ -11,7 +11,7 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Cost, Traffic
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet_parts import Span
-from capacity.planning.fleets.fleet_pools import Pools, name_of, replica_availability
+from capacity.planning.fleets.fleet_pools import Pools, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.plan_search import Snapshot
@@ -106,4 +106,4 @@ def test_without_time_a_pool_is_not_reached() -> None:
 )
 def test_an_availability_needs_to_know_how_often_and_how_long(ways: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        replica_availability(Split.model_validate(ways))
+        _ = Split.model_validate(ways).replica_availability

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from capacity.planning.fleets.partition import Partition, cheapest_partition
+from capacity.planning.fleets.fleet_layouts import Partition, cheapest_partition
 
 
 def every_cut(

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from sweep_files import HEAD, make
 
-from capacity.planning.sweeps.owners import this_process
-from capacity.planning.sweeps.store import open_store
+from capacity.planning.sweeps.store import open_store, this_process
 from capacity.planning.sweeps.sweep import run_sweep
 from capacity.planning.sweeps.sweep_spec import points
 

@@ -1,4 +1,4 @@
-"""Verbs whose flags are the keywords of their Python function: parse, ask, print.
+"""Verbs whose commands are made of the registry and of their Python function: parse, ask, print.
 
 A verb's flags are the keywords of its question and the fields of the question's specs. They are read when the verb is
 called, so that `capacity --help` loads no technique.
@@ -7,6 +7,8 @@ called, so that `capacity --help` loads no technique.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from inspect import Parameter, Signature
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +17,16 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.registry import Verb
-from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write
-from capacity.cli.question import NO_GPU
+from capacity.cli.options import (
+    FormatOption,
+    ModelArgument,
+    check_format,
+    progress_bar,
+    show,
+    show_answer,
+    write,
+)
+from capacity.cli.question import NO_GPU, Question, note, request_of
 from capacity.cli.question_flags import keywords_of, option, parameter
 
 if TYPE_CHECKING:
@@ -52,8 +62,38 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
     if chart:
         own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
+    own.append(Parameter("options", Parameter.KEYWORD_ONLY))
     ask.__signature__ = Signature(own)  # type: ignore[attr-defined]
     return ask, specs
+
+
+def deployment_function(entry: Verb) -> Callable[..., None]:
+    """Return a function that asks a verb about the deployment of the flags, and prints the answer."""
+
+    def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
+        check_format(question.format)
+        request = deployment_request(question, replicas)
+        keywords |= question.billing
+        with progress_bar(entry.progress) if entry.progress else nullcontext() as progress:
+            if entry.progress:
+                keywords["progress"] = progress
+            answer = resolve_name(entry.function)(
+                request, profiles=question.profiles, download=question.download, **keywords
+            )
+        show_answer(answer, question.format)
+        if entry.unmet and not getattr(answer, entry.unmet):
+            raise typer.Exit(1)
+
+    return answer_question
+
+
+def deployment_request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
+    """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
+    if replicas is not None:
+        question = replace(question, flags={**question.flags, "replicas": replicas})
+    request = request_of(question, as_flags=False, **beside)
+    note("not used", sorted(request.service.model_fields_set))
+    return request
 
 
 def _name(flag: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.fleets.reserve import availability_of, enough_up, replicas_with_reserve
+from capacity.planning.fleets.fleet_space import availability_of, enough_up, replicas_with_reserve
 
 
 @given(st.integers(1, 9), st.integers(0, 4), st.floats(0.5, 1.0))
