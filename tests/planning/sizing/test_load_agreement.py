@@ -83,10 +83,14 @@ def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of
 def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> None:
     one: dict[str, Any] = {"gpu": "h100"}
     estimate = capacity.estimate(MODEL, **one, **CHAT, **PRICED)
-    run = capacity.simulate(MODEL, **one, **CHAT)
+    run = capacity.simulate(MODEL, **one, **CHAT, **PRICED)
     bill = capacity.cost(MODEL, **one, **CHAT, **PRICED)
     assert run.verdict is not None
     assert {estimate.verdict, run.verdict.verdict, bill.verdict} == {"overloaded"}
+    for cost in (estimate.cost, run.cost):
+        assert cost is not None
+        assert cost.at_full_load
+        assert cost.usd_per_request == bill.full.usd_per_request
     assert not bill.serves
     assert bill.served is not None
     point = capacity.curve(
@@ -96,6 +100,46 @@ def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> N
     for served in (estimate.requests_per_s.value, bill.served.requests_per_s, point.requests_per_s):
         assert served < RATE / 2
     assert not capacity.plan(MODEL, gpus="h100", max_gpus=1, **AS_IT_IS, **CHAT, **PRICED).ranked
+
+
+@pytest.mark.parametrize("rate", [4.0, 20.0, 22.0, 100.0])
+def test_one_capacity_is_in_the_verdict_the_full_load_and_the_replicas_needed(rate: float) -> None:
+    """Far below, close to and far above it; no verb serves more, so that none has a price below full load."""
+    asked: dict[str, Any] = {"gpu": "h100", **LENGTHS, **PRICED, "request_rate": rate}
+    bill = capacity.cost(MODEL, **asked)
+    estimate, run = capacity.estimate(MODEL, **asked), capacity.simulate(MODEL, **asked)
+    assert bill.needed is not None
+    assert bill.needed.stable is not None
+    assert bill.needed.stable.requests_per_s_per_replica == bill.full.requests_per_s
+    stated = f"capacity is {bill.full.requests_per_s:.3g}/s"
+    assert run.verdict is not None
+    assert run.verdict.capacity_requests_per_s == bill.full.requests_per_s
+    for answer in (bill, estimate):
+        assert answer.verdict_reason is not None
+        assert stated in answer.verdict_reason
+    assert bill.served is not None
+    for cost in (estimate.cost, run.cost, bill.served):
+        assert cost is not None
+        assert cost.requests_per_s == min(rate, bill.full.requests_per_s)
+    assert bill.is_full == (bill.verdict == "overloaded")
+
+
+def test_a_capacity_of_equal_replicas_does_not_depend_on_which_requests_the_router_gives_them() -> None:
+    """A backlog of few requests, sent many times, is not dealt in the same way each time."""
+    one, four = (
+        capacity.cost(
+            MODEL,
+            gpu="h100",
+            replicas=count,
+            price="1",
+            input_len=500,
+            output_len=100,
+            request_rate=4.0,
+            num_prompts=200,
+        )
+        for count in (1, 4)
+    )
+    assert four.full.requests_per_s == pytest.approx(4 * one.full.requests_per_s, rel=0.04)
 
 
 def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_load() -> None:
