@@ -5,7 +5,7 @@ from __future__ import annotations
 from capacity.answers.costs import ServedLoad, most_per_s, prefill_share
 from capacity.answers.deployment_run import measured_capacity
 from capacity.answers.intervals import load_bands
-from capacity.base.errors import InvalidInput
+from capacity.answers.phases import check_length
 from capacity.planning.bills.billing import Rates
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
@@ -18,14 +18,12 @@ def full_load(
 
     The rate is the measured capacity, that of every verdict; by step times alone where no backlog forms. The second
     value is the 90 % interval of what a request takes at full load over its prediction: that of the rate is one over
-    it. Raises InvalidInput where no request fits.
+    it. Raises InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens
+        check_length(engines, round(prompt + output))
         load = ServedLoad(requests_per_s=1.0, input_tokens=prompt, output_tokens=output)
-    lengths = (load.input_tokens, load.output_tokens)
-    if engines.concurrent_requests(tokens := max(round(sum(lengths)), 1)) < 1:
-        raise InvalidInput(f"one request of {tokens:,} tokens exceeds the KV cache; {engines.more_memory}")
     capacity = measured_capacity([engines], workload)
     rate = (
         most_per_s([(engines, engines.pool.replicas)], load) if capacity is None else capacity.requests_per_s
@@ -34,6 +32,7 @@ def full_load(
         rate = max(rate, load.requests_per_s)
     ends = (1.0, 1.0)
     if capacity is not None and capacity.means is not None:
+        lengths = (load.input_tokens, load.output_tokens)
         bands = load_bands(engines, capacity.means, lengths, client_latency_s=0.0, load_fraction=None)
         ends = bands.ends("e2e")
     return load.at(rate), ends

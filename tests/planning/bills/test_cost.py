@@ -62,9 +62,7 @@ def test_served_load_costs_more_than_full_load() -> None:
         replicas=2,
     )
     assert double.usd_per_hour == pytest.approx(5.0)
-    assert double.full.requests_per_s == pytest.approx(
-        2 * bill.full.requests_per_s, rel=0.02
-    )  # both measured
+    assert double.full.requests_per_s == pytest.approx(2 * bill.full.requests_per_s)
 
 
 def test_refusals() -> None:
