@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import capacity
+from capacity.answers.served import served as served_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
 from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -165,6 +166,20 @@ def test_the_replicas_needed_follow_from_the_capacity_of_the_verdict() -> None:
         assert bill.full.requests_per_s == pytest.approx(replicas * one.full.requests_per_s)
         assert bill.utilization is not None
         assert (bill.utilization <= STABLE_LOAD) == (replicas == count) == (bill.verdict == "stable")
+
+
+def test_a_run_that_is_lengthened_states_the_capacity_of_the_first() -> None:
+    """Requests stay 8 s: 1,000 of them are too few to tell, and more have other lengths."""
+    load: dict[str, Any] = {"input_len": 200, "output_len": 1000, "request_rate": 14.0}
+    run = capacity.simulate(MODEL, gpu="h200", **load).verdict
+    assert run is not None
+    assert run.verdict == "too short to tell"
+    longer = served_load(resolve(MODEL, Pool(gpu="h200")), build(Traffic, load), slots=64)
+    bill = capacity.cost(MODEL, gpu="h200", **load, **PRICED)
+    assert longer.num_prompts > 1000
+    assert longer.verdict.verdict == bill.verdict == "stable"
+    assert longer.verdict.capacity_requests_per_s == bill.full.requests_per_s == run.capacity_requests_per_s
+    assert f"capacity is {bill.full.requests_per_s:.3g}/s" in str(bill.verdict_reason)
 
 
 def test_a_backlog_of_repeated_prefixes_is_not_dealt_alike_to_four_replicas() -> None:
