@@ -58,9 +58,7 @@ class Row:
     def figures(self) -> list[MeasuredFigure]:
         values = (self.row.tpot_s, self.row.ttft_s)
         return [
-            MeasuredFigure(
-                name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}"
-            )
+            MeasuredFigure(name=metric, value=value, deviation=self.deviation(metric), shared=f"{id(self)} {metric}")
             for metric, value in zip(LEARNT_FROM, values, strict=True)
         ]
 
