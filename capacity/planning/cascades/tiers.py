@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.simulate import simulate
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
+from capacity.deployment import Traffic, build
 from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.planning.bills.saturated import full_load
@@ -121,16 +121,16 @@ class OwnSide:
         gpus = self.resolved.pool.num_gpus
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
-    @property
-    def _unrated(self) -> dict[str, Any]:
-        """What was asked of the traffic but for its rate."""
-        return {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
+    def _at(self, requests_per_s: float) -> Traffic:
+        """The traffic at another rate."""
+        said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
+        return build(Traffic, {**said, "request_rate": requests_per_s})
 
     @cached_property
     def capacity_per_s(self) -> Quantity:
         """Requests per second of one engine at full load, with the interval of its step times."""
         one = with_replicas(self.resolved, 1)
-        requests = make_workload(Traffic(**self._unrated, request_rate=1.0), one.max_model_len)
+        requests = make_workload(self._at(1.0), one.max_model_len)
         full, (low, high) = full_load(one, requests)
         rate = full.requests_per_s
         return Quantity(value=rate, low=rate / high, high=rate / low)
@@ -180,7 +180,7 @@ class OwnSide:
         """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
         each = requests_per_s / max(self.engines(requests_per_s), 1)
         pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
-        return simulate(self.resolved.model, **pool, **self._unrated, request_rate=each)
+        return simulate(self.resolved.model, **pool, **self._at(each).model_dump(exclude_unset=True))
 
 
 RATES = frozenset(
