@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.capacity_probe import Capacity, capacity_for
+from capacity.simulator.capacity_probe import Capacity, probe_capacity
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.verdict import Verdict, judge
 from capacity.step import AffineStepTimes
@@ -66,7 +66,7 @@ class Machine:
         )
 
     def verdict(self, workload: Workload) -> Verdict:
-        return judge(self.run(workload).records, workload, capacity=self.capacity(workload, capacity_for))
+        return judge(self.run(workload).records, workload, capacity=self.capacity(workload, probe_capacity))
 
     def capacity(self, workload: Workload, probe: Callable[..., Capacity | None]) -> Capacity | None:
         in_flight = min(self.seqs, self.blocks * 16 / (self.prompt.mean_tokens + self.output.mean_tokens))

@@ -39,6 +39,10 @@ class ServedLoad:
         """The same requests at another rate."""
         return replace(self, requests_per_s=requests_per_s)
 
+    def at_most(self, requests_per_s: float) -> ServedLoad:
+        """The same requests at this rate, or at one that is lower."""
+        return self.at(min(self.requests_per_s, requests_per_s))
+
 
 def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
     """What `pools` cost at `load`, at one price or at that of each kind of GPU; None without a price.

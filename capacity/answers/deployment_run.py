@@ -14,15 +14,16 @@ from capacity.hardware import Link
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
-from capacity.simulator.capacity_probe import Capacity, Known, capacity_for, probe_capacity
+from capacity.simulator.capacity_probe import Capacity, Known, probe_capacity
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge
+from capacity.simulator.verdict import LEAST_REQUESTS, STABLE, Verdict, judge, limited_capacity
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
 from capacity.workload.windows import WINDOW_S, duration_text, rows_of, take_window, windows_of
 
+NO_SERVICE = Service()
 PROBES_KEPT = 64  # of one deployment
 _probed: deque[tuple[object, Known]] = deque(maxlen=8)  # the last deployments whose capacity was measured
 
@@ -216,32 +217,27 @@ def verdict_on(
     *,
     scheduling: str = "continuous",
     engine_loop: str = "auto",
+    sample: Workload | None = None,
 ) -> Verdict | None:
-    """Whether `run` shows a steady state; None for a run that did not end by itself."""
+    """Whether `run` of `workload` shows a steady state; None for a run that did not end by itself.
+
+    The capacity is that for a backlog of `sample`, by default the workload. Runs of one traffic that differ in length
+    are given the same sample, so that they state the same capacity.
+    """
     if run.status != "complete":
         return None
-    capacity = None
+    sample = sample or workload
     pools = _scaled_up(with_roles(pools, service), service)
-    if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
-        patient = Service(
-            router=service.router,
-            router_ttft_s=service.router_ttft_s,
-            decode_router=service.decode_router,
-            kv_transfer_link=service.kv_transfer_link,
-            kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
-            escalate_by=service.escalate_by,
-            cache_hit_rate=service.cache_hit_rate,
-        )
-
-        probe, known = _probe(pools, patient, scheduling, engine_loop)
-        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
+    capacity = None
+    if not workload.is_closed_loop and len(sample) >= LEAST_REQUESTS:
+        capacity = _engines_capacity(pools, service, sample, scheduling, engine_loop)
     verdict = judge(
         run.records,
         workload,
         capacity=capacity,
         gaps=run.gaps,
         losses=_losses(run, pools, workload),
-        front_end=front_end_limit(pools, workload),
+        front_end=front_end_limit(pools, sample),
         way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
     return _in_busiest_window(verdict, run, workload, capacity)
@@ -273,21 +269,46 @@ def _in_busiest_window(
     return replace(verdict, reason=f"{verdict.reason}; {where}: {busiest.requests_per_s:,.3g}/s{share}")
 
 
-def measured_capacity(pools: Sequence[ResolvedPool], workload: Workload) -> Capacity | None:
-    """The rate at which `pools` complete a backlog of these requests; None where no backlog forms."""
-    probe, known = _probe(pools, Service(), "continuous", "auto")
-    return probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
+def measured_capacity(
+    pools: Sequence[ResolvedPool],
+    workload: Workload,
+    service: Service = NO_SERVICE,
+    *,
+    scheduling: str = "continuous",
+) -> Capacity | None:
+    """Return the capacity of a deployment for these requests: the one of its verdict, its bill and its replicas.
+
+    None where no backlog forms.
+    """
+    pools = _scaled_up(with_roles(pools, service), service)
+    capacity = _engines_capacity(pools, service, workload, scheduling, "auto")
+    return limited_capacity(capacity, front_end_limit(pools, workload))
 
 
-def _probe(
-    pools: Sequence[ResolvedPool], service: Service, scheduling: str, engine_loop: str
-) -> tuple[Callable[[Workload], RequestTable], Known]:
-    """A function that serves a backlog with the deployment, and what was found with it before."""
+def _engines_capacity(
+    pools: Sequence[ResolvedPool], service: Service, workload: Workload, scheduling: str, engine_loop: str
+) -> Capacity | None:
+    """Return the capacity without the limit of the API servers. That of equal engines is as many times that of one,
+    unless prompts share prefixes, which each engine caches for itself."""
+    replicas = 1
+    if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
+        replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
+    patient = Service(
+        router=service.router,
+        router_ttft_s=service.router_ttft_s,
+        decode_router=service.decode_router,
+        kv_transfer_link=service.kv_transfer_link,
+        kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
+        escalate_by=service.escalate_by,
+        cache_hit_rate=service.cache_hit_rate,
+    )
 
     def probe(backlog: Workload) -> RequestTable:
-        return run_service(pools, service, backlog, scheduling=scheduling, engine_loop=engine_loop).records
+        return run_service(pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop).records
 
-    return probe, _known_capacities((tuple(pools), service, scheduling))
+    known = _known_capacities((tuple(pools), patient, scheduling))
+    found = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload), known=known)
+    return None if found is None else found.times(replicas)
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> Known:
@@ -325,9 +346,15 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
             if pool.pool.role == "decode"
             else service.autoscale_max_replicas
         )
-        most = max(of_role or 0, pool.pool.replicas)
-        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": most})))
+        scaled.append(with_replicas(pool, max(of_role or 0, pool.pool.replicas)))
     return scaled
+
+
+def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
+    """Return the pool with so many engines; itself, with the step times that are known, where it has them."""
+    if pool.pool.replicas == replicas:
+        return pool
+    return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:

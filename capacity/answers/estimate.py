@@ -117,11 +117,13 @@ def _launch_settings(resolved: ResolvedPool, traffic: Traffic) -> LaunchSettings
 def _throughput(
     traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
 ) -> Quantity:
-    """Requests per second: those that arrive, or of a batch and a closed loop those that E2E lets through."""
+    """Requests per second: those that arrive and are served, or of a batch and a closed loop those that E2E lets
+    through."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
-        return Quantity(value=traffic.request_rate)
+        served = None if load is None else load.load
+        return Quantity(value=traffic.request_rate if served is None else served.requests_per_s)
     own_s = times.e2e_s if load is None or load.steady is None else load.steady.e2e_s
     return latencies.e2e_s.inverse(times.requests_per_s * own_s)
 

@@ -18,6 +18,7 @@ from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.peaks import LEAST_RESIDENCES
 from capacity.simulator.verdict import Verdict
+from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
@@ -113,8 +114,10 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     if num_prompts is not None or traffic.arrivals != "steady":
         return _of_prompts(resolved, traffic, num_prompts)
     num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
+    sample = None
     while True:
-        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts)
+        run, verdict, requests = _of_prompts(resolved, traffic, num_prompts, sample)
+        sample = sample or requests
         needed = prompts_to_tell(run, traffic)
         if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
             return run, verdict, requests
@@ -126,7 +129,10 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0
-    return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * traffic.request_rate)
+    offered = run.records.arrival_ps
+    span_s = int(offered.max() - offered.min()) / PS_PER_S
+    rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)  # of a peak, that of the peak
+    return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * rate)
 
 
 def long_enough(traffic: Traffic) -> Traffic:
@@ -138,12 +144,12 @@ def long_enough(traffic: Traffic) -> Traffic:
 
 
 def _of_prompts(
-    resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None
+    resolved: ResolvedPool, traffic: Traffic, num_prompts: int | None, sample: Workload | None = None
 ) -> tuple[SimulationResult, Verdict, Workload]:
     requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}), resolved.max_model_len)
     service = Service()
     run = run_service([resolved], service, requests, scheduling=traffic.scheduling, seed=traffic.seed)
-    verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
+    verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling, sample=sample)
     if verdict is None:
         raise InvalidInput(f"the load cannot be served: {run.reason}")
     if requests.part is not None:

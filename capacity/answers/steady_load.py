@@ -15,20 +15,17 @@ def steady_load(
 ) -> ServedLoad:
     """Return what `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
 
-    Lengths are means over the completed requests. Where generated requests arrive by the clock and are kept up with,
-    they are those of the distributions drawn from, as the rate is: a run of a few requests is a sample of these.
+    Lengths are means over the completed requests. Where generated requests arrive by the clock, they are those of the
+    distributions drawn from, as the rate is: a run of a few requests is a sample of these.
     Raises InvalidInput where nothing was served.
     """
     done = records.completed
     if not done.any():
         raise InvalidInput("no request was served: nothing to divide the bill by")
     prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
-    input_tokens, output_tokens = float(prompts.mean()), float(outputs.mean())
-    overloaded = verdict is not None and verdict.verdict == "overloaded"
-    if not overloaded:
-        expected_input, expected_output = workload.long_run_tokens
-        input_tokens *= expected_input / workload.mean_prompt_tokens
-        output_tokens *= expected_output / float(workload.output_tokens.mean())
+    expected_input, expected_output = workload.long_run_tokens
+    input_tokens = float(prompts.mean()) * expected_input / workload.mean_prompt_tokens
+    output_tokens = float(outputs.mean()) * expected_output / float(workload.output_tokens.mean())
     load = ServedLoad(
         requests_per_s=1.0,
         input_tokens=input_tokens,
@@ -53,10 +50,10 @@ def long_run_rate(
         return _whole_run(records) if steady is None else steady.requests_per_s
     served_share = float(records.completed.mean())
     offered = workload.offered_per_s
+    if verdict is not None and verdict.capacity_requests_per_s is not None:
+        return min(offered * served_share, verdict.capacity_requests_per_s)
     if verdict is None or verdict.verdict in ("stable", "saturated"):
         return offered * served_share
-    if verdict.capacity_requests_per_s is not None:
-        return min(offered * served_share, verdict.capacity_requests_per_s)
     worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share
     return worked_off if 0 < worked_off < math.inf else _whole_run(records)
 

@@ -209,7 +209,7 @@ def _ttft_parts_row(answer: Estimate) -> list[Fact]:
 def _requests(answer: Estimate) -> tuple[str, str]:
     """Requests per second, and whose number it is where it is no prediction."""
     value, interval = rate_and_interval(answer.requests_per_s)
-    if answer.ttft_s is None:
+    if answer.ttft_s is None or answer.requests_per_s.value < (answer.request_rate or 0.0):
         return value, "served at most"
     return value, interval or ("as they arrive" if answer.request_rate else "")
 
@@ -236,9 +236,12 @@ def _cost_rows(answer: Estimate) -> list[Fact]:
     cost = answer.cost
     if cost is None:
         return []
+    input_usd, within = usd_and_interval(answer.usd_per_million_input_tokens)
+    if answer.verdict == "overloaded":
+        within = f"at full load, {cost.requests_per_s:,.2f} requests/s"
     return [
         *bill_rows(cost),
-        ("  1M input tokens", *usd_and_interval(answer.usd_per_million_input_tokens)),
+        ("  1M input tokens", input_usd, within),
         ("  1M output tokens", *usd_and_interval(answer.usd_per_million_output_tokens)),
         ("  request", f"${_request_usd(answer, cost.usd_per_request)}", ""),
     ]

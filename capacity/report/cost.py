@@ -88,12 +88,11 @@ def _bill_facts(bill: Bill) -> Part:
 
 
 def _load_table(bill: Bill) -> Part:
-    loads = [load for load in (bill.served, bill.full) if load is not None]
-    heads = ("as served", "at full load") if bill.served is not None else ("at full load",)
+    loads = [bill.full] if bill.served in (None, bill.full) else [bill.served, bill.full]
     rows = ((title, [getattr(load, name) for load in loads], form) for title, name, form in LOAD_ROWS)
     return crossed(
         "What it makes of a token",
-        heads,
+        ("as served", "at full load")[-len(loads) :],
         (
             (title, [shown(value, form) for value in values])
             for title, values, form in rows

@@ -177,13 +177,22 @@ def _cost_rows(answer: Simulation) -> list[Fact]:
     cost = answer.cost
     if cost is None:
         return []
-    load = f"at {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
+    at = "at full load," if is_at_full_load(answer) else "at"
+    load = f"{at} {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
     return [
         *bill_rows(cost),
         ("  1M input tokens", f"${cost.usd_per_million_input_tokens:,.3f}", load),
         ("  1M output tokens", f"${cost.usd_per_million_output_tokens:,.3f}", "by share of GPU time"),
         ("  1k requests", f"${1e3 * cost.usd_per_request:,.4f}", ""),
     ]
+
+
+def is_at_full_load(answer: Simulation) -> bool:
+    """Whether more requests arrive than are served, so that prices are those of full load."""
+    cost, verdict = answer.cost, answer.verdict
+    if cost is None or verdict is None or verdict.verdict != "overloaded":
+        return False
+    return cost.requests_per_s == verdict.capacity_requests_per_s
 
 
 def _goodput_rows(values: Values) -> list[Fact]:

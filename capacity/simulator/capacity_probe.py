@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.simulator.intervals import t_quantile
+from capacity.simulator.load_means import LoadMeans, steady_means
 from capacity.simulator.metrics import MISSING, RequestTable
-from capacity.simulator.peaks import peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import PromptContent, Workload
 from capacity.workload.columns import FloatArray
@@ -19,54 +19,26 @@ from capacity.workload.columns import FloatArray
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
 PROBE_BATCHES = 10  # requests probed, in times what runs at once
-FIRST_REQUESTS = (500, 20_000)  # the same of a first probe, which a load far from capacity needs no more than
-FIRST_BATCHES = 3
-FIRST_ERROR = 0.2  # of a first probe: over 28 deployments it was within 18 % of the longer one (2026-11-22)
-FAR_LOADS = (0.7, 1.4)  # of the capacity by a first probe: what lies between them needs the longer one
 PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The rate at which a backlog of these requests is worked off, and the relative half-width of its interval."""
+    """The rate at which a backlog of these requests is worked off, and the relative half-width of its interval.
+
+    `means` are over requests of the backlog from when they are scheduled: full load, without the wait for it.
+    """
 
     requests_per_s: float
     error_fraction: float
+    means: LoadMeans | None = None
+
+    def times(self, factor: float) -> Capacity:
+        """Return the capacity of `factor` times as many engines, or of engines that are as much faster."""
+        return replace(self, requests_per_s=self.requests_per_s * factor)
 
 
 Known = MutableMapping[str, Capacity | None]  # what probes of one deployment have found, by their backlog
-
-
-def capacity_for(
-    workload: Workload,
-    run: Callable[[Workload], RequestTable],
-    *,
-    in_flight: float,
-    known: Known | None = None,
-) -> Capacity | None:
-    """The capacity, as well as a verdict on `workload` needs it: a short probe, and a long one where that is close.
-
-    Arguments and None are those of `probe_capacity`.
-    """
-    known = {} if known is None else known
-    first = _probe_size(workload, in_flight, FIRST_REQUESTS, FIRST_BATCHES)
-    if first < _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES) * 0.6:
-        short = probe_capacity(workload, run, in_flight=in_flight, count=first, known=known)
-        if short is not None and _far_from(short, workload.arrival_s):
-            return replace(short, error_fraction=max(short.error_fraction, FIRST_ERROR))
-    return probe_capacity(workload, run, in_flight=in_flight, known=known)
-
-
-def _far_from(capacity: Capacity, arrival: FloatArray) -> bool:
-    """Whether so much more or less arrives that the error of a short probe cannot matter, at any time of the run."""
-    span_s = float(arrival[-1] - arrival[0])
-    if not span_s:
-        return True
-    low, high = FAR_LOADS
-    load = len(arrival) / span_s / capacity.requests_per_s
-    if load > high:
-        return True
-    return load < low and peak_load(arrival, low * capacity.requests_per_s, span_s / 1024) is None
 
 
 def probe_capacity(
@@ -74,18 +46,16 @@ def probe_capacity(
     run: Callable[[Workload], RequestTable],
     *,
     in_flight: float,
-    count: int | None = None,
     known: Known | None = None,
 ) -> Capacity | None:
     """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
 
     `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
-    once there, `count` how many are sent (default: ten times as many, within bounds). The rate is that of requests'
-    work, half by prompt and half by output tokens, between the time at which a fifth is done and the one at which the
-    last begins: which requests happen to end in it matters little. What is `known` of the same backlog is not
-    simulated again.
+    once there: ten times as many are sent, within bounds. The rate is that of requests' work, half by prompt and half
+    by output tokens, between the time at which a fifth is done and the one at which the last begins: which requests
+    happen to end in it matters little. What is `known` of the same backlog is not simulated again.
     """
-    backlog = _backlog(workload, count or _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES))
+    backlog = _backlog(workload, _probe_size(workload, in_flight))
     name = backlog.fingerprint()
     if known is None:
         return _capacity(run(backlog))
@@ -115,13 +85,20 @@ def _capacity(records: RequestTable) -> Capacity | None:
     if not rate:
         return None
     error = float(per_window.std(ddof=1)) / math.sqrt(WINDOWS) / float(per_window.mean())
-    return Capacity(requests_per_s=rate, error_fraction=t_quantile(0.95, WINDOWS - 1) * error)
+    scheduled = replace(records, arrival_ps=records.first_scheduled_ps)
+    full = np.flatnonzero(done & (records.finish_ps >= start_s * PS_PER_S))
+    rows = full[np.argsort(records.first_scheduled_ps[full], kind="stable")]
+    return Capacity(
+        requests_per_s=rate,
+        error_fraction=t_quantile(0.95, WINDOWS - 1) * error,
+        means=steady_means(scheduled, rows, clocked=False),
+    )
 
 
-def _probe_size(workload: Workload, in_flight: float, bounds: tuple[int, int], batches: int) -> int:
-    least, most = bounds
+def _probe_size(workload: Workload, in_flight: float) -> int:
+    least, most = PROBE_REQUESTS
     copies = PROBE_COPIES * max(len(workload), in_flight)
-    return int(min(max(batches * in_flight, least), most, max(copies, least)))
+    return int(min(max(PROBE_BATCHES * in_flight, least), most, max(copies, least)))
 
 
 def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
@@ -140,7 +117,9 @@ def _backlog(workload: Workload, count: int) -> Workload:
         part = workload.in_open_loop().take(np.unique((starts[:, None] + np.arange(length)).ravel()))
         return part.all_at_once()
     copies = -(-count // size)
-    rows = np.tile(np.arange(size), copies)
+    rows = np.arange(size * copies) % size
+    if workload.session is None and workload.sample_of is None:  # no router repeats its assignment
+        rows = (rows + np.arange(copies).repeat(size)) % size
     return Workload(
         arrival_s=np.zeros(size * copies),
         prompt_tokens=workload.prompt_tokens[rows],

@@ -147,8 +147,8 @@ def judge(
     growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
     own = math.inf if capacity is None else capacity.requests_per_s  # of the engines
-    if front_end and offered and math.isfinite(offered) and front_end.requests_per_s < own:
-        capacity = Capacity(requests_per_s=front_end.requests_per_s, error_fraction=0.0)
+    if offered and math.isfinite(offered):
+        capacity = limited_capacity(capacity, front_end)
     load = offered / capacity.requests_per_s if offered and capacity else None
     peak = (
         peak_load(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
@@ -195,6 +195,14 @@ def judge(
         intervals_ms=_intervals(records, order[measured], gaps, steady=is_stable),
         bound_by=bound_by,
     )
+
+
+def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None) -> Capacity | None:
+    """Return the capacity of the engines, or that of the API servers where it is the lower one."""
+    if front_end is None or (capacity is not None and capacity.requests_per_s <= front_end.requests_per_s):
+        return capacity
+    means = None if capacity is None else capacity.means
+    return Capacity(requests_per_s=front_end.requests_per_s, error_fraction=0.0, means=means)
 
 
 def _busy(records: RequestTable, front_end: FrontEndLimit) -> float:

@@ -8,7 +8,6 @@ import pytest
 
 import capacity
 from capacity.deployment import DeploymentFile, Pool, Traffic
-from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import resolve
 from capacity.step.closed_form import closed_loop_times
 
@@ -69,7 +68,8 @@ def test_the_full_load_that_prices_divide_by_is_served(
     most = min(resolved.concurrent_requests(input_len + output_len), resolved.max_num_seqs)
     load = {"input_len": input_len, "output_len": output_len, "concurrency": most, "random_range_ratio": 0.8}
     served = capacity.estimate(model, **pool, **load).requests_per_s.value
-    full = full_load(resolved, (input_len, output_len), 1)
+    del load["concurrency"]
+    full = capacity.cost(model, **pool, **load, price="1").full
     assert full.requests_per_s == pytest.approx(served, rel=0.1)
 
 

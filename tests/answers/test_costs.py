@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 
 import pytest
 
 from capacity import simulate
 from capacity.answers.costs import ServedLoad, cost_of, most_per_s, prefill_share
+from capacity.answers.deployment_run import measured_capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
-from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import random_requests
 
 LOAD = ServedLoad(requests_per_s=4.0, input_tokens=800.0, output_tokens=200.0)
 
@@ -46,7 +48,7 @@ def test_ranks_that_share_nothing_are_replicas() -> None:
 
 def test_prefill_share_at_any_utilization_is_that_of_full_load() -> None:
     """Idle time is not decode time: tokens of a prompt do not become cheaper on an idle server."""
-    full = full_load(engine(), (800.0, 200.0), 1).prefill_share
+    full = prefill_share([(engine(), 1)], LOAD.at(math.inf))
     loads = [*(LOAD.at(rate) for rate in (0.01, 1.0, 20.0, 80.0)), replace(LOAD, in_flight=1.0)]
     assert [prefill_share([(engine(), 1)], load) for load in loads] == pytest.approx([full] * len(loads))
 
@@ -72,11 +74,11 @@ def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
 def test_the_most_is_about_full_load(model: str) -> None:
-    resolved = resolve(model, Pool(gpu="h100"))
-    full = full_load(resolved, (800.0, 200.0), 2)
-    assert most_per_s([(resolved, 2)], LOAD) == pytest.approx(full.requests_per_s, rel=0.05)
-    share = prefill_share([(resolved, 2)], LOAD.at(full.requests_per_s))
-    assert share == pytest.approx(full.prefill_share, rel=0.03)
+    resolved = resolve(model, Pool(gpu="h100", replicas=2))
+    requests = random_requests(num_requests=1000, input_len=800, output_len=200, request_rate_per_s=1.0)
+    capacity = measured_capacity([resolved], requests)
+    assert capacity is not None
+    assert most_per_s([(resolved, 2)], LOAD) == pytest.approx(capacity.requests_per_s, rel=0.1)
 
 
 def test_drafts_make_output_cheaper() -> None:

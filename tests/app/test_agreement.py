@@ -727,6 +727,10 @@ def test_an_overload_has_the_librarys_verdict_and_replicas_and_no_price_on_each_
         assert any("overloaded" in line for line in lines), page
         assert plain(replicas_text(bill.needed)) in lines, page
         assert opened.kpis["$ per 1M output"] == "-", page
+        below = {metric.label: metric.delta for metric in opened.at.metric}["$ per 1M output"]
+        said, _, price = below.partition("; full load $")
+        assert said == "overloaded", page
+        assert float(price) == pytest.approx(bill.full.usd_per_million_output_tokens, rel=0.01), page
 
 
 VARIED = {  # lengths as links and as keywords say them

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from judged_machine import MACHINE, Machine
 
-from capacity.simulator.capacity_probe import capacity_for
+from capacity.simulator.capacity_probe import probe_capacity
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import judge
 from capacity.workload import (
@@ -249,7 +249,7 @@ def test_what_was_not_served_is_said(capacity: float) -> None:
     lost = judge(
         replace(records, finish_ps=nothing),
         workload,
-        capacity=MACHINE.capacity(workload, capacity_for),
+        capacity=MACHINE.capacity(workload, probe_capacity),
         losses={"timed out": 400, "turned away": 0},
     )
     assert lost.verdict == "too short to tell"
@@ -276,7 +276,7 @@ def test_what_was_not_served_is_said(capacity: float) -> None:
     drowned = judge(
         replace(MACHINE.run(flood).records, finish_ps=nothing),
         flood,
-        capacity=MACHINE.capacity(flood, capacity_for),
+        capacity=MACHINE.capacity(flood, probe_capacity),
     )
     assert drowned.verdict == "overloaded"
     assert "none of the 400 requests" in drowned.reason

@@ -114,7 +114,8 @@ def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.K
     if answer.cost is not None:
         price, month = answer.usd_per_million_output_tokens, answer.cost.usd_per_month
         steady = ttft is not None
-        shown = (usd_text(price), usd_interval(price)) if steady else NONE
+        full = f"{answer.verdict}; full load {usd_text(price)}" if answer.verdict == "overloaded" else NONE[1]
+        shown = (usd_text(price), usd_interval(price)) if steady else (NONE[0], full)
         figures.append(kpi("$ per 1M output", shown, price if steady else None))
         offers = offers_text(month, answer.cost.usd_per_gpu_hour, inputs.offers) if steady else UNSERVED
         figures.append(

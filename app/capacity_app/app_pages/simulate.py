@@ -16,7 +16,7 @@ from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
 from capacity.report.figures import runs as figures
-from capacity.report.simulation import drained_text, prediction_of
+from capacity.report.simulation import drained_text, is_at_full_load, prediction_of
 from capacity.simulator.verdict import UNSETTLED
 from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, watch_view
@@ -130,7 +130,8 @@ def _cost(answer: Simulation) -> list[parts.Kpi]:
 
     def dollars(label: str, form: str, below: str, usd: float) -> parts.Kpi:
         if not steady:
-            return parts.Kpi(label, "-", judged or "no verdict")
+            full = f"; full load ${usd:{form}}" if is_at_full_load(answer) and label != "$ per hour" else ""
+            return parts.Kpi(label, "-", (judged or "no verdict") + full)
         return parts.exact(label, f"${usd:{form}}", below, usd)
 
     gpus = f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}"

@@ -124,8 +124,9 @@ class BatchJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill(AnswerRecord):
     """What a deployment costs. `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None where
-    no load was given, `offered_requests_per_s` for a closed loop too. `levels` are the service levels held against the
-    simulated run, at predicted step times; `slo_window` is the worst window of longer traffic, which they are of.
+    no load was given, `offered_requests_per_s` for a closed loop too. Where more arrives than is served, `served` is
+    `full`. `levels` are the service levels held against the simulated run, at predicted step times; `slo_window` is the
+    worst window of longer traffic, which they are of.
 
     `break_even` is against the API prices that were given, `apis` against those of the price list.
     """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad
-from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import requests_of
+from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
+from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
@@ -21,7 +21,7 @@ from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.bills.billing import Bill, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
-from capacity.planning.bills.saturated import full_load, full_load_ends, rates_of
+from capacity.planning.bills.saturated import full_load, rates_of
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -64,28 +64,22 @@ def cost(
         raise InvalidInput(
             "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per GPU-hour"
         )
-    traffic, replicas = deployment.traffic, billing.replicas
+    traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
     slos = parse_slos(levels_of(slo, traffic))
     check_window(slo_window, slos)
-    run = _run_of(resolved, traffic, workload, replicas, slos, slo_window)
-    if run is None and slo:
+    asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
+    has_load = any(each is not None for each in asked)
+    if not has_load and slo:
         raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or a --trace")
-    if run is not None:
-        lengths, hits = (run.load.input_tokens, run.load.output_tokens), run.load.hit_fraction
-    elif traffic.input_len is None or traffic.output_len is None:
+    if not has_load and (traffic.input_len is None or traffic.output_len is None):
         raise InvalidInput(
             "no load: give --input-len and --output-len, with a --request-rate, --requests-per-day or "
             "--concurrency, or a --trace"
         )
-    else:
-        lengths, hits = (float(traffic.input_len), float(traffic.output_len)), 0.0
-    full = full_load(resolved, lengths, replicas, hit_fraction=hits)
-    served = None if run is None else rates_of([(resolved, replicas)], run.load)
-    if run is not None and served is not None:
-        if run.overloaded:
-            served = replace(served, requests_per_s=min(served.requests_per_s, full.requests_per_s))
-        else:  # the simulation shows that this much is possible
-            full = replace(full, requests_per_s=max(served.requests_per_s, full.requests_per_s))
+    drawn = long_enough(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
+    requests = requests_of(drawn, workload, resolved.max_model_len)
+    run = _run_of(engines, traffic, workload, requests, slos, slo_window) if has_load else None
+    full, full_ends = full_load(engines, requests, None if run is None else run.load)
     needed = (
         None
         if run is None
@@ -106,20 +100,20 @@ def cost(
         deployment=deployment_label(resolved, billing.replicas),
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
-        full=full,
-        served=served,
+        full=rates_of(engines, full),
+        served=None if run is None else rates_of(engines, run.load.at_most(full.requests_per_s)),
         verdict=None if run is None else run.verdict,
         offered_per_s=None if run is None else run.offered_per_s,
         levels=() if run is None else run.levels,
         slo_window=None if run is None else run.slo_window,
         needed=needed,
         apis=apis,
-        full_ends=(1.0, 1.0) if billing.batch_api is None else full_load_ends(resolved, lengths),
+        full_ends=full_ends,
         warnings=(
             *cautions_of(price),
             *resolved.notes,
             *filled_notes(traffic),
-            *resolved.split_notes(lengths[0]),
+            *resolved.split_notes(full.input_tokens),
             *(() if run is None else run.warnings),
             *_cautions(price, billing),
             *api_notes,
@@ -157,33 +151,23 @@ class _Run:
     slo_window: Window | None
     warnings: tuple[str, ...]
 
-    @property
-    def overloaded(self) -> bool:
-        """Whether more requests arrive than are served."""
-        return self.verdict.verdict == "overloaded"
-
 
 def _run_of(
-    resolved: ResolvedPool,
+    engines: ResolvedPool,
     traffic: Traffic,
     workload: Workload | None,
-    replicas: int,
+    requests: Workload,
     slos: tuple[Slo, ...],
     slo_window: str,
-) -> _Run | None:
-    """The traffic served by `replicas` engines; None where it says nothing of how requests come.
+) -> _Run:
+    """The traffic served by the engines: `requests`, or more of it where they are too few to tell.
 
     Raises InvalidInput where none is served.
     """
-    asked = (traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
-    if workload is None and all(each is None for each in asked):
-        return None
-    pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
-    service = Service()
-    requests = requests_of(long_enough(traffic), workload, resolved.max_model_len)
+    sample, service = requests, Service()
     while True:
-        run = run_service([pool], service, requests, seed=traffic.seed)
-        verdict = verdict_on(run, [pool], service, requests)
+        run = run_service([engines], service, requests, seed=traffic.seed)
+        verdict = verdict_on(run, [engines], service, requests, sample=sample)
         if verdict is None:
             raise InvalidInput(f"the load cannot be served: {run.reason}")
         more = prompts_to_tell(run, traffic) if workload is None and traffic.trace is None else 0
@@ -191,8 +175,8 @@ def _run_of(
             break
         if traffic.num_prompts is not None:
             break
-        requests = requests_of(traffic.model_copy(update={"num_prompts": more}), None, resolved.max_model_len)
-    load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
+        requests = make_workload(traffic.model_copy(update={"num_prompts": more}), engines.max_model_len)
+    load = steady_load(run.records, verdict, requests, [(engines, engines.pool.replicas)])
     warnings = [] if requests.part is None else [f"the load is {requests.part}"]
     if requests.is_closed_loop and verdict.steady is None:
         warnings.append(

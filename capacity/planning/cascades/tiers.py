@@ -13,13 +13,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from capacity.answers.deployment_run import with_replicas
+from capacity.answers.engine_setup import make_workload
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.simulate import simulate
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
+from capacity.deployment import Traffic, build
 from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.hosted_prices import ApiPrice
-from capacity.planning.bills.saturated import full_load, full_load_ends
+from capacity.planning.bills.saturated import full_load
 from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.metrics import LatencyMetric
@@ -119,15 +121,18 @@ class OwnSide:
         gpus = self.resolved.pool.num_gpus
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
-    @property
-    def _lengths(self) -> tuple[float, float]:
-        return float(self.traffic.input_len or 1), float(self.traffic.output_len or 1)
+    def _at(self, requests_per_s: float) -> Traffic:
+        """The traffic at another rate."""
+        said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
+        return build(Traffic, {**said, "request_rate": requests_per_s})
 
     @cached_property
     def capacity_per_s(self) -> Quantity:
         """Requests per second of one engine at full load, with the interval of its step times."""
-        rate = full_load(self.resolved, self._lengths, 1).requests_per_s
-        low, high = full_load_ends(self.resolved, self._lengths)
+        one = with_replicas(self.resolved, 1)
+        requests = make_workload(self._at(1.0), one.max_model_len)
+        full, (low, high) = full_load(one, requests)
+        rate = full.requests_per_s
         return Quantity(value=rate, low=rate / high, high=rate / low)
 
     @property
@@ -173,10 +178,9 @@ class OwnSide:
 
     def simulated(self, requests_per_s: float, /) -> Simulation:
         """One of the engines, at its share of the arrivals, as `capacity simulate` runs it."""
-        said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         each = requests_per_s / max(self.engines(requests_per_s), 1)
         pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
-        return simulate(self.resolved.model, **pool, **said, request_rate=each)
+        return simulate(self.resolved.model, **pool, **self._at(each).model_dump(exclude_unset=True))
 
 
 RATES = frozenset(

@@ -10,12 +10,18 @@ from capacity.workload import Workload
 
 
 def trial_load(
-    pools: Pools, trial: Evaluation, workload: Workload, *, offered_per_s: float | None
+    pools: Pools,
+    trial: Evaluation,
+    workload: Workload,
+    *,
+    offered_per_s: float | None,
+    capacity_per_s: float | None = None,
 ) -> ServedLoad | None:
     """What `pools` serve of the workload in the long run; None where the trial served nothing.
 
-    `offered_per_s`: how many requests come by the clock, and are served as far as the engines can; None: of a closed
-    loop, whose rate is the trial's. Generated requests that are kept up with have the lengths they were drawn from.
+    `offered_per_s`: how many requests come by the clock, and are served up to `capacity_per_s`, by step times alone
+    where that is not known; None: of a closed loop, whose rate is the trial's. Generated requests that arrive by the
+    clock have the lengths they were drawn from.
     """
     if not trial.requests_per_s:
         return None
@@ -28,8 +34,8 @@ def trial_load(
     )
     if offered_per_s is None:
         return load
-    load = load.at(min(offered_per_s, max(most_per_s(pools, load), trial.requests_per_s)))
-    if workload.expected_over_mean is None or load.requests_per_s < offered_per_s:
+    load = load.at_most(capacity_per_s or max(most_per_s(pools, load), trial.requests_per_s))
+    if workload.expected_over_mean is None:
         return load
     input_tokens, output_tokens = workload.long_run_tokens
     return replace(load, input_tokens=input_tokens, output_tokens=output_tokens)

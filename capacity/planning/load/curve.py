@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import ConfigDict
 
 from capacity.answers.costs import Pools, cost_of
+from capacity.answers.deployment_run import measured_capacity, with_replicas
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
@@ -37,6 +38,7 @@ from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, Runs, Served
 from capacity.planning.workers.worker_pool import opened
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 from capacity.workload.windows import take_busiest_window
@@ -252,8 +254,9 @@ def draw_curve(
         rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
         trials = runs.all(rates)
         remarks = () if crew is None else crew.remarks
+    capacity = measured_capacity([with_replicas(resolved, replicas)], workloads[0])
     points = tuple(
-        _point(rate, trial, price, [(resolved, replicas)], workloads[0])
+        _point(rate, trial, price, [(resolved, replicas)], workloads[0], capacity)
         for rate, trial in zip(rates, trials, strict=True)
     )
     each = load.requests_per_user_hour
@@ -292,10 +295,16 @@ def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goa
 
 
 def _point(
-    rate: float, trial: Evaluation, price: Price | None, pools: Pools, workload: Workload
+    rate: float,
+    trial: Evaluation,
+    price: Price | None,
+    pools: Pools,
+    workload: Workload,
+    capacity: Capacity | None,
 ) -> CurvePoint:
     """What is served is what would be for as long as the load lasts: the run's filling and draining are left out."""
-    load = trial_load(pools, trial, workload, offered_per_s=rate)
+    most = None if capacity is None else capacity.requests_per_s
+    load = trial_load(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s
     return CurvePoint(
         request_rate_per_s=rate,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from capacity.answers.costs import ServedLoad, most_per_s
-from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on
+from capacity.answers.deployment_run import measured_capacity, run_service, verdict_on, with_replicas
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Service, Traffic
 from capacity.deployment.images import with_image_tokens
@@ -139,7 +139,7 @@ def _stable(
 
 def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bool:
     """Whether so many replicas are overloaded for much of the run."""
-    pools = [replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))]
+    pools = [with_replicas(resolved, replicas)]
     verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
     return verdict is not None and verdict.verdict == "overloaded"
 

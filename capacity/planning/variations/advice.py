@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError
@@ -25,7 +24,7 @@ from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.variations.changes import Change, Need
 from capacity.planning.variations.checklist import LOSSLESS, changes
-from capacity.planning.variations.outcome import Latencies, Outcome, change, latencies_of, outcome
+from capacity.planning.variations.outcome import Outcome, change, outcome, serve
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 from capacity.workload.windows import Window, take_busiest_window
@@ -131,7 +130,7 @@ def advise(
     (requests,), windows = take_busiest_window([whole], slo_window)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
-    latencies = _served(resolved, Service(), requests)
+    latencies = serve(resolved, Service(), requests)
     base = outcome(resolved, requests, replicas=pool.replicas, price=price, latencies=latencies)
     trials = _Trials(resolved=resolved, workload=requests, base=base, price=price, profiles=profiles)
     wanted = list(changes(resolved, requests, latencies, price))
@@ -172,10 +171,6 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
     first = [line for group in groups for line in group[:MOST_PER_NEED]]
     kept = sorted(first, key=helpful.index)[:MOST_ADVICE]
     return [line for line in first if line in kept]
-
-
-def _served(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
-    return latencies_of(run_service([resolved], service, workload).records, workload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,23 +226,9 @@ class _Trials:
         changed = resolve(wanted.model or self.resolved.model, pool, profiles=self.profiles)
         changed.memory.require_fit()
         service = build(Service, wanted.service)
-        latencies = _served(changed, service, self.workload)
+        latencies = serve(changed, service, self.workload)
         price, replicas = wanted.price or self.price, changed.pool.replicas
-        after = outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
-        same_layout = changed.pool.kv_layout == self.resolved.pool.kv_layout
-        return changed, after if same_layout else self._at_full_load(changed, after)
-
-    def _at_full_load(self, changed: ResolvedPool, after: Outcome) -> Outcome:
-        """Cost at full load where the closed form does not hold, because it assumes a paged KV cache.
-
-        It is scaled by the time that the same requests take, all at once, before and after the change.
-        """
-        if self.base.usd_per_request_full is None:
-            return after
-        at_once = self.workload if self.workload.is_closed_loop else self.workload.all_at_once()
-        rates = [_served(pool, Service(), at_once).requests_per_s for pool in (self.resolved, changed)]
-        full = self.base.usd_per_request_full * rates[0] / rates[1]
-        return replace(after, usd_per_request_full=full)
+        return changed, outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
 
 
 def _published_quality(resolved: ResolvedPool) -> QualityChange:

@@ -31,9 +31,9 @@ from capacity.planning.variations.outcome import (
     Outcome,
     block_indices,
     change,
-    latencies_of,
     measure,
     outcome,
+    serve,
 )
 from capacity.planning.workers.worker_pool import WorkerPool, once, opened, side_by_side, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -76,7 +76,7 @@ class Side:
         if self.service == NO_SERVICE:
             return measure(self.resolved, workload, replicas=self.replicas)
         self.resolved.memory.require_fit()
-        return latencies_of(run_service([self.resolved], self.service, workload).records, workload)
+        return serve(self.resolved, self.service, workload)
 
     @property
     def label(self) -> str:

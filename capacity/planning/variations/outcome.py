@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capacity.answers.deployment_run import measured_capacity, run_service, with_replicas
 from capacity.answers.steady_load import long_run_rate
-from capacity.deployment import Billing
-from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
-from capacity.planning.bills.billing import load_cost
-from capacity.planning.bills.saturated import full_load
+from capacity.deployment import Service
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.evaluate import Engines, run_engines
 from capacity.planning.evaluation.step_error import Factors
 from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.verdict import judge
 from capacity.workload import Workload
@@ -48,27 +48,41 @@ class Latencies:
     tpot_s: Floats
     e2e_s: Floats
     requests_per_s: float  # served for as long as the load lasts: filling and draining of the run left out
-    hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
+    full_per_s: float  # the most that is served
 
 
 def measure(
-    resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, factors: Factors | None = None
+    resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, stretch: float = 1.0
 ) -> Latencies:
-    """Simulate `workload` on `replicas` engines that take requests in turn. Raises DoesNotFit."""
+    """Simulate `workload` on `replicas` engines that take requests in turn, with steps `stretch` times as long.
+
+    Raises DoesNotFit.
+    """
     resolved.memory.require_fit()
-    engines = Engines(resolved=resolved, replicas=replicas, factors=factors or Factors())
-    return latencies_of(run_engines([engines], workload).records, workload)
+    factors = Factors(prefill=stretch, decode=stretch)
+    run = run_engines([Engines(resolved=resolved, replicas=replicas, factors=factors)], workload)
+    capacity = measured_capacity([with_replicas(resolved, replicas)], workload)
+    return latencies_of(run.records, workload, capacity and capacity.times(1 / stretch))
 
 
-def latencies_of(table: RequestTable, workload: Workload) -> Latencies:
-    """The latencies that a run of `workload` left in its records."""
-    done = table.completed
+def serve(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
+    """Simulate `workload` on the pool's replicas behind a router. Raises InvalidInput."""
+    run = run_service([resolved], service, workload)
+    return latencies_of(run.records, workload, measured_capacity([resolved], workload, service))
+
+
+def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | None) -> Latencies:
+    """The latencies that a run of `workload` left in its records, on a deployment of that capacity."""
+    rate = 0.0
+    if table.completed.any():
+        rate = long_run_rate(table, judge(table, workload, capacity=capacity), workload)
+    most = rate if capacity is None else capacity.requests_per_s
     return Latencies(
         ttft_s=table.latency_s("ttft"),
         tpot_s=table.latency_s("tpot"),
         e2e_s=table.latency_s("e2e"),
-        requests_per_s=long_run_rate(table, judge(table, workload), workload) if done.any() else 0.0,
-        hit_fraction=float(table.cached_tokens[done].sum() / max(table.prompt_tokens[done].sum(), 1)),
+        requests_per_s=rate,
+        full_per_s=max(most, rate),  # a closed loop may show that more is possible
     )
 
 
@@ -78,22 +92,19 @@ def outcome(
     *,
     replicas: int = 1,
     price: Price | None = None,
-    factors: Factors | None = None,
+    stretch: float = 1.0,
     latencies: Latencies | None = None,
 ) -> Outcome:
     """The figures of one deployment; `latencies` spares the simulation where it was run already."""
-    run = latencies or measure(resolved, workload, replicas=replicas, factors=factors)
+    run = latencies or measure(resolved, workload, replicas=replicas, stretch=stretch)
     done = int(np.isfinite(run.e2e_s).sum())
     hourly = (
         None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
     )
     rate = run.requests_per_s
-    lengths = workload.long_run_tokens
     served = full = None
     if hourly is not None and rate:
-        load = full_load(resolved, lengths, replicas, factors=factors, hit_fraction=run.hit_fraction)
-        full = load_cost(hourly, 1.0, load, Billing()).usd_per_request
-        served = full * load.requests_per_s / rate
+        served, full = (hourly / SECONDS_PER_HOUR / each for each in (rate, run.full_per_s))
     return Outcome(
         ttft_p95_s=_p95(run.ttft_s) or 0.0,
         tpot_p95_s=_p95(run.tpot_s),

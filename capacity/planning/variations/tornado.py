@@ -17,7 +17,6 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.evaluation.step_error import Factors
 from capacity.planning.variations.outcome import Outcome, change, outcome
 from capacity.planning.variations.prefix_hit_rate import ideal_hits, with_hits
 from capacity.pool.drafting import speculator_of
@@ -108,8 +107,7 @@ def tornado_of(
     def tried(
         requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
     ) -> Outcome:
-        factors = Factors(prefill=factor, decode=factor)
-        return outcome(pool, requests, replicas=replicas, price=price, factors=factors)
+        return outcome(pool, requests, replicas=replicas, price=price, stretch=factor)
 
     base = tried()
     inputs: dict[str, Callable[[float], Outcome]] = {

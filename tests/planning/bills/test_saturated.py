@@ -1,15 +1,15 @@
-"""Full load in closed form against a full closed loop that is simulated."""
+"""Full load: a backlog that is worked off, against a full closed loop that is simulated."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import pytest
 
 from capacity import cost, simulate
-from capacity.deployment import Pool
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool, build
 from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import resolve
+from capacity.workload import random_requests
 
 MODEL = "llama-3.1-8b"
 
@@ -40,12 +40,18 @@ def test_full_load_is_what_a_full_closed_loop_serves(drafts: dict[str, object]) 
 
 
 def test_full_load_of_data_parallel_ranks() -> None:
-    one, two = (
-        full_load(resolve(MODEL, Pool(gpu="h100", data_parallel_size=ranks)), (500.0, 100.0), 1)
-        for ranks in (1, 2)
-    )
-    assert two.requests_per_s == pytest.approx(2 * one.requests_per_s)
-    experts = resolve("qwen3-30b-a3b", Pool(gpu="h100", data_parallel_size=2, enable_expert_parallel=True))
-    both = full_load(experts, (500.0, 100.0), 1)
-    assert both.requests_per_s == pytest.approx(full_load(experts, (500.0, 100.0), 2).requests_per_s / 2)
-    assert dataclasses.asdict(both)["prefill_share"] < 1
+    requests = random_requests(num_requests=1000, input_len=500, output_len=100, request_rate_per_s=1.0)
+
+    def full(model: str, **pool: object) -> float:
+        load, (low, high) = full_load(resolve(model, build(Pool, {"gpu": "h100", **pool})), requests)
+        assert 0 < low < 1 < high
+        return load.requests_per_s
+
+    assert full(MODEL, data_parallel_size=2) == pytest.approx(2 * full(MODEL), rel=0.03)
+    ranks = {"data_parallel_size": 2, "enable_expert_parallel": True}
+    assert full("qwen3-30b-a3b", **ranks, replicas=2) == 2 * full("qwen3-30b-a3b", **ranks)
+
+
+def test_requests_that_the_engine_does_not_take_have_no_full_load() -> None:
+    with pytest.raises(InvalidInput, match="a request of 60100 tokens exceeds max_model_len 32000"):
+        cost(MODEL, gpu="h100", max_model_len=32_000, price="1", input_len=60_000, output_len=100)

@@ -28,7 +28,7 @@ def test_engines_keep_to_their_part_of_the_full_load_of_cost(answer: Any) -> Non
     _, small, large = answer.tiers
     assert (small.requests_per_s, large.requests_per_s) == pytest.approx((48.0, 14.4))
     for tier, model, gpu in ((small, "llama-3.2-1b", "l4"), (large, "llama-3.1-8b", "h100")):
-        full = capacity.cost(model, gpu=gpu, price=LOAD["price"], input_len=600, output_len=60).full
+        full = capacity.cost(model, gpu=gpu, price=LOAD["price"], **LENGTHS).full
         each = tier.requests_per_s / full.requests_per_s
         assert tier.utilization == pytest.approx(each / tier.engines)
         assert each / 0.7 <= tier.engines < each / 0.7 + 1

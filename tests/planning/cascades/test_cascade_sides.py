@@ -59,7 +59,7 @@ def test_an_embedding_is_bought_or_computed() -> None:
     assert bought.tiers[0].usd_per_request.value == pytest.approx(lookup)
     computed = capacity.cascade("any", embedding_model="bge-m3", embedding_gpu="l4", price="l4=0.5", **asked)
     _, embedding, _ = computed.tiers
-    full = capacity.cost("bge-m3", gpu="l4", price="0.5", input_len=600, output_len=1).full
+    full = capacity.cost("bge-m3", gpu="l4", price="0.5", **LENGTHS | {"output_len": 1}).full
     assert embedding.usd_per_request_at_scale.value == pytest.approx(full.usd_per_request / 0.7)
     assert computed.cascade.billed_gpus == embedding.engines == -(-50 // (0.7 * full.requests_per_s))
     with pytest.raises(capacity.InvalidInput, match="--embedding-gpu"):
@@ -76,6 +76,6 @@ def test_a_small_model_stands_on_the_fewest_gpus_that_hold_it() -> None:
     eight = capacity.cascade("any", small_tensor_parallel_size=8, small_quantization="fp8", **asked, **load)
     assert eight.tiers[0].place.startswith("8 x h100")
     own = capacity.cost(
-        "llama-3.1-70b", gpu="h100", tensor_parallel_size=4, price="1", input_len=600, output_len=30
+        "llama-3.1-70b", gpu="h100", tensor_parallel_size=4, price="1", **LENGTHS | {"output_len": 30}
     )
     assert found.tiers[0].usd_per_request_at_scale.value == pytest.approx(own.full.usd_per_request / 0.7)

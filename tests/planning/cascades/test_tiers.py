@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from capacity import cost
+from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware.pricing import price_of
 from capacity.planning.bills.hosted_prices import ApiPrice
-from capacity.planning.bills.saturated import full_load, full_load_ends
+from capacity.planning.bills.saturated import full_load
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, waits_of
 from capacity.pool.resolve import resolve
 
-LENGTHS = (600.0, 60.0)
+MODEL = "llama-3.2-1b"
 
 
 @pytest.fixture(scope="module")
 def own() -> OwnSide:
-    resolved = resolve("llama-3.2-1b", Pool(gpu="h100"))
+    resolved = resolve(MODEL, Pool(gpu="h100"))
     price = price_of("h100", Cost(price="3.6"))
     assert price is not None
     traffic = Traffic(input_len=600, output_len=60, request_rate=1000.0, num_prompts=60)
@@ -26,8 +28,13 @@ def own() -> OwnSide:
 
 
 def test_engines_are_whole_and_at_most_at_their_target(own: OwnSide) -> None:
-    rate = full_load(own.resolved, LENGTHS, 1).requests_per_s
-    assert own.capacity_per_s.value == rate
+    rate = own.capacity_per_s.value
+    assert (
+        rate
+        == cost(
+            MODEL, gpu="h100", price="3.6", input_len=600, output_len=60, num_prompts=60
+        ).full.requests_per_s
+    )
     for load, engines in ((0.0, 0), (rate * 0.1, 1), (rate * 0.5, 1), (rate * 0.51, 2), (rate * 3, 6)):
         assert own.engines(load) == engines == own.billed_gpus(load)
         assert own.usd_per_hour(load).value == pytest.approx(3.6 * engines)
@@ -38,7 +45,7 @@ def test_engines_are_whole_and_at_most_at_their_target(own: OwnSide) -> None:
 
 
 def test_the_interval_of_a_bill_is_that_of_the_full_load(own: OwnSide) -> None:
-    low, high = full_load_ends(own.resolved, LENGTHS)
+    _, (low, high) = full_load(own.resolved, make_workload(own.traffic, own.resolved.max_model_len))
     assert 0 < low < 1 < high
     rate = own.capacity_per_s
     assert (rate.low, rate.high) == pytest.approx((rate.value / high, rate.value / low))
@@ -62,9 +69,10 @@ def test_an_engine_is_simulated_at_its_share(own: OwnSide) -> None:
 
 
 def test_an_engine_that_is_given_too_much_is_said_to_be(own: OwnSide) -> None:
-    traffic = Traffic(input_len=600, output_len=60, request_rate=1000.0, num_prompts=600)
+    traffic = Traffic(input_len=600, output_len=60, request_rate=1000.0, num_prompts=9000)
     assert own.waits(own.capacity_per_s.value * 0.3).warning is None  # type: ignore[union-attr]
-    full = OwnSide(own.resolved, own.price, traffic, 0.999).waits(own.capacity_per_s.value * 0.999)
+    busy = OwnSide(own.resolved, own.price, traffic, 0.999)
+    full = busy.waits(busy.capacity_per_s.value * 0.999)
     assert full is not None
     assert full.warning is not None
     assert "--target-utilization" in full.warning

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import capacity
+from capacity.answers.served import served as served_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
 from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -20,6 +21,7 @@ PRICED: dict[str, Any] = {"price_tier": "on-demand"}
 CHAT: dict[str, Any] = {"use_case": "chat", "users": 2000}
 RATE = 2000 / 30  # requests/s of these users, who think for 30 s
 LENGTHS: dict[str, Any] = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
+VARIED: dict[str, Any] = LENGTHS | {"random_range_ratio": 0.5}
 SLO = ("ttft:p95:500ms", "tpot:p95:80ms")
 AS_IT_IS: dict[str, Any] = {  # the space of a plan that has one engine for each GPU
     "tensor_parallel_sizes": 1,
@@ -83,10 +85,13 @@ def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of
 def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> None:
     one: dict[str, Any] = {"gpu": "h100"}
     estimate = capacity.estimate(MODEL, **one, **CHAT, **PRICED)
-    run = capacity.simulate(MODEL, **one, **CHAT)
+    run = capacity.simulate(MODEL, **one, **CHAT, **PRICED)
     bill = capacity.cost(MODEL, **one, **CHAT, **PRICED)
     assert run.verdict is not None
     assert {estimate.verdict, run.verdict.verdict, bill.verdict} == {"overloaded"}
+    for cost in (estimate.cost, run.cost):
+        assert cost is not None
+        assert cost.usd_per_request == bill.full.usd_per_request
     assert not bill.serves
     assert bill.served is not None
     point = capacity.curve(
@@ -96,6 +101,105 @@ def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> N
     for served in (estimate.requests_per_s.value, bill.served.requests_per_s, point.requests_per_s):
         assert served < RATE / 2
     assert not capacity.plan(MODEL, gpus="h100", max_gpus=1, **AS_IT_IS, **CHAT, **PRICED).ranked
+
+
+@pytest.mark.parametrize("rate", [4.0, 100.0])
+@pytest.mark.parametrize(
+    ("model", "pool"),
+    [("llama-3.1-70b", {"tensor_parallel_size": 4}), ("qwen3-30b-a3b", {})],
+    ids=["dense", "experts"],
+)
+def test_a_load_has_one_capacity_and_one_full_load_price_on_every_surface(
+    model: str, pool: dict[str, Any], rate: float
+) -> None:
+    """A feasible load and an overload; none is served at a price below that of full load."""
+    pool = {"gpu": "h100", **pool}
+    traffic: dict[str, Any] = {**VARIED, "request_rate": rate}
+    asked = {**pool, **traffic, **PRICED}
+    deployment = {"model": model, "pools": [pool], "traffic": traffic, "cost": PRICED}
+    bill = capacity.cost(model, **asked)
+    estimate, run = capacity.estimate(model, **asked), capacity.simulate(model, **asked)
+    point = capacity.curve(model, **pool, **VARIED, **PRICED, rates=(rate,)).points[0]
+    diff = capacity.diff(deployment, deployment)
+    outcomes = [
+        capacity.advise(model, **asked).base,
+        capacity.tornado(model, **asked).base,
+        diff.first_outcome,
+        diff.second_outcome,
+    ]
+    full = bill.full
+    assert run.verdict is not None
+    assert bill.needed is not None
+    assert bill.needed.stable is not None
+    assert run.verdict.capacity_requests_per_s == full.requests_per_s
+    assert bill.needed.stable.requests_per_s_per_replica == full.requests_per_s
+    assert f"capacity is {full.requests_per_s:.3g}/s" in str(estimate.verdict_reason)
+    assert bill.verdict_reason == estimate.verdict_reason == run.verdict.reason
+    assert capacity.cost(model, **pool, **VARIED, **PRICED).full == full  # without a load
+
+    overloaded = rate > full.requests_per_s
+    assert (bill.verdict == "overloaded") == overloaded
+    assert (bill.served == full) == overloaded
+    assert bill.served is not None
+    for cost in (estimate.cost, run.cost, point.cost):
+        assert cost is not None
+        assert cost.requests_per_s == min(rate, full.requests_per_s)
+        assert cost.usd_per_million_output_tokens == pytest.approx(
+            bill.served.usd_per_million_output_tokens, rel=1e-12
+        )
+    assert point.requests_per_s == bill.served.requests_per_s
+    for each in outcomes:
+        assert each.requests_per_s == bill.served.requests_per_s
+        assert each.usd_per_request_full == pytest.approx(full.usd_per_request, rel=1e-12)
+        assert each.usd_per_request_served == pytest.approx(bill.served.usd_per_request, rel=1e-12)
+
+
+def test_the_replicas_needed_follow_from_the_capacity_of_the_verdict() -> None:
+    """They are offered at most the stable part of it, and so many times one replica's is theirs."""
+    asked: dict[str, Any] = {"gpu": "h100", **VARIED, **PRICED, "request_rate": 60.0}
+    one = capacity.cost(MODEL, **asked)
+    assert one.needed is not None
+    assert one.needed.stable is not None
+    count = one.needed.stable.replicas
+    for replicas in (count - 1, count):
+        bill = capacity.cost(MODEL, **asked, replicas=replicas)
+        assert bill.full.requests_per_s == pytest.approx(replicas * one.full.requests_per_s)
+        assert bill.utilization is not None
+        assert (bill.utilization <= STABLE_LOAD) == (replicas == count) == (bill.verdict == "stable")
+
+
+def test_a_run_that_is_lengthened_states_the_capacity_of_the_first() -> None:
+    """Requests stay 8 s: 1,000 of them are too few to tell, and more have other lengths."""
+    load: dict[str, Any] = {"input_len": 200, "output_len": 1000, "request_rate": 14.0}
+    run = capacity.simulate(MODEL, gpu="h200", **load).verdict
+    assert run is not None
+    assert run.verdict == "too short to tell"
+    longer = served_load(resolve(MODEL, Pool(gpu="h200")), build(Traffic, load), slots=64)
+    bill = capacity.cost(MODEL, gpu="h200", **load, **PRICED)
+    assert longer.num_prompts > 1000
+    assert longer.verdict.verdict == bill.verdict == "stable"
+    assert longer.verdict.capacity_requests_per_s == bill.full.requests_per_s == run.capacity_requests_per_s
+    assert f"capacity is {bill.full.requests_per_s:.3g}/s" in str(bill.verdict_reason)
+
+
+def test_a_backlog_of_repeated_prefixes_is_not_dealt_alike_to_four_replicas() -> None:
+    """Few requests are sent many times: a router in turn gave each replica the same ones each time."""
+    asked: dict[str, Any] = {"gpu": "h100", "input_len": 500, "output_len": 100, "num_prompts": 200, **PRICED}
+    one, four = (capacity.cost(MODEL, **asked, random_prefix_len=32, replicas=count) for count in (1, 4))
+    assert four.full.requests_per_s == pytest.approx(4 * one.full.requests_per_s, rel=0.06)
+
+
+def test_a_bill_of_a_fast_day_is_of_a_run_that_is_long_enough() -> None:
+    """5,000 requests at the peak of 80/s are 62 s, too few for requests that stay 8 s."""
+    bill = capacity.cost(
+        "llama-3.1-70b",
+        gpu="h100",
+        tensor_parallel_size=4,
+        replicas=11,
+        **DAY,
+        **PRICED,
+    )
+    assert bill.verdict == "stable"
 
 
 def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_load() -> None:
