@@ -212,7 +212,9 @@ def own_folder() -> Iterator[Path]:
         "TERM": "dumb",
         "NO_COLOR": "1",
         "PATH": os.environ.get("PATH", ""),
-        "MPLCONFIGDIR": str(Path(tempfile.gettempdir()) / "capacity-recorded-matplotlib"),  # no new font cache a case
+        "MPLCONFIGDIR": str(
+            Path(tempfile.gettempdir()) / "capacity-recorded-matplotlib"
+        ),  # no new font cache a case
     }
     kept = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():

@@ -82,7 +82,7 @@ SHOTS = (
         name="cache",
         path="/cache?cache_replicas=4&cache_saves=true",
         upload=example_trace,
-        until="What providers",
+        until="Providers' caches",
     ),
     Shot(
         name="fleet",

@@ -7,6 +7,7 @@ ends; numbers of the same prediction are shown `like` it. JSON and CSV hold all 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -214,3 +215,8 @@ def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
 def shown(value: float | None, form: str) -> str:
     """A number in a format of `format()`; "-" for None."""
     return "-" if value is None else format(value, form)
+
+
+def join_words(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
