@@ -13,7 +13,6 @@ from capacity.report.views.speculate import (
 )
 from capacity.techniques.speculate import Speculating, speculate, speculation_methods
 from capacity_app import parts, sides, state, views
-from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
@@ -72,8 +71,7 @@ current = sides.Side(
     page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
 )
 sides.figures(current, answer, ask=ask, row=figures_of_merit)
-source = answer.acceptance_source
-st.caption(plain(f"Acceptance: {source.text}, {source.date}, {source.basis}."))
+st.caption(f"Acceptance as of {answer.acceptance_source.date}.")
 parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
 views.show(speculate_view(answer), answer)
 

@@ -67,7 +67,7 @@ def _row(numbers: Numbers, label: Any) -> dict[str, object]:
     return cells
 
 
-def _draw_bars(numbers: Numbers, labels: Sequence[Any], x: str, y: str, log: bool) -> Any:
+def _draw_bars(numbers: Numbers, labels: Sequence[Any], _x: str, y: str, log: bool) -> Any:
     import plotly.graph_objects as go
 
     figure, origin = go.Figure(), float(log)
@@ -85,7 +85,7 @@ def _draw_bars(numbers: Numbers, labels: Sequence[Any], x: str, y: str, log: boo
         )
         figure.data[-1].hovertemplate = f"{name}: %{{text}}<extra>%{{y}}</extra>"
     figure.update_yaxes(autorange="reversed")
-    layout(figure, x=y, y=x, height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
+    layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     # the widest whiskers are of the longest bars, and go on
     spanned = log_axis([0.5, origin, *values]) if log else {"range": [0, 1.2 * max(values, default=1.0)]}

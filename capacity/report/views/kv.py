@@ -27,7 +27,7 @@ RATIOS = (
 
 
 def kv_view(answer: KvAnswer, context: int | None = None) -> View:
-    """Return what `kv` shows; the charts of keeping less are of one `context`, or of each."""
+    """Return what `kv` shows; keeping less at one `context`, or at each."""
     return View("", _blocks(answer, answer.contexts if context is None else (context,)))
 
 
@@ -133,7 +133,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
     if len(answer.gpus) == 1 and len(answer.rows) == 1:
         for context in drawn:
             yield _eviction_chart(evictions_at(answer, context))
-    rows = answer.evictions
+    rows = [row for row in answer.evictions if row.context_tokens in drawn]
     columns = [
         Column("method", "method"),
         *([MODEL] if len(answer.rows) > 1 else []),

@@ -56,11 +56,14 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """A value, and the ends of its interval where it has one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)) or unit.show:
-        yield "", value if value is None or isinstance(value, (bool, int)) else unit.texts(value, units)[0]
+    """A value, and the ends of its interval where it has one; at least three digits of a number without one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
+        yield "", value if value is None or isinstance(value, bool) else str(value)
         return
     number = (value if isinstance(value, Quantity) else Quantity(value=value)).scaled(unit.scale_in(units))
-    for name, end in {"": number.value, " low": number.low, " high": number.high}.items():
+    ends = {"": number.value} if unit.show else {"": number.value, " low": number.low, " high": number.high}
+    for name, end in ends.items():
         if end is not None:
-            yield name, round(end, unit.digits_in(units)) if number.low is None else rounded(end, number)
+            digits = unit.digits_in(units)
+            short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
+            yield name, rounded(end, number) if short else round(end, digits) if digits else round(end)

@@ -144,6 +144,8 @@ def test_records_hold_numbers_as_exact_as_the_texts_with_their_intervals() -> No
         Column("time, {time}", "time", units.MS),
         Column("share", "share", Unit(1, 100, "%")),
         Column("fits", "fits", units.TEXT),
+        Column("small", lambda row: row.share / 1000, Unit(1)),
+        Column("count", lambda _: 4096, units.TOKENS),
         Column("none", "none", units.COUNT),
     )
     (record,) = table_records(Table("", [row], columns), Units(time="s"))
@@ -153,6 +155,8 @@ def test_records_hold_numbers_as_exact_as_the_texts_with_their_intervals() -> No
         "time, s high": 0.15,
         "share, %": 25.6,
         "fits": True,
+        "small": 0.000256,
+        "count": 4096,
         "none": None,
     }
 
