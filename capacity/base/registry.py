@@ -668,8 +668,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "tornado",
                 "capacity.planning.variations.tornado:Tornado",
-                tables="capacity.report.comparisons:tornado_tables",
-                charts="capacity.report.figures.of_answer:tornado_charts",
+                view="capacity.report.views.tornado:tornado_view",
                 question="What does the answer hang on?",
                 unbounded=True,
             ),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from capacity.answers.records import Quantity
-from capacity.hardware.cost_estimate import CostEstimate
+from capacity.base.quantity import Quantity
+
+if TYPE_CHECKING:
+    from capacity.hardware.cost_estimate import CostEstimate
 
 MemoryUnit = Literal["GiB", "GB"]
 TimeUnit = Literal["ms", "s"]

@@ -12,8 +12,9 @@ from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
 from capacity.report.replicas import replicas_text
+from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE, UNSETTLED
-from capacity_app import parts, sides, state
+from capacity_app import parts, sides, state, views
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
@@ -211,8 +212,7 @@ def sensitivity(options: dict[str, Any]) -> None:
     tornado = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
     parts.copies("tornado", inputs.model_name, options, tornado)
     if tornado is not None:
-        parts.chart(figures.tornado_chart(tornado, units))
-        parts.notes(tornado.not_varied)
+        views.show(tornado_view(tornado), tornado)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -139,12 +139,6 @@ def curve_charts(answer: Any) -> Iterator[Chart]:
         yield day
 
 
-def tornado_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import tornado_chart
-
-    yield tornado_chart(answer)
-
-
 def plan_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 

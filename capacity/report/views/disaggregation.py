@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.records import Quantity
+from capacity.base.quantity import Quantity
 from capacity.report.display import join_words
 from capacity.report.views import units
 from capacity.report.views.units import Unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.records import Quantity
+from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, rounded
 from capacity.report.layout import Part, grid, notes
 from capacity.report.views.units import Unit, name_units, value_at

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capacity.answers.records import Quantity
+from capacity.base.quantity import Quantity
 from capacity.report.display import (
     STANDARD,
     Units,

@@ -13,6 +13,7 @@ from capacity.report.display import Units, number_text
 from capacity.report.figures.chart import Chart
 from capacity.report.figures.drawing import draw_chart, draw_charts
 from capacity.report.figures.of_answer import charts_of
+from capacity.report.tables import render
 from capacity.report.views.beam_search import WAYS, beam_search_view
 from capacity.report.views.disaggregation import splits_view
 from capacity.report.views.kv import kv_view
@@ -165,6 +166,29 @@ def test_every_way_of_batching_has_a_bar_in_each_panel() -> None:
     assert f"{answer.rows[rates.index(max(rates))].name} makes the most tokens a GPU" in chart.alt
 
 
+@pytest.mark.parametrize("price", [None, "2"])
+def test_a_tornado_is_of_cost_or_without_a_price_of_latency(price: str | None) -> None:
+    asked = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 20}
+    answer = capacity.tornado(**LLAMA, **asked, **({} if price is None else {"price": price}))
+    changes = {
+        each.input: each.e2e_p95_change if price is None else each.cost_change for each in answer.swings
+    }
+    chart = only_chart(answer)
+    less, more = chart.figure.data
+    assert set(less.y) == set(changes)
+    for bars, side in ((less, 0), (more, 1)):
+        for name, x, text in zip(bars.y, bars.x, bars.text, strict=True):
+            change = changes[name][side]
+            assert x == (None if change is None else pytest.approx(100 * change))
+            assert change is None or (text[0] == "-") == (change < 0)
+    reach = [max((abs(x) for x in changes[name] if x is not None), default=0.0) for name in less.y]
+    assert reach == sorted(reach, reverse=True)
+    assert less.y[0] in chart.alt
+    table = render(answer, "table")
+    assert ("- / -" in table) == (price is None)
+    assert "not varied: " in table
+
+
 def speculated(method: str = "eagle3", **options: str) -> capacity.Speculating:
     return capacity.speculate(**LLAMA, method=method, batches=(1, 512), **options)
 
@@ -184,7 +208,7 @@ def test_acceptance_pays_from_the_first_rate_above_one() -> None:
     assert rows[0][1].speedup < 1 < rows[1][1].speedup
     chart = draw_chart(acceptance_chart({3: rows}))
     assert chart.alt == "k = 3 pays from 80%."
-    assert chart.figure.layout.xaxis.type == "linear"
+    assert chart.figure.layout.xaxis.tickformat == ".0%"
     assert acceptance_chart({3: rows[:1]}).alt == "k = 3 never pays here."
 
 

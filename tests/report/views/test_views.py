@@ -43,6 +43,9 @@ ASKED = {
         **LLAMA, max_model_len=4096, input_len=100, output_len=20, num_prompts=12, max_batch=4
     ),
     "kv": lambda: capacity.kv("llama-3.1-8b", gpus="h100", eviction="all", window_tokens=4096),
+    "tornado": lambda: capacity.tornado(
+        **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
+    ),
     "engines": lambda: capacity.engine_table(claims=True),
 }
 
