@@ -22,7 +22,7 @@ FIGURES = {  # headings of the table, by the summary's names
     "requests/s": "request_throughput",
     "output tokens/s": "output_throughput",
 }
-Split = tuple[str, dict[str, Any], "Simulation"]
+Split = tuple[str, Mapping[str, Any], "Simulation"]
 
 
 def splits_view(runs: Mapping[str, Simulation]) -> View:
