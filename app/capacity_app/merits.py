@@ -101,7 +101,19 @@ MEANINGS = {
         "Below this share of requests that the cache answers, it costs more than it saves. Where $ a request with and "
         "without it are equal, with engines so many that none stands half idle."
     ),
-    "Times as fast": "How much sooner text appears with drafts. TPOT without over TPOT with them, at this batch size.",
+    "Times as fast": "How much sooner text appears. TPOT without drafts, or on the smallest layout, over TPOT here.",
+    "Found without a limit": "Share of prompt tokens that an earlier prompt began with: their KV is there.",
+    "Nothing more beyond": "A cache larger than this finds nothing that this one does not.",
+    "Requests": "What was read of the file.",
+    "Prefill saved": (
+        "Time that this model on this GPU does not spend on prompts, with all its KV cache for prefixes."
+    ),
+    "Weights": "Memory of the model's weights in this format, over all GPUs.",
+    "TPOT in a batch": f"{TPOT} The same where many requests share each step.",
+    "Most requests": "How many requests of these lengths run together, by memory or the engine's limit.",
+    "$ per 1M tokens": "Input and output together, with as many requests at once as there is memory for.",
+    "Efficiency": "What is left of a GPU's output where so many work together.",
+    "Links": "Share of a step in which GPUs send to each other.",
     "Tokens a round": "How many tokens one step yields on average: accepted drafts, and one of the model's own.",
     "Verification": "What checking the drafts costs. Time of a step that verifies, in plain decode steps.",
     "Stops paying at batch": "From this batch size on drafts cost more than they save: no arithmetic is idle.",

@@ -78,7 +78,9 @@ SHOTS = (
     Shot("beam-search", "/beam_search", until="Time per output token by"),
     Shot("scaling", f"/scaling?{LLAMA}", until="What more GPUs buy"),
     Shot("disaggregation", "/disaggregation?rate=20", until="p95 latency, by"),
-    Shot("cache", "/cache?cache_replicas=4&cache_saves=true", upload=example_trace, until="What providers"),
+    Shot(
+        "cache", "/cache?cache_replicas=4&cache_saves=true", upload=example_trace, until="Providers' caches"
+    ),
     Shot(
         "fleet",
         "/fleet?rate=40&fleet_n=100&fleet_s=600&fleet_peak=1.5&fleet_cv=2&fleet_ttft=500",

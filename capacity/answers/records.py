@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.base.quantity import Quantity as Quantity
 from capacity.base.record import AnswerRecord
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
@@ -108,41 +109,6 @@ class Fit(AnswerRecord):
     smallest_tensor_parallel_size: int | None
     startup: StartUp | None
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """A predicted number with its 90 % interval; None where no evidence gives one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def scaled(self, factor: float) -> Quantity:
-        """The same prediction in another unit."""
-        return Quantity(
-            value=self.value * factor,
-            low=None if self.low is None else self.low * factor,
-            high=None if self.high is None else self.high * factor,
-        )
-
-    def covering(self, *others: Quantity | None) -> Quantity:
-        """The same prediction with an interval that holds those of others too; none where one of them has none."""
-        spans = [self, *(other for other in others if other is not None)]
-        lows, highs = [each.low for each in spans], [each.high for each in spans]
-        return Quantity(
-            value=self.value,
-            low=None if None in lows else min(low for low in lows if low is not None),
-            high=None if None in highs else max(high for high in highs if high is not None),
-        )
-
-    def inverse(self, numerator: float) -> Quantity:
-        """`numerator` over this quantity; its bounds change places, and one of 0 is none."""
-        return Quantity(
-            value=numerator / self.value,
-            low=None if self.high is None else numerator / self.high,
-            high=numerator / self.low if self.low else None,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,14 +31,15 @@ NO_ARRIVALS = ("batch_size", "scheduling")
 class Answer(NamedTuple):
     """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that show it.
 
-    `tables`: all tables; empty: made from the record's field names. `summary`: one screen, `sheet`: the tables of a
-    printed page whose charts show the rest, `page`: a page of its own; each in place of `tables`. `charts`: an
-    iterator of charts. `question`: the heading of a page. `unbounded`: the record may hold infinite numbers, written
-    as null.
+    `view`: what is shown of it everywhere. Without one, `tables`: all tables; empty: made from the record's field
+    names; `summary`: one screen, `sheet`: the tables of a printed page whose charts show the rest, `page`: a page of
+    its own; each in place of `tables`; `charts`: an iterator of charts. `question`: the heading of a page.
+    `unbounded`: the record may hold infinite numbers, written as null.
     """
 
     name: str
     record: str
+    view: str = ""
     tables: str = ""
     charts: str = ""
     question: str = ""
@@ -341,7 +342,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "quantize",
                 "capacity.techniques.quantize:Quantizing",
-                tables="capacity.report.techniques.quantize:quantize_parts",
+                view="capacity.report.views.quantize:quantize_view",
             ),
         ),
         reads="CLOSED_FORM",
@@ -359,7 +360,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 answer=Answer(
                     "quantizations",
                     "capacity.techniques.quantize:Quantizations",
-                    tables="capacity.report.techniques.quantize:quantizations_parts",
+                    view="capacity.report.views.quantize:quantizations_view",
                     question="Which weight formats are there?",
                 ),
             ),
@@ -373,8 +374,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "speculate",
                 "capacity.techniques.speculate:Speculating",
-                tables="capacity.report.techniques.speculate:speculate_parts",
-                charts="capacity.report.figures.of_answer:speculation_charts",
+                view="capacity.report.views.speculate:speculate_view",
             ),
         ),
         reads="SPECULATE",
@@ -392,7 +392,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 answer=Answer(
                     "textbook",
                     "capacity.techniques.speculate:Textbook",
-                    tables="capacity.report.techniques.speculate:textbook_parts",
+                    view="capacity.report.views.speculate:textbook_view",
                     question="What does the textbook say about speculative decoding?",
                 ),
             ),
@@ -403,7 +403,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 answer=Answer(
                     "speculators",
                     "capacity.techniques.speculate:Speculators",
-                    tables="capacity.report.techniques.speculate:speculators_parts",
+                    view="capacity.report.views.speculate:speculators_view",
                     question="Which ways to draft are there?",
                 ),
             ),
@@ -417,7 +417,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "scale",
                 "capacity.techniques.scaling:Scaling",
-                tables="capacity.report.techniques.scaling:scale_parts",
+                view="capacity.report.views.scaling:scaling_view",
             ),
         ),
         reads="CLOSED_FORM",
@@ -439,7 +439,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "attention-io",
                 "capacity.techniques.attention_io:AttentionTrafficTable",
-                tables="capacity.report.techniques.attention_io:attention_io_parts",
+                view="capacity.report.views.attention_io:attention_io_view",
             ),
         ),
         reads="NOTHING",
@@ -457,8 +457,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "beam-search",
                 "capacity.techniques.beam_search:BeamSearch",
-                tables="capacity.report.techniques.beam_search:beam_search_parts",
-                charts="capacity.report.figures.of_answer:beam_charts",
+                view="capacity.report.views.beam_search:beam_search_view",
             ),
         ),
         reads="CLOSED_FORM",
@@ -476,8 +475,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "batching",
                 "capacity.techniques.batching:Batching",
-                tables="capacity.report.techniques.batching:batching_parts",
-                charts="capacity.report.figures.of_answer:batching_charts",
+                view="capacity.report.views.batching:batching_view",
             ),
         ),
         without=NO_ARRIVALS,
@@ -506,8 +504,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "kv",
                 "capacity.techniques.kv:KvAnswer",
-                tables="capacity.report.techniques.kv:kv_parts",
-                charts="capacity.report.figures.of_answer:kv_charts",
+                view="capacity.report.views.kv:kv_view",
             ),
         ),
         first="gpu kv-cache-dtype contexts batch-size window eviction kv-budget tensor-parallel-size format",
@@ -524,7 +521,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "cache-curve",
                 "capacity.techniques.cache_curve:CacheCurve",
-                tables="capacity.report.techniques.cache_curve:cache_curve_parts",
+                view="capacity.report.views.cache_curve:cache_curve_view",
             ),
         ),
         first="capacity-tokens block-tokens replicas model gpu tensor-parallel-size price plan num-prompts format",
@@ -542,7 +539,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "engines",
                 "capacity.techniques.engine_table:Engines",
-                tables="capacity.report.techniques.engine_table:engines_parts",
+                view="capacity.report.views.engine_table:engines_view",
             ),
             Answer(
                 "engine-comparison",
@@ -689,8 +686,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "tornado",
                 "capacity.planning.variations.tornado:Tornado",
-                tables="capacity.report.comparisons:tornado_tables",
-                charts="capacity.report.figures.of_answer:tornado_charts",
+                view="capacity.report.views.tornado:tornado_view",
                 unbounded=True,
             ),
         ),

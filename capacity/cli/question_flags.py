@@ -127,7 +127,7 @@ def _argument(keyword: Keyword, optional: bool) -> Parameter:
 
 
 def _option_of(keyword: Keyword) -> Parameter:
-    from capacity.report.techniques.cells import tokens
+    from capacity.report.layout import tokens
 
     assert keyword.flag is not None
     held: Any = keyword.kind

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
-CHARTED = {"batching": "capacity.report.figures.batching:batching_chart"}  # verbs with --chart
+CHARTED = ("batching",)  # verbs with --chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
     """Return a function of a verb's flags that asks the question and prints the answer, and the specs of its flags."""
     question = resolve_name(entry.flags or entry.function)
-    chart = CHARTED.get(entry.name)
     keywords, specs = keywords_of(question), getattr(question, "specs", ())
 
     def ask(*, options: Mapping[str, object], format: str, **flags: Any) -> None:
@@ -51,15 +50,17 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
         if specs:
             flags["model"] = _deployment(entry.name, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
-        if chart_file and chart:
-            write(chart_file, resolve_name(chart)(answer).html())
+        if chart_file:
+            from capacity.report.figures.of_answer import charts_of
+
+            write(chart_file, charts_of(answer)[0].html())
         return show_answer(answer, format)
 
     own = [parameter(keyword, optional=bool(entry.alternatives)) for keyword in keywords]
     own += [
         option(_name(other.flag), bool, False, other.flag, help=other.help) for other in entry.alternatives
     ]
-    if chart:
+    if entry.name in CHARTED:
         own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
     own.append(Parameter("options", Parameter.KEYWORD_ONLY))

@@ -1,4 +1,4 @@
-"""What `diff`, `tornado` and `advise` answer, as tables: one deployment against another, its inputs, its changes."""
+"""What `diff` and `advise` answer, as tables: one deployment against another, and its changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from capacity.report.layout import Part, listed, notes
 if TYPE_CHECKING:
     from capacity.planning.variations.advice import Advice, AdviceList, Effects
     from capacity.planning.variations.diff import Diff, Difference
-    from capacity.planning.variations.tornado import Swing, Tornado
     from capacity.simulator.replications import PairedMetric
     from capacity.workload.windows import Window
 
 STATISTICS = ("request", "output", "mean", "p50", "p95", "p99")  # of replicated metrics, those that are shown
-Change = tuple[float | None, float | None]
 
 
 def compared_text(busiest: Window | None) -> str:
@@ -96,31 +94,6 @@ def _replicated_table(diff: Diff) -> Part:
 
 def _doubt(each: Difference | PairedMetric) -> str:
     return "" if each.significant else " (not told apart)"
-
-
-# tornado
-
-
-def tornado_tables(tornado: Tornado) -> list[Part]:
-    """Each input at -20 % and +20 %, the one that moves most first."""
-
-    def moved(change: Callable[[Swing], Change]) -> Callable[[Swing], str]:
-        return lambda each: " / ".join(shown(end, "+.1%") for end in change(each))
-
-    swing = f"{tornado.swing:.0%}"
-    table = listed(
-        f"Relative change when an input is -{swing} / +{swing}",
-        tornado.swings,
-        ("input", "left", lambda each: each.input),
-        ("p95 E2E", "right", moved(lambda each: each.e2e_p95_change)),
-        ("p95 TTFT", "right", moved(lambda each: each.ttft_p95_change)),
-        ("$ per request", "right", moved(lambda each: each.cost_change)),
-        ("at full load", "right", moved(lambda each: each.full_cost_change)),
-    )
-    head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
-    left_out = f"not varied: {'; '.join(tornado.not_varied)}"
-    head += compared_text(tornado.busiest_window)
-    return [head, table, *([left_out] if tornado.not_varied else []), *notes(tornado.warnings)]
 
 
 # advice

@@ -7,11 +7,14 @@ ends; numbers of the same prediction are shown `like` it. JSON and CSV hold all 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from capacity.answers.records import Quantity
-from capacity.hardware.cost_estimate import CostEstimate
+from capacity.base.quantity import Quantity
+
+if TYPE_CHECKING:
+    from capacity.hardware.cost_estimate import CostEstimate
 
 MemoryUnit = Literal["GiB", "GB"]
 TimeUnit = Literal["ms", "s"]
@@ -214,3 +217,8 @@ def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
 def shown(value: float | None, form: str) -> str:
     """A number in a format of `format()`; "-" for None."""
     return "-" if value is None else format(value, form)
+
+
+def join_words(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))

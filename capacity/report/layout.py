@@ -66,6 +66,16 @@ def facts(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     return table
 
 
+def tokens(count: float | None) -> str:
+    """4096 as 4K, 1048576 as 1M; None: no limit."""
+    if count is None:
+        return "no limit"
+    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
+        if count >= size and count % size == 0:
+            return f"{count // size:.0f}{unit}"
+    return f"{count:,}"
+
+
 def notes(warnings: Iterable[str]) -> list[Part]:
     """A line for each warning."""
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]

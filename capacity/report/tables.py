@@ -54,8 +54,12 @@ def render(
 def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
     """Return the function that makes an answer's tables of this kind; by its field names where there is none."""
     shown = ANSWERS.get(schema_name(answer))
+    if shown is not None and shown.view:
+        from capacity.report.views.layout import parts
+
+        return lambda answer: parts(resolve_name(shown.view)(answer), answer)
     path = "" if shown is None else getattr(shown, kind) or shown.tables
-    return resolve_name(path or "capacity.report.techniques.cells:record_parts")  # type: ignore[no-any-return]
+    return resolve_name(path or "capacity.report.views.fields:record_parts")  # type: ignore[no-any-return]
 
 
 def finite(value: object) -> object:

@@ -1,11 +1,11 @@
-"""Tables of `diff`, `tornado` and `advise`: signs, doubts and what is not known."""
+"""Tables of `diff` and `advise`: signs, doubts and what is not known."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from capacity import advise, diff, tornado
-from capacity.report.comparisons import advice_tables, diff_tables, tornado_tables
+from capacity import advise, diff
+from capacity.report.comparisons import advice_tables, diff_tables
 from capacity.report.layout import printed
 
 LOAD: dict[str, Any] = {"input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 40}
@@ -32,17 +32,6 @@ def test_what_was_changed_is_named_and_the_bill_follows() -> None:
     assert "the same deployment" not in text
     assert "replicas" in text
     assert "bill: $2.00 to $4.00 an hour (+100.0%)" in text
-
-
-def test_a_change_without_a_value_is_a_dash() -> None:
-    answer = tornado("llama-3.1-8b", gpu="h100", **LOAD)
-    assert all(swing.cost_change == (None, None) for swing in answer.swings)
-    lines = printed(tornado_tables(answer)).splitlines()
-    assert "-20% / +20%" in "".join(lines)
-    for swing in answer.swings:
-        (line,) = (each for each in lines if each.strip().startswith(swing.input))
-        assert line.count("- / -") == 2
-    assert any(line.startswith("not varied: ") for line in lines)
 
 
 def test_changes_without_benefit_and_refused_ones_are_named_below() -> None:

@@ -7,79 +7,14 @@ from functools import partial
 import streamlit as st
 
 import capacity
-from capacity.report.display import rounded
-from capacity.report.figures.techniques import hit_rate_chart
-from capacity.techniques.cache_curve import CacheCurve
-from capacity.techniques.glossary import define
-from capacity_app import parts, uploads
+from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
+from capacity_app import parts, uploads, views
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
 from capacity_app.widgets import draw, show_field, switch, widget_row
 
 inputs = current_inputs()
-
-
-def show(answer: CacheCurve) -> None:
-    """The hit rate without a limit, by size, by routing, and what providers would bill."""
-    best = answer.rows[-1]
-    saved = answer.savings
-    kpis = [
-        parts.Kpi(
-            label="Found without a limit",
-            value=f"{best.token_hit_fraction:.1%}",
-            below="of prompt tokens",
-            help=define("prefix caching").definition,
-        ),
-        parts.Kpi(
-            label="Nothing more beyond",
-            value=f"{answer.knee_tokens:,} tokens",
-            below=f"blocks of {answer.block_tokens}",
-            help="A cache larger than this finds nothing that this one does not.",
-        ),
-        parts.Kpi(
-            label="Requests",
-            value=f"{answer.requests:,}",
-            below=f"{answer.prompt_tokens:,} prompt tokens",
-            help="What was read of the file.",
-        ),
-    ]
-    if saved is not None:
-        kpis.append(
-            parts.Kpi(
-                label="Prefill saved",
-                value=f"{saved.saved_fraction:.1%}",
-                below=f"by {saved.capacity_tokens:,} tokens of KV cache",
-                help="Time that this model on this GPU does not spend on prompts, with all its KV cache for prefixes.",
-            )
-        )
-    parts.kpis(kpis)
-    parts.chart(hit_rate_chart(answer))
-    if answer.routing:
-        st.subheader("By routing")
-        rows = [
-            {
-                "routing": row.routing,
-                "tokens found, %": rounded(100 * row.token_hit_fraction),
-                "busiest replica's share of prefill, %": rounded(100 * row.largest_share),
-            }
-            for row in answer.routing
-        ]
-        parts.table("routing", rows, alt="Hit rates by routing over the replicas.")
-    st.subheader("What providers' caches would make of the input bill")
-    plans = [
-        {
-            "plan": row.plan,
-            "found in time, %": rounded(100 * row.hit_fraction),
-            "bill, % of one without": rounded(100 * row.relative_cost),
-            "pays from, % found": None
-            if row.break_even_hit_fraction is None
-            else rounded(100 * row.break_even_hit_fraction),
-        }
-        for row in answer.plans
-    ]
-    parts.table("plans", plans, alt="The input bill under each provider's plan.")
-    parts.notes(answer.warnings)
 
 
 file = st.file_uploader(
@@ -113,4 +48,5 @@ else:
     typed = {**options, **({"model": inputs.model_name, **served} if saves else {})}
     parts.copies("cache-curve", file.name, python, answer, typed=typed)
     if answer is not None:
-        show(answer)
+        parts.kpis(views.figures_of_merit(cache_curve_facts(answer)))
+        views.show(cache_curve_view(answer), answer)

@@ -13,8 +13,9 @@ from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
 from capacity.report.replicas import replicas_text
+from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE, UNSETTLED
-from capacity_app import parts, sides, state
+from capacity_app import parts, sides, state, views
 from capacity_app.boundary import boundary, plain
 from capacity_app.parts import exact
 from capacity_app.questions import answered, asker
@@ -183,8 +184,7 @@ def sensitivity(options: dict[str, Any]) -> None:
     st.subheader("What it hangs on")
     tornado = answered("tornado", inputs, options, doing="Varying inputs", button="Draw the tornado").value
     if tornado is not None:
-        parts.chart(figures.tornado_chart(tornado, units))
-        parts.notes(tornado.not_varied)
+        views.show(tornado_view(tornado), tornado)
 
 
 with widget_row():

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from capacity.base.html import page_html, records_html
+from capacity.report.display import join_words
 from capacity.report.figures.picture import can_draw, draw_picture
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
@@ -17,6 +18,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
 MODE_BAR = 40  # pixels above the plot, for the tools
+listed = join_words
 NEUTRAL = "#8a8a8a"  # told from black and from white
 
 
@@ -141,8 +143,3 @@ def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
 def digits(value: float) -> str:
     """Four digits, or as many as stand before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))

@@ -1,11 +1,10 @@
-"""Money as pictures: price per token at the served and at full load, replicas by the hour, the tornado, the curve."""
+"""Money as pictures: price per token at the served and at full load, replicas by the hour, the curve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 from capacity.report.subject import subject_of
 from capacity.simulator.verdict import UNSETTLED
@@ -13,7 +12,6 @@ from capacity.simulator.verdict import UNSETTLED
 if TYPE_CHECKING:
     from capacity.planning.bills.billing import Bill
     from capacity.planning.load.curve import Curve
-    from capacity.planning.variations.tornado import Swing, Tornado
 
 SPREAD = "; whiskers: at the cheapest and the dearest offer"
 SMALLEST_TEXT = 11  # px; bars too narrow for it have none
@@ -278,52 +276,3 @@ def served_chart(curve: Curve) -> Chart:
         ),
         subject=subject_of(curve),
     )
-
-
-def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
-    """What ±20 % of each input does to cost (or, without a price, to p95 E2E), the greatest at the top."""
-    import plotly.graph_objects as go
-
-    priced = answer.base.usd_per_request_served is not None
-    measure = "cost_change" if priced else "e2e_p95_change"
-    what = "$ per request" if priced else "p95 E2E latency"
-    swings = sorted(answer.swings, key=lambda swing: _reach(getattr(swing, measure)))
-    figure = go.Figure()
-    for side, sign in enumerate((-1, 1)):
-        changes = [(swing.input, getattr(swing, measure)[side]) for swing in swings]
-        figure.add_bar(
-            name=f"input {sign * answer.swing:+.0%}",
-            orientation="h",
-            y=[name for name, _ in changes],
-            x=[change for _, change in changes],
-            text=["" if change is None else f"{change:+z.1%}" for _, change in changes],
-            textposition="outside",
-            **bar_style(side),
-        )
-    layout(figure, x=f"change of {what}", y="", height=160 + 44 * len(swings), barmode="overlay")
-    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL)
-    worst = f"{what} hangs most on {swings[-1].input}" if swings else "nothing was varied"
-    return Chart(
-        name="tornado",
-        title=f"What ±{answer.swing:.0%} of an input does to {what}",
-        alt=f"{worst}. Base: p95 E2E {units.time_text(answer.base.e2e_p95_s)}.",
-        figure=figure,
-        subject=subject_of(answer),
-        rows=tuple(_swing_row(swing) for swing in reversed(swings)),
-    )
-
-
-def _reach(changes: Sequence[float | None]) -> float:
-    return max((abs(change) for change in changes if change is not None), default=0.0)
-
-
-def _swing_row(swing: Swing) -> dict[str, object]:
-    return {
-        "input": swing.input,
-        "cost, low": swing.cost_change[0],
-        "cost, high": swing.cost_change[1],
-        "p95 E2E, low": swing.e2e_p95_change[0],
-        "p95 E2E, high": swing.e2e_p95_change[1],
-        "p95 TTFT, low": swing.ttft_p95_change[0],
-        "p95 TTFT, high": swing.ttft_p95_change[1],
-    }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
-from capacity.report.figures.chart import Chart, bar_style, layout, log_axis
-from capacity.report.figures.loads import FIGURES, served_words, whiskers, with_interval
-from capacity.report.subject import subject_of
+from capacity.report.figures.chart import Chart
+from capacity.report.figures.drawing import draw_chart, with_interval
+from capacity.report.figures.loads import FIGURES, served_words
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars
 
 if TYPE_CHECKING:
     from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
@@ -20,42 +22,22 @@ def engines_chart(
     answer: EngineComparison, figure_name: str = "throughput", units: Units = STANDARD
 ) -> Chart:
     """One of `loads.FIGURES` under each engine that has it, in the answer's order, with 90 % intervals."""
-    import plotly.graph_objects as go
-
     of = FIGURES[figure_name]
     label, scale = of.label(units), of.scale(units)
-    known = [(row.engine, value) for row in answer.rows if (value := of.of(row.point)) is not None]
-    values = [value for _, value in known]
-    middles, texts = [scale * value.value for value in values], [with_interval(v, scale) for v in values]
-    figure = go.Figure()
-    figure.add_bar(
-        orientation="h",
-        y=[engine for engine, _ in known],
-        x=middles,
-        error_x=whiskers(values, scale),
-        showlegend=False,
-        text=texts,
-        textposition="none",
-        hovertemplate="%{y}: %{text}<extra></extra>",
-        **bar_style(0),
-    )
-    layout(figure, x=label, y="", height=110 + 34 * max(len(known), 1))
-    figure.update_yaxes(autorange="reversed")
-    if middles and max(middles) > SPAN * min(middles) > 0:
-        figure.update_xaxes(
-            **log_axis([scale * end for v in values for end in (v.low, v.value, v.high) if end])
-        )
-    words = "No engine serves this load."
-    if known:
-        words = f"{label}: " + "; ".join(f"{e} {t}" for (e, _), t in zip(known, texts, strict=True)) + "."
-    return Chart(
+    known = {row.engine: value for row in answer.rows if (value := of.of(row.point)) is not None}
+    texts = "; ".join(f"{engine} {with_interval(value, scale)}" for engine, value in known.items())
+    middles = [value.value for value in known.values()]
+    drawing = Bars(
         name=f"engines_{figure_name}",
         title=f"{of.title} under each engine",
-        alt=words,
-        figure=figure,
-        subject=subject_of(answer),
-        rows=tuple(engine_rows(answer, units)),
+        alt=f"{label}: {texts}." if known else "No engine serves this load.",
+        data={of.title: known},
+        unit=Unit(0, scale),
+        axis=label,
+        log=bool(known) and max(middles) > SPAN * min(middles) > 0,
+        rows=engine_rows(answer, units),
     )
+    return draw_chart(drawing, answer)
 
 
 def engine_rows(answer: EngineComparison, units: Units = STANDARD) -> list[dict[str, object]]:

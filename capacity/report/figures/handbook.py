@@ -15,8 +15,7 @@ from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.figures.chart import colour, layout, log_axis, symbol
 from capacity.report.figures.picture import draw_picture
-from capacity.report.layout import GIB
-from capacity.report.techniques.cells import tokens
+from capacity.report.layout import GIB, tokens
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain

@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import STANDARD, Units, text_and_interval
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, digits, layout, log_axis
+from capacity.report.display import STANDARD, Units
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, digits, layout, log_axis
+from capacity.report.figures.drawing import draw_chart, to_quantity
+from capacity.report.figures.drawing import whiskers as whiskers
+from capacity.report.figures.drawing import with_interval as with_interval
 from capacity.report.subject import subject_of
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars
 
 if TYPE_CHECKING:
     from capacity.answers.load_point import LoadPoint
@@ -191,12 +196,6 @@ def faint(hex_colour: str) -> str:
     return f"rgba({red},{green},{blue},{BAND_OPACITY})"
 
 
-def with_interval(quantity: Quantity, scale: float = 1.0) -> str:
-    """`110 (80 to 160)`; four digits of a number without an interval."""
-    value, interval = text_and_interval(quantity, scale)
-    return f"{value} ({interval})" if interval else digits(quantity.value * scale)
-
-
 def _sweep_row(point: LoadPoint, of: Figure, units: Units) -> dict[str, object]:
     quantity, scale = of.of(point), of.scale(units)
     ends = (None, None, None) if quantity is None else (quantity.value, quantity.low, quantity.high)
@@ -223,58 +222,25 @@ def _sweep_words(sweep: LoadSweep, known: Sequence[tuple[float, Quantity]], of: 
 
 def comparison_chart(comparison: GpuComparison, units: Units = STANDARD) -> Chart:
     """A bar for each GPU that serves the load, by the figure that it is ordered by, with whiskers for its interval."""
-    import plotly.graph_objects as go
-
     of = BARS[comparison.order]
-    label, scale = of.label(units), of.scale(units)
-    bars = [(p, value) for p in comparison.rows if p.steady and (value := getattr(p, of.field)) is not None]
-    middles = [scale * (value if isinstance(value, (int, float)) else value.value) for _, value in bars]
-    texts = [
-        digits(value * scale) if isinstance(value, (int, float)) else with_interval(value, scale)
-        for _, value in bars
-    ]
-    figure = go.Figure()
-    figure.add_bar(
-        orientation="h",
-        y=[place(point) for point, _ in bars],
-        x=middles,
-        error_x=whiskers([value for _, value in bars], scale),
-        showlegend=False,
-        **bar_style(0),
-        text=texts,
-        textposition="none",
-        hovertemplate="%{y}: %{text}<extra></extra>",
-    )
-    layout(figure, x=label, y="", height=110 + 28 * len(bars))
-    figure.update_yaxes(autorange="reversed")
-    words = "No GPU serves this load in a steady state."
-    if bars:
-        best = f"{place(bars[0][0])} {texts[0]}"
-        words = f"{label}, the best first: {best}, to {place(bars[-1][0])} {texts[-1]}."
-    return Chart(
+    bars = [(place(p), v) for p in comparison.rows if p.steady and (v := getattr(p, of.field)) is not None]
+    drawing = Bars(
         name="gpu_comparison",
         title=f"{of.title} on each GPU at this load",
-        alt=words,
-        figure=figure,
-        subject=subject_of(comparison),
-        rows=tuple(comparison_rows(comparison, units)),
+        alt=_best_to_last(bars, of, units) if bars else "No GPU serves this load in a steady state.",
+        data={of.title: dict(bars)},
+        unit=Unit(0, of.scale(units)),
+        axis=of.label(units),
+        rows=comparison_rows(comparison, units),
     )
+    return draw_chart(drawing, comparison)
 
 
-def whiskers(values: Sequence[object], scale: float = 1.0) -> dict[str, object]:
-    """Error bars of quantities, from the low to the high end of each; none of what has no interval."""
-
-    def ends(value: Any) -> tuple[float, float]:
-        low, high = getattr(value, "low", None), getattr(value, "high", None)
-        return (0.0, 0.0) if low is None or high is None else (value.value - low, high - value.value)
-
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [scale * ends(value)[1] for value in values],
-        "arrayminus": [scale * ends(value)[0] for value in values],
-        "color": NEUTRAL,
-    }
+def _best_to_last(bars: Sequence[tuple[str, Any]], of: Figure, units: Units) -> str:
+    (best, most), (last, least) = (
+        (name, with_interval(to_quantity(value), of.scale(units))) for name, value in (bars[0], bars[-1])
+    )
+    return f"{of.label(units)}, the best first: {best} {most}, to {last} {least}."
 
 
 def place(point: LoadPoint) -> str:

@@ -10,6 +10,7 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.hardware import profile_names
 from capacity.report.figures import Chart
+from capacity.report.figures.drawing import draw_charts
 from capacity.report.subject import subject_of
 from capacity.report.tables import schema_name
 
@@ -17,6 +18,8 @@ from capacity.report.tables import schema_name
 def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     """The charts of this answer; none for answers that have none."""
     shown = ANSWERS.get(schema_name(answer))
+    if shown is not None and shown.view:
+        return tuple(draw_charts(resolve_name(shown.view)(answer), answer))
     if shown is None or not shown.charts:
         return ()
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
@@ -97,21 +100,6 @@ def fleet_charts(answer: Any) -> Iterator[Chart]:
     yield fleet_day_chart(answer)
 
 
-def kv_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.kv import context_chart, eviction_chart
-
-    yield context_chart(answer)
-    if answer.evictions and len(answer.gpus) == 1 and len(answer.rows) == 1:
-        for context in answer.contexts:
-            yield eviction_chart(answer, context)
-
-
-def beam_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.beams import beam_chart
-
-    yield beam_chart(answer)
-
-
 def sweep_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.loads import FIGURES, sweep_chart
 
@@ -151,12 +139,6 @@ def curve_charts(answer: Any) -> Iterator[Chart]:
         yield day
 
 
-def tornado_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import tornado_chart
-
-    yield tornado_chart(answer)
-
-
 def plan_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
@@ -166,15 +148,3 @@ def plan_charts(answer: Any) -> Iterator[Chart]:
         yield speed_chart(answer)
     if answer.cost_front:
         yield front_chart(answer)
-
-
-def batching_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.batching import batching_chart
-
-    yield batching_chart(answer)
-
-
-def speculation_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.speculation import speedup_chart
-
-    yield speedup_chart(answer)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout, log_axis
-from capacity.report.figures.loads import FIGURES, Figure, whiskers, with_interval
+from capacity.report.figures.drawing import draw_chart, whiskers, with_interval
+from capacity.report.figures.loads import FIGURES, Figure
 from capacity.report.stack import times
 from capacity.report.subject import subject_of
+from capacity.report.views.view import Bars
 
 if TYPE_CHECKING:
     from capacity.planning.variations.stack import Stack
@@ -97,42 +98,23 @@ def stack_chart(answer: Stack, figure_name: str = "throughput", units: Units = S
 
 def factors_chart(answer: Stack, figure_name: str = "throughput") -> Chart:
     """The factor of each technique upon all before it, beside the one that it has alone, and those of all together."""
-    import plotly.graph_objects as go
-
-    steps, of = taken(answer), FIGURES[figure_name]
-    names = [*(step.title for step in steps), "all together"]
-    series: tuple[tuple[str, Callable[[StackStep], Factors | None], Factors], ...] = (
-        ("upon all before it", lambda step: step.own, answer.together),
-        ("alone; of all, multiplied", lambda step: step.alone, answer.product_of_single),
-    )
-    figure = go.Figure()
-    for index, (name, factors, whole) in enumerate(series):
-        gains = [_gain(each, figure_name) for each in (*map(factors, steps), whole)]
-        figure.add_bar(
-            y=names,
-            x=[gain - 1 for gain in gains],
-            base=[1.0] * len(gains),
-            orientation="h",
-            name=name,
-            text=[times(gain) for gain in gains],
-            textposition="none",
-            hovertemplate=f"{name}: %{{text}}<extra>%{{y}}</extra>",
-            **bar_style(index),
-        )
-    gains = [_gain(f, figure_name) for s in steps for f in (s.own, s.alone)]
-    gains += [_gain(whole, figure_name) for _, _, whole in series]
-    layout(figure, x="times as good", y="", height=150 + 40 * len(names), barmode="group")
-    figure.update_xaxes(**log_axis([1.0, *gains]))
-    figure.update_yaxes(autorange="reversed")
     together, single = (_gain(each, figure_name) for each in (answer.together, answer.product_of_single))
-    return Chart(
+    own = {step.title: _gain(step.own, figure_name) for step in taken(answer)}
+    alone = {step.title: _gain(step.alone, figure_name) for step in taken(answer)}
+    drawing = Bars(
         name=f"stack_factors_{figure_name}",
-        title=f"Factors of {of.title}: in the stack, and alone",
+        title=f"Factors of {FIGURES[figure_name].title}: in the stack, and alone",
         alt=f"Together {times(together)}; the factors that each has alone multiply to {times(single)}.",
-        figure=figure,
-        subject=subject_of(answer),
-        rows=tuple(factor_rows(answer, figure_name)),
+        data={
+            "upon all before it": {**own, "all together": together},
+            "alone; of all, multiplied": {**alone, "all together": single},
+        },
+        axis="times as good",
+        log=True,
+        reference=(1.0, ""),
+        rows=factor_rows(answer, figure_name),
     )
+    return draw_chart(drawing, answer)
 
 
 def factor_rows(answer: Stack, figure_name: str = "throughput") -> list[dict[str, object]]:

@@ -30,4 +30,4 @@ def test_a_profile_of_ones_own_has_no_roof_to_look_up() -> None:
 
 
 def test_an_answer_without_charts_has_none() -> None:
-    assert charts_of(capacity.quantize("llama-3.1-8b", gpu="h100", methods=["fp8-tensor"])) == ()
+    assert charts_of(capacity.attention_traffic("llama-3.1-8b", gpu="h100")) == ()

@@ -1,29 +1,14 @@
-"""Cells and columns: numbers in their units, and a table for a record that has none of its own."""
+"""A table for a record that has no view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
 import capacity
 from capacity.base.record import AnswerRecord
 from capacity.report.tables import render as render_answer
-from capacity.report.techniques.cells import number, percent, text, tokens, yes
-
-
-def test_cells_say_what_the_record_says_in_the_units_asked_for() -> None:
-    row = SimpleNamespace(ttft_s=1.23456, share=0.256, count=None, on=True, name="a")
-    assert number("ttft_s", 1e3, 1)(row) == "1,234.6"
-    assert percent("share")(row) == "25.6%"
-    assert percent("share", 0)(row) == "26%"
-    assert number("count")(row) == percent("count")(row) == "-"
-    assert (yes("on")(row), text("name")(row)) == ("yes", "a")
-
-
-def test_token_counts_are_read_as_flags_write_them() -> None:
-    assert [tokens(n) for n in (None, 100, 4096, 4097, 1 << 20)] == ["no limit", "100", "4K", "4,097", "1M"]
 
 
 @pytest.mark.parametrize("question", [capacity.attention_traffic, capacity.quantize, capacity.scale])

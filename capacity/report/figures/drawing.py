@@ -1,0 +1,218 @@
+"""The charts that views declare, drawn: bars, panels of bars and curves, with whiskers over intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import STANDARD, Units, last_place, number_text, rounded, text_and_interval
+from capacity.report.figures.chart import (
+    NEUTRAL,
+    Chart,
+    bar_style,
+    colour,
+    digits,
+    layout,
+    log_axis,
+    symbol,
+)
+from capacity.report.layout import tokens
+from capacity.report.subject import subject_of
+from capacity.report.views.units import Unit, name_units
+from capacity.report.views.view import Bars, Curves, Drawing, Panels, View
+
+Numbers = Mapping[str, Mapping[Any, Quantity | None]]
+SMALLEST_TEXT = 11  # px; bars too short for it have none
+
+
+def draw_charts(view: View, answer: Any) -> list[Chart]:
+    """Return the charts of an answer's view."""
+    drawn = (draw_chart(block, answer) for block in view.blocks if isinstance(block, Drawing))
+    return [chart for chart in drawn if chart.rows]
+
+
+def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
+    """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
+    scale = drawing.unit.scale_in(units)
+    numbers = {
+        name: {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
+        for name, row in drawing.data.items()
+    }
+    labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
+    x, y = (name_units(text, units) for text in (drawing.labels, drawing.axis))
+    figure = DRAW[type(drawing)](drawing, numbers, labels, x, y)
+    reference, words = drawing.reference
+    if reference is not None:
+        add_line = figure.add_vline if isinstance(drawing, Bars) else figure.add_hline
+        line = {"color": NEUTRAL, "dash": "dash", "width": 2}
+        add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
+    return Chart(
+        name=drawing.name,
+        title=drawing.title,
+        alt=drawing.alt,
+        figure=figure,
+        subject=subject_of(answer),
+        rows=tuple(drawing.rows or ({x: label, **_row(numbers, label)} for label in labels)),
+    )
+
+
+def to_quantity(value: float | Quantity) -> Quantity:
+    """Return a number as a quantity without an interval."""
+    return value if isinstance(value, Quantity) else Quantity(value=value)
+
+
+def _row(numbers: Numbers, label: Any) -> dict[str, object]:
+    """The values of a label, with the ends of their intervals where there are any."""
+    found = {name: row.get(label) for name, row in numbers.items()}
+    cells: dict[str, object] = {name: each and rounded(each.value, each) for name, each in found.items()}
+    for name, each in found.items():
+        for end in ("low", "high"):
+            if each is not None and (value := getattr(each, end)) is not None:
+                cells[f"{name}, {end}"] = rounded(value, each)
+    return cells
+
+
+def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure, log = go.Figure(), drawing.log
+    origin = (drawing.reference[0] or 0.0) if log else 0.0
+    values = [each.value for row in numbers.values() for each in row.values() if each]
+    signed = min(values, default=0.0) < 0
+    for index, (name, row) in enumerate(numbers.items()):
+        bars = [row.get(label) for label in labels]
+        figure.add_bar(
+            name=name,
+            y=labels,
+            x=[None if each is None else each.value - origin for each in bars],
+            base=[origin] * len(labels) if origin else None,
+            orientation="h",
+            showlegend=len(numbers) > 1,
+            customdata=[with_interval(each) for each in bars],
+            hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
+            **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
+        )
+    figure.update_yaxes(autorange="reversed")
+    layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
+    figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
+    if log:
+        figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
+    elif signed:
+        figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
+    else:  # the widest whiskers are of the longest bars, and go on
+        figure.update_xaxes(range=[0, 1.2 * max(values, default=1.0)])
+    return figure
+
+
+def _ends(numbers: Numbers) -> list[float]:
+    """All values and the ends of their intervals, but for 0, which a logarithmic axis has not."""
+    known = (each for row in numbers.values() for each in row.values() if each)
+    return [end for each in known for end in (each.low, each.value, each.high) if end]
+
+
+def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=len(numbers), cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    layout(figure, x="", y="", height=220 * len(numbers) + 60)
+    for index, (name, row) in enumerate(numbers.items()):
+        bars = [row.get(label) for label in labels]
+        figure.add_bar(
+            name=name,
+            x=[str(label) for label in labels],
+            y=[each and each.value for each in bars],
+            hovertemplate=f"%{{x}} {x}: %{{text}}<extra>{name}</extra>",
+            showlegend=False,
+            row=index + 1,
+            col=1,
+            **_bar(drawing.unit, index, bars, "inside", "y"),
+        )
+        figure.update_yaxes(title_text=name, rangemode="tozero", row=index + 1, col=1)
+    figure.update_xaxes(title_text=x, type="category", row=len(numbers), col=1)
+    return figure
+
+
+def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (name, row) in enumerate(numbers.items()):
+        points = list(row.values())
+        figure.add_scatter(
+            name=name,
+            x=list(row),
+            y=[each and each.value for each in points],
+            mode="lines+markers",
+            line={"color": colour(index), "width": 2.5},
+            marker={"symbol": symbol(index), "size": 9},
+            error_y=whiskers(points, shade=colour(index)),
+            text=[with_interval(each) for each in points],
+            hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",
+        )
+    layout(figure, x=x, y=y, height=400)
+    if drawing.shares:
+        figure.update_xaxes(tickformat=".0%")
+    else:
+        figure.update_xaxes(type="log", tickvals=labels, ticktext=[tokens(label) for label in labels])
+    if drawing.log:
+        figure.update_yaxes(**log_axis(_ends(numbers)))
+    else:
+        figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
+    Bars: _draw_bars,
+    Panels: _draw_panels,
+    Curves: _draw_curves,
+}
+
+
+def _bar(
+    unit: Unit, index: int, values: Sequence[Quantity | None], place: str, axis: str
+) -> dict[str, object]:
+    """Text and whiskers of bars; the text at the foot of a bar, because the whisker is at its head."""
+    return {
+        "text": [text_of(each, unit) for each in values],
+        "textposition": place,
+        "insidetextanchor": "start",
+        "textangle": 0,
+        f"error_{axis}": whiskers(values),
+        **bar_style(index),
+    }
+
+
+def text_of(number: Quantity | None, unit: Unit) -> str:
+    """With the digits that its interval leaves, or three; "-" for None."""
+    if number is None:
+        return "-"
+    if last_place(number) is None:
+        return f"{rounded(number.value):{unit.sign},.12g}{unit.after}"
+    return number_text(number.value, number)
+
+
+def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) -> dict[str, object]:
+    """Error bars of quantities, from the low to the high end of each; none of what has no interval."""
+
+    def ends(value: Any) -> tuple[float, float]:
+        low, high = getattr(value, "low", None), getattr(value, "high", None)
+        return (0.0, 0.0) if low is None or high is None else (value.value - low, high - value.value)
+
+    known = [ends(value) for value in values]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [scale * high for _, high in known],
+        "arrayminus": [scale * low for low, _ in known],
+        "color": shade,
+        "visible": any(map(any, known)),
+    }
+
+
+def with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:
+    """`110 (80 to 160)`; four digits of a number without an interval; "-" for None."""
+    if quantity is None:
+        return "-"
+    value, interval = text_and_interval(quantity, scale)
+    return f"{value} ({interval})" if interval else digits(quantity.value * scale)

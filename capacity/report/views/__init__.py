@@ -1,0 +1,1 @@
+"""What answers show, each declared once: figures, tables and charts, for the console, pages and the dashboard."""

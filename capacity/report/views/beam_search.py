@@ -1,0 +1,94 @@
+"""Beam search by width and by how beams are carried along."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column, Curves, Fact, Table, View, headline
+
+if TYPE_CHECKING:
+    from capacity.techniques.beam_search import BeamRow, BeamSearch
+
+WAYS = {
+    "engine": "in the engine, blocks shared",
+    "resubmitted": "submitted again each step, prefix cached",
+    "recomputed": "the same without a prefix cache",
+    "reordered": "a whole cache each, copied each step",
+}
+
+
+def beam_search_view(answer: BeamSearch) -> View:
+    """Return what `beam-search` shows."""
+    columns = [
+        Column(
+            "beams", lambda row: f"{row.beam_width} {row.way}{' *' if row.way == answer.engine_way else ''}"
+        ),
+        Column("TPOT, {time}", "tpot_s", units.MS),
+        Column("times greedy", "times_greedy", units.TIMES),
+        Column("E2E, s", "e2e_s", Unit(show=lambda number, _: (units.SECONDS.texts(number)[0], ""))),
+        Column("requests/s", "requests_per_s", units.TIMES),
+        Column("KV tokens", "kv_tokens", units.COUNT),
+        Column("requests held", _held, units.TEXT),
+    ]
+    at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
+    title = (
+        f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
+        f"* as {answer.engine} does"
+    )
+    return View(headline(answer), [_chart(answer), Table(title, answer.rows, columns)])
+
+
+def beam_search_facts(answer: BeamSearch) -> list[Fact]:
+    """Return the figures of the widest search as this engine does it, against its narrowest."""
+    own = _of_engine(answer)
+    first, last = own[0], own[-1]
+    one = f"with {first.beam_width}"
+    tpot, e2e = units.LATENCY.texts(first.tpot_s)[0], units.DURATION.texts(first.e2e_s)[0]
+    few = "" if last.fits else "; too few for this batch"
+    return [
+        Fact("Beams", last.beam_width, note=WAYS[answer.engine_way]),
+        Fact("TPOT", last.tpot_s, units.LATENCY, f"{tpot} {one}"),
+        Fact("Times greedy", last.times_greedy, units.TIMES, "one beam in the engine's own decode"),
+        Fact("E2E latency", last.e2e_s, units.DURATION, f"{e2e} {one}"),
+        Fact("Requests/s", last.requests_per_s, units.RATE),
+        Fact("KV of a request", last.kv_tokens, Unit(after=" tokens"), f"{first.kv_tokens:,} {one}"),
+        Fact("Requests held", last.most_requests, note=f"{first.most_requests:,} {one}{few}"),
+    ]
+
+
+def _of_engine(answer: BeamSearch) -> list[BeamRow]:
+    """The rows of how the engine carries beams along, the narrowest first."""
+    return sorted(
+        (row for row in answer.rows if row.way == answer.engine_way), key=lambda row: row.beam_width
+    )
+
+
+def _chart(answer: BeamSearch) -> Curves:
+    """TPOT over the number of beams, a line for each way to carry them along."""
+    last = _of_engine(answer)[-1]
+    tpot = " to ".join(filter(None, units.LATENCY.texts(last.tpot_s)))
+    return Curves(
+        name="beam_search",
+        title="Time per output token by the number of beams",
+        alt=(
+            f"{last.beam_width} beams on {answer.engine} take {tpot} a token, {last.times_greedy:.2f} times one beam "
+            "in the engine."
+        ),
+        data={
+            f"{title}{' *' if way == answer.engine_way else ''}": {
+                row.beam_width: row.tpot_s for row in answer.rows if row.way == way
+            }
+            for way, title in WAYS.items()
+        },
+        unit=units.MS,
+        labels=f"beams of a request (* as {answer.engine} does)",
+        axis="TPOT, {time}",
+        log=True,
+        note=f"* as {answer.engine} does. Whiskers: 90 % intervals.",
+    )
+
+
+def _held(row: BeamRow) -> str:
+    return f"{row.most_requests:,}{'' if row.fits else ' (too few)'}"

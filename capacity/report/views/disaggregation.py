@@ -1,0 +1,73 @@
+"""Splits of the replicas into those that prefill and those that decode, on the same arrivals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import join_words
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column, Fact, Panels, Table, View
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Simulation
+
+FIGURES = {  # headings of the table, by the summary's names
+    "p95 TTFT, ms": "p95_ttft_ms",
+    "p95 TPOT, ms": "p95_tpot_ms",
+    "p95 E2E, ms": "p95_e2el_ms",
+    "requests/s": "request_throughput",
+    "output tokens/s": "output_throughput",
+}
+Split = tuple[str, Mapping[str, Any], "Simulation"]
+
+
+def splits_view(runs: Mapping[str, Simulation]) -> View:
+    """Return every split of the replicas: p95 of TTFT and TPOT as a chart, and all figures."""
+    splits = [(name, run.to_dict(), run) for name, run in runs.items()]
+    panels = {
+        heading: {split[0]: _figure(field)(split) for split in splits}
+        for heading, field in list(FIGURES.items())[:2]
+    }
+    tpots = panels["p95 TPOT, ms"]
+    best = min(runs, key=lambda name: math.inf if (tpot := tpots[name]) is None else tpot.value)
+    chart = Panels(
+        name="disaggregation",
+        title="p95 latency, by how many replicas only prefill",
+        alt=f"{join_words(list(runs))}: the lowest p95 TPOT is that of {best}.",
+        data=panels,
+        labels="replicas",
+    )
+    columns = [
+        Column("replicas", "0"),
+        Column("verdict", lambda split: "-" if split[2].verdict is None else split[2].verdict.verdict),
+        *(Column(heading, _figure(field), Unit(2)) for heading, field in FIGURES.items()),
+    ]
+    return View("", [chart, Table("Every split of the replicas", splits, columns)])
+
+
+def split_facts(run: Simulation) -> list[Fact]:
+    """Return what users of a split see."""
+    values = run.to_dict()
+    latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}
+    known = {label: run.predicted_ms.get(name) for label, name in latencies.items()}
+    completed = f"{values['completed']:,} completed, {values['failed']:,} failed"
+    return [
+        *(Fact(label, each and each.scaled(1e-3), units.LATENCY) for label, each in known.items()),
+        Fact("Requests/s", values["request_throughput"], units.TIMES, completed),
+        Fact("Output tokens/s", values["output_throughput"]),
+    ]
+
+
+def _figure(field: str) -> Callable[[Split], Quantity | None]:
+    """The path of a figure of a run, with its interval where it has one."""
+
+    def find(split: Split) -> Quantity | None:
+        _, values, run = split
+        known = run.predicted_ms.get(field)
+        return None if values[field] is None else known or Quantity(value=values[field])
+
+    return find

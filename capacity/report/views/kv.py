@@ -1,0 +1,230 @@
+"""KV by model and context, kinds of attention, ways to forget, long contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from capacity.report.layout import tokens
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
+
+if TYPE_CHECKING:
+    from capacity.techniques.kv import KvAnswer, KvAnswerRow
+    from capacity.techniques.kv_eviction import EvictionMethod, EvictionRow
+    from capacity.techniques.long_context import LongContext
+
+MODEL, GPU = Column("model", "model", units.TEXT), Column("GPU", "gpu", units.TEXT)
+CONTEXT = Column("tokens", "context_tokens", units.TOKENS)
+TOKENS_PER_S = Unit(after=" tokens/s")
+HELD = Unit(after=" tokens")
+RATIOS = (
+    "Ratios of two computations by the same step model, so that most of its error is in both: they have no interval. "
+    "Bytes and tokens are counted."
+)
+
+
+def kv_view(answer: KvAnswer, context: int | None = None) -> View:
+    """Return what `kv` shows; keeping less at one `context`, or at each."""
+    return View("", _blocks(answer, answer.contexts if context is None else (context,)))
+
+
+def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
+    """Return the figures of the one model and GPU at a context, with steps of `batch` requests."""
+    row, gpu = answer.rows[0], answer.gpus[0]
+    half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
+    cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
+    whole, *kept = evictions_at(answer, context)
+    facts = [
+        Fact("KiB a token", row.bytes_per_token, units.KIB, f"{row.attention}{cached}"),
+        Fact(f"A request of {tokens(context)}", row.request_bytes[context], units.MEMORY, "KV cache"),
+        Fact(
+            "The GPU holds",
+            row.gpu_context_tokens[gpu],
+            HELD,
+            "of one request, at most the model's own limit",
+        ),
+        Fact("Half attention from", half, HELD, f"of a decode step of {batch}"),
+    ]
+    if whole.step_s is not None:
+        facts.append(Fact("A step", whole.step_s, units.LATENCY, f"of {batch} such requests"))
+    if tried := [each for each in (whole, *kept) if each.tokens_per_s is not None][1:]:
+        best = max((whole, *tried), key=lambda each: each.tokens_per_s or 0.0)
+        note = f"{best.method}, not lossless; {whole.tokens_per_s:,.0f} with {whole.title}"
+        facts.append(Fact("Keeping less", best.tokens_per_s, TOKENS_PER_S, note))
+    return facts
+
+
+def evictions_at(answer: KvAnswer, context: int) -> list[EvictionRow]:
+    """Return the whole KV and every method, at one context."""
+    return [row for row in answer.evictions if row.context_tokens == context]
+
+
+def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
+    rows, last = answer.rows, answer.contexts[-1]
+    sizes = "; ".join(
+        f"{row.model} {units.MEMORY.texts(row.request_bytes[last])[0]} at {tokens(last)}" for row in rows
+    )
+    yield Curves(
+        name="kv_contexts",
+        title="KV cache of one request",
+        alt=f"{sizes}.",
+        data={row.model: row.request_bytes for row in rows},
+        unit=units.GIB,
+        labels="tokens of a request",
+        axis="KV cache, {memory}",
+        log=True,
+    )
+    columns = [
+        MODEL,
+        Column("attention", "attention", units.TEXT),
+        Column("KiB/token", "bytes_per_token", units.KIB),
+        *(
+            Column(f"{{memory}} at {tokens(n)}", partial(_request_bytes, n), units.GIB)
+            for n in answer.contexts
+        ),
+        *(Column(f"{gpu} holds", partial(_held, gpu), units.TEXT) for gpu in answer.gpus),
+    ]
+    yield Table("KV cache of one request", rows, columns)
+    kinds = [
+        MODEL,
+        Column("as it is", "kinds.actual_bytes_per_token", units.KIB),
+        Column("MHA", "kinds.mha_bytes_per_token", units.KIB),
+        Column("MQA", "kinds.mqa_bytes_per_token", units.KIB),
+        Column("MLA (512 + 64)", "kinds.mla_bytes_per_token", units.KIB),
+        Column("prefill attention overtakes at", "prefill_crossover_tokens", units.COUNT),
+    ]
+    yield Table("KiB per token, if attention were of another kind", rows, kinds)
+    if answer.limited:
+        yield _limited_table(answer)
+    if answer.evictions:
+        yield from _eviction_blocks(answer, drawn)
+    if answer.long_contexts:
+        yield from _long_context_blocks(answer.long_contexts)
+
+
+def _request_bytes(context: int, row: KvAnswerRow) -> float:
+    return row.request_bytes[context]
+
+
+def _held(gpu: str, row: KvAnswerRow) -> int | str:
+    return row.gpu_context_tokens[gpu] or "none"
+
+
+def _limited_table(answer: KvAnswer) -> Table:
+    ways = list(enumerate(way.name for way in answer.limited[0].ways))
+    columns = [
+        MODEL,
+        CONTEXT,
+        *(Column(f"{name}, {{memory}}", f"ways.{i}.kv_bytes", units.GIB) for i, name in ways),
+        *(Column(f"{name}, prefill", f"ways.{i}.pair_fraction", units.PERCENT) for i, name in ways[1:]),
+    ]
+    title = (
+        f"If every layer forgot: a window of {answer.window_tokens:,} tokens, {answer.sink_tokens} sinks; "
+        "prefill: query x key pairs over all"
+    )
+    return Table(title, answer.limited, columns)
+
+
+def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
+    """Bytes alone where no GPU is named; then who has which method, and what was published of it."""
+    if len(answer.gpus) == 1 and len(answer.rows) == 1:
+        for context in drawn:
+            yield _eviction_chart(evictions_at(answer, context))
+    rows = [row for row in answer.evictions if row.context_tokens in drawn]
+    columns = [
+        Column("method", "method"),
+        *([MODEL] if len(answer.rows) > 1 else []),
+        *([GPU] if len(answer.gpus) > 1 else []),
+        CONTEXT,
+        Column("kept", "kept_tokens", units.COUNT),
+        Column("MiB", "kv_bytes", Unit(0, 2**-20)),
+        Column("share", "kept_share", units.PERCENT),
+    ]
+    if answer.gpus:
+        columns += [
+            Column(f"step of {rows[0].batch_size}, {{time}}", "step_s", units.MS_1),
+            Column("times", "speedup", units.TIMES),
+            Column("held", "held", units.COUNT),
+            Column("tokens/s", "tokens_per_s", units.COUNT),
+            Column("prefill, s", "prefill_s", units.SECONDS),
+            Column("scoring, {time}", "score_s", units.MS_1),
+        ]
+    yield Table("Keeping less: one request, a step, and as many requests as fit", rows, columns)
+    found = [
+        Column("method", "method"),
+        Column("engines", lambda row: ", ".join(row.engines) or "none", units.TEXT),
+        Column("remark", _published),
+    ]
+    yield Table("Not lossless: what was published", answer.eviction_methods, found)
+
+
+def _published(row: EvictionMethod) -> str:
+    known = "; ".join(f"{each.what} ({each.model}; {each.source}, {each.date})" for each in row.published)
+    return f"{row.title}. {known}" + (f". Here: {row.note}" if row.note else "")
+
+
+def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
+    """Requests held and tokens per second of each method, as multiples of the whole KV's, at one context."""
+    whole, *methods = rows
+    best = max(methods, key=lambda row: row.tokens_per_s or 0.0)
+    words = "one prompt of this length does not fit on the GPU"
+    if best.tokens_per_s is not None:
+        words = (
+            f"the most tokens/s has {best.method}, {best.tokens_per_s:,.0f} with {best.held:,} requests held"
+        )
+    return Bars(
+        name=f"kv_eviction_{whole.context_tokens}",
+        title=f"What keeping less buys, at {tokens(whole.context_tokens)} tokens",
+        alt=f"{len(methods)} methods: {words}.",
+        data={
+            "a step as fast": {row.method: row.speedup for row in methods},
+            "requests held": {row.method: _ratio(row.held, whole.held) for row in methods},
+            "tokens/s": {row.method: _ratio(row.tokens_per_s, whole.tokens_per_s) for row in methods},
+        },
+        labels="method",
+        axis="times the whole KV's",
+        log=True,
+        reference=(1.0, ""),
+        note=RATIOS,
+    )
+
+
+def _ratio(value: float | None, whole: float | None) -> float | None:
+    return None if value is None or not whole else value / whole
+
+
+def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
+    prefix = next((row.offload.tokens for row in rows if row.offload), 0)
+    columns = [
+        MODEL,
+        GPU,
+        Column("holds", "held_tokens", units.COUNT),
+        Column("attention half of decode at", "decode_crossover_tokens", units.COUNT),
+        Column(f"{tokens(prefix)} from CPU / again, ms", _load_or_recompute, units.TEXT),
+        Column("prefill of all it holds on 1, 2, 4, 8 ranks, s", _prefill_by_ranks, units.TEXT),
+    ]
+    yield Table(f"Long contexts; decode at a batch of {rows[0].batch_size}", rows, columns)
+    if grown := [row for row in rows if row.growth]:  # where any is known
+        shares = [
+            Column(f"at {tokens(point.context_tokens)}", partial(_step_and_share, i), units.TEXT)
+            for i, point in enumerate(grown[0].growth)
+        ]
+        title = "A decode step, ms (attention's share), if memory were no limit"
+        yield Table(title, grown, [MODEL, GPU, *shares])
+    yield from (f"{row.model} on {row.gpu}: {row.reason}" for row in rows if row.reason)
+
+
+def _load_or_recompute(row: LongContext) -> str:
+    prefix = row.offload
+    return "-" if prefix is None else f"{prefix.load_s * 1e3:,.1f} / {prefix.recompute_s * 1e3:,.1f}"
+
+
+def _prefill_by_ranks(row: LongContext) -> str:
+    return ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-"
+
+
+def _step_and_share(place: int, row: LongContext) -> str:
+    return f"{row.growth[place].step_s * 1e3:,.1f} ({row.growth[place].attention_share:.0%})"

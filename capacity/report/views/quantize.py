@@ -1,0 +1,127 @@
+"""Ways to quantize: memory, latency and cost, kernels, published quality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.report.display import as_sure
+from capacity.report.views import units
+from capacity.report.views.units import Unit, with_interval
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, headline
+
+if TYPE_CHECKING:
+    from capacity.techniques.quantize import Quantizations, QuantizedOption, Quantizing
+
+SHORT = 40  # characters of a remark that may be said again
+TTFT, ALONE, IN_BATCH = map(with_interval, ("ttft_s", "tpot_small_s", "tpot_large_s"))
+BITS = Unit(3)
+
+
+def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
+    """Return what `quantize` shows; the chart has the methods that the engine loads, or `every` one that runs."""
+    return View(headline(answer), _blocks(answer, every))
+
+
+def quantize_facts(row: QuantizedOption) -> list[Fact]:
+    """Return the figures of one method."""
+    usd = row.usd_per_million_tokens
+    bits = "" if row.bits_per_weight is None else f"{row.bits_per_weight:.3g} bits each"
+    price = None if usd is None else as_sure(usd, IN_BATCH(row))
+    return [
+        Fact("Weights", row.weights_bytes, units.MEMORY, bits),
+        Fact("TPOT alone", ALONE(row), units.LATENCY, "a batch of 1"),
+        Fact("TPOT in a batch", IN_BATCH(row), units.LATENCY, f"of {row.large_batch}"),
+        Fact("TTFT", TTFT(row), units.LATENCY),
+        Fact("Most requests", row.max_batch, note="at once"),
+        Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "in and out, as many as fit"),
+    ]
+
+
+def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
+    rows = answer.rows
+    yield _chart(answer, every)
+    columns = [
+        Column("method", lambda row: row.method + ("" if row.engine_loads else " †")),
+        Column("bits", "bits_per_weight", BITS),
+        Column("GB", "weights_bytes", Unit(2, 1e-9)),
+        Column("compute", lambda row: row.compute + ("" if row.native else " *"), units.TEXT),
+        Column("max batch", "max_batch", units.COUNT),
+        Column("TTFT {time}", "ttft_s", units.MS_1),
+        Column("TPOT {time} b=1", "tpot_small_s", units.MS),
+        Column(f"b={answer.large_batch}", "tpot_large_s", units.MS),
+        Column("pays below", _pays_below, units.TEXT),
+    ]
+    if answer.price is not None:
+        columns.append(Column("$/1M tokens", "usd_per_million_tokens", units.USD_3))
+    title = f"{answer.input_len:,} tokens in, {answer.output_len:,} out; * dequantized to 16 bit here"
+    if not all(row.engine_loads for row in rows):
+        title += f"; † not loaded by {answer.engine}"
+    yield Table(title, rows, columns)
+    kernels = [
+        Column("method", "method"),
+        Column("kernel", "kernel", units.TEXT),
+        Column("of its roof", "kernel_roof_fraction", units.PERCENT_0),
+        Column("native from", _capability, units.TEXT),
+        Column("calibration", "calibration"),
+        Column("GPU-hours", "gpu_hours_to_quantize", units.TIMES),
+    ]
+    yield Table("Kernels and calibration", rows, kernels)
+    quality = [
+        Column("method", "method"),
+        Column("published quality", lambda row: "; ".join(row.quality) or "none published"),
+        Column("remark", lambda row: _remark(row, rows)),
+    ]
+    yield Table("Quality, from 16 bit to quantized", [r for r in rows if r.quality or r.note], quality)
+    for reason in dict.fromkeys(row.reason for row in rows if row.reason):
+        yield f"{', '.join(row.method for row in rows if row.reason == reason)}: {reason}"
+
+
+def _chart(answer: Quantizing, every: bool) -> Bars:
+    """TPOT of the methods that run, alone and in a large batch."""
+    run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
+    fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
+    words = "none runs here" if fastest is None else f"{fastest.method} is the fastest in a batch"
+    return Bars(
+        name="quantization",
+        title="Time per output token, by format",
+        alt=f"{len(run)} of {len(answer.rows)} formats on {answer.gpu.count} x {answer.gpu.name}: {words}.",
+        data={
+            "a batch of 1": {row.method: ALONE(row) for row in run},
+            f"a batch of {answer.large_batch}": {row.method: IN_BATCH(row) for row in run},
+        },
+        unit=units.MS,
+        axis="TPOT, {time}",
+        labels="method",
+    )
+
+
+def _remark(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
+    """What is said of a method, once: of another of which it is said again, whose it is."""
+    first = next(each for each in rows if each.note == row.note)
+    return row.note if first is row or len(row.note) < SHORT else f"as {first.method}"
+
+
+def _capability(row: QuantizedOption) -> str:
+    """NVIDIA's compute capability that multiplies in the format."""
+    return f"sm_{row.min_compute_capability * 10:.0f}" if row.min_compute_capability else "any"
+
+
+def _pays_below(row: QuantizedOption) -> str:
+    """The batch from which a decode step is no faster than at 16 bit."""
+    if row.tpot_small_s is None or row.kind not in ("weight-only", "weights and activations"):
+        return "-"
+    return "any" if row.pays_below_batch is None else f"b={row.pays_below_batch:,}"
+
+
+def quantizations_view(answer: Quantizations) -> View:
+    """Return what `quantize --list` shows."""
+    columns = [
+        Column("-q", "name"),
+        Column("also", lambda row: " ".join(row.also) or "-", units.TEXT),
+        Column("bits", "bits_per_weight", BITS),
+        Column("kernel", "kernel", units.TEXT),
+        Column("remark", lambda row: row.remark or "-"),
+    ]
+    title = "Names of --quantization, in every verb; bits of the matrices of Llama-3.1-8B"
+    return View("", [Table(title, answer.rows, columns)])

@@ -1,0 +1,105 @@
+"""Layouts along one axis of parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.report.display import as_sure
+from capacity.report.views import units
+from capacity.report.views.units import with_interval
+from capacity.report.views.view import Block, Column, Fact, Panels, Table, View, headline
+
+if TYPE_CHECKING:
+    from capacity.techniques.scaling import Layout, Scaling
+
+AXIS_COLUMNS = {  # what is particular to an axis of parallelism
+    "tensor": [Column("MB/token sent", "all_reduce_bytes_per_token", units.Unit(2, 1e-6))],
+    "pipeline": [
+        Column("prefill bubble", "bubble_fraction", units.PERCENT_0),
+        Column("decode idle", "idle_fraction", units.PERCENT_0),
+    ],
+}
+EXPERT_COLUMNS = [
+    Column("busiest GPU x", "expert_imbalance", units.TIMES),
+    Column("experts read", "experts_read", units.COUNT),
+]
+TPOT = with_interval("tpot_s")
+
+
+def scaling_view(answer: Scaling) -> View:
+    """Return what `scale` shows."""
+    return View(headline(answer), _blocks(answer))
+
+
+def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
+    """Return the figures of the largest layout that runs, against the smallest."""
+    first, last = run[0], run[-1]
+    return [
+        Fact(f"TPOT on {last.num_gpus}", TPOT(last), units.LATENCY),
+        Fact(f"TPOT on {first.num_gpus}", TPOT(first), units.LATENCY),
+        Fact(
+            "Times as fast", last.speedup, units.TIMES, f"with {last.num_gpus} in place of {first.num_gpus}"
+        ),
+        Fact("Efficiency", last.efficiency, units.PERCENT_0, "tokens a GPU, of the smallest's"),
+        Fact("Links", last.communication_share, units.PERCENT_0, "of a decode step"),
+    ]
+
+
+def layouts(answer: Scaling) -> list[Layout]:
+    """Return the layouts that run, the smallest first."""
+    return [row for row in answer.rows if row.tpot_s is not None]
+
+
+def _blocks(answer: Scaling) -> Iterator[Block]:
+    yield _chart(answer)
+    columns = [
+        Column("GPUs", "num_gpus", units.COUNT),
+        Column("max batch", "max_batch", units.COUNT),
+        Column("TTFT {time}", "ttft_s", units.MS_1),
+        Column("TPOT {time}", "tpot_s", units.MS),
+        Column("speed-up", "speedup", units.TIMES),
+        Column("tokens/s/GPU", "output_tokens_per_s_per_gpu", units.COUNT),
+        Column("efficient", "efficiency", units.PERCENT_0),
+        Column("links", "communication_share", units.PERCENT_0),
+        *AXIS_COLUMNS.get(answer.axis, EXPERT_COLUMNS),
+        Column("$/1M tokens", "usd_per_million_tokens", units.USD_3),
+    ]
+    title = f"{answer.axis} parallelism, {answer.concurrency} requests in flight"
+    yield Table(title, answer.rows, columns)
+    yield from (f"{row.num_gpus} GPUs: {row.reason}" for row in answer.rows if row.reason)
+    if answer.tpot_limit_s is not None:
+        gpus = answer.cheapest_num_gpus
+        verdict = "no layout" if gpus is None else f"{gpus} GPUs"
+        yield f"cheapest with a TPOT of {answer.tpot_limit_s * 1e3:g} ms: {verdict}"
+    ranks = [
+        Column("ranks", "ranks", units.COUNT),
+        Column("prefill {time}", "seconds", units.MS_1),
+        Column("ring not hidden {time}", "exposed_communication_s", units.MS),
+        Column("efficiency", "efficiency", units.PERCENT_0),
+    ]
+    title = f"Context parallelism: one prompt of {answer.input_len:,} tokens over several such groups"
+    yield Table(title, answer.context_parallel, ranks)
+
+
+def _chart(answer: Scaling) -> Panels:
+    """TPOT, and tokens per GPU, which are no surer than that, over the number of GPUs."""
+    run = layouts(answer)
+    words = "no layout runs"
+    if run:
+        words = (
+            f"{run[-1].num_gpus} GPUs take {units.LATENCY.texts(TPOT(run[-1]))[0]} a token, {run[-1].speedup:.2f} "
+            f"times as fast as {run[0].num_gpus}, with {run[-1].efficiency:.0%} of its tokens a GPU"
+        )
+    tpots = {row.num_gpus: TPOT(row) for row in run}
+    per_gpu = {row.num_gpus: row.output_tokens_per_s_per_gpu or 0.0 for row in run}
+    return Panels(
+        name="scaling",
+        title=f"What more GPUs buy: {answer.axis} parallelism",
+        alt=f"{answer.concurrency} requests in flight: {words}.",
+        labels="GPUs",
+        data={
+            "TPOT, ms": {gpus: tpot and tpot.scaled(1e3) for gpus, tpot in tpots.items()},
+            "output tokens/s a GPU": {gpus: as_sure(rate, tpots[gpus]) for gpus, rate in per_gpu.items()},
+        },
+    )

@@ -1,0 +1,215 @@
+"""Rounds of drafting by batch, the ways to draft, and a published textbook table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.report.display import join_words
+from capacity.report.layout import GIB
+from capacity.report.views import units
+from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View, headline
+
+if TYPE_CHECKING:
+    from capacity.techniques.speculate import (
+        AcceptanceSource,
+        Speculating,
+        SpeculationRow,
+        SpeculatorRow,
+        Speculators,
+        Textbook,
+    )
+
+PAYS = (1.0, "pays above")
+NO_BANDS = (
+    "No bands here: a speed-up is one step over another of the same step model, whose error moves both alike. "
+    "It hangs on the acceptance, which varies with model and task, as drawn below. "
+    "How sure TPOT itself is, Estimate says."
+)
+
+
+def speculate_view(answer: Speculating) -> View:
+    """Return what `speculate` shows."""
+    setting = f"{answer.method}, {answer.drafts}, {answer.context_tokens:,} tokens of context"
+    return View(f"{headline(answer)}: {setting}", _blocks(answer))
+
+
+def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
+    """Return the figures of the greatest batch up to `batch`."""
+    row = max((row for row in answer.rows if row.batch_size <= batch), key=lambda row: row.batch_size)
+    plain, draft, alone = (
+        units.LATENCY.texts(seconds)[0] for seconds in (row.plain_step_s, row.draft_s, answer.ttft_s.plain)
+    )
+    best = f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}"
+    return [
+        Fact(f"Times as fast at batch {row.batch_size}", row.speedup, units.TIMES, best),
+        Fact("TPOT", row.tpot_s, units.LATENCY, f"{plain} without"),
+        Fact("Tokens a round", row.tokens_per_round, units.TIMES, f"{row.verified_tokens} verified"),
+        Fact("Verification", row.verify_cost, units.Unit(2, after=" steps"), f"draft {draft}"),
+        Fact("Stops paying at batch", answer.break_even_batch, units.Unit(none="never")),
+        Fact("TTFT", answer.ttft_s.with_draft, units.LATENCY, f"{alone} without"),
+    ]
+
+
+def _blocks(answer: Speculating) -> Iterator[Block]:
+    batch, memory, ttft = answer.break_even_batch, answer.memory, answer.ttft_s
+    rates = ", ".join(f"{rate:.2f}" for rate in answer.acceptance)
+    yield f"acceptance by position {rates}: {_measured(answer.acceptance_source)}"
+    yield _chart(answer)
+    simulated = [Column("simulated", "simulated_speedup", units.TIMES)]
+    columns = [
+        Column("batch", "batch_size", units.COUNT),
+        Column("tokens/round", "tokens_per_round", units.TIMES),
+        Column("draft {time}", "draft_s", units.MS),
+        Column("verify {time}", "verify_s", units.MS),
+        Column("plain {time}", "plain_step_s", units.MS),
+        Column("speed-up", "speedup", units.TIMES),
+        *(simulated if answer.rows[0].simulated_speedup is not None else []),
+        Column("textbook", "textbook_speedup", units.TIMES),
+        Column("best k", _drafts, units.TEXT),
+        Column("speed-up", "best_speedup", units.TIMES),
+    ]
+    yield Table("One round against plain decode steps", answer.rows, columns)
+    yield (
+        f"stops paying at a batch of {batch:,}"
+        if batch is not None
+        else f"pays up to a batch of {answer.largest_batch:,}, the most that max_num_seqs and the KV cache hold"
+    )
+    yield (
+        f"draft weights {memory.draft_weights_bytes / GIB:.2f} GiB; KV capacity "
+        f"{memory.kv_capacity_tokens_before:,} to {memory.kv_capacity_tokens_after:,} tokens; "
+        f"TTFT {ttft.plain * 1e3:.1f} to {ttft.with_draft * 1e3:.1f} ms without queueing"
+    )
+
+
+def _measured(source: AcceptanceSource) -> str:
+    """On which model, engine and batch it was measured; or that it was given."""
+    on = ", ".join(part for part in (source.model, source.setting) if part)
+    return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
+
+
+def _drafts(row: SpeculationRow) -> str:
+    """The best chain by its length, a tree by its depth and size."""
+    depth, nodes = row.best_draft_tokens, row.best_verified_tokens
+    return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
+
+
+def _chart(answer: Speculating) -> Curves:
+    """Speed-up over the batch size: as asked, at the best draft length, and what the textbook says."""
+    first, stops = answer.rows[0], "It pays at every batch shown."
+    if answer.break_even_batch is not None:
+        stops = f"It stops paying at batch {answer.break_even_batch:,}."
+    lines = {"as asked": "speedup", "best draft length": "best_speedup"}
+    lines["textbook, verification free"] = "textbook_speedup"
+    return Curves(
+        name="speedup_by_batch",
+        title=f"{answer.method}, {answer.draft_tokens} drafted: speed-up by batch size",
+        alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {stops}",
+        data={
+            name: {row.batch_size: getattr(row, path) for row in answer.rows} for name, path in lines.items()
+        },
+        labels="batch size",
+        axis="times as fast",
+        reference=PAYS,
+        note=NO_BANDS,
+        rows=[_row(row) for row in answer.rows],
+    )
+
+
+def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]]) -> Curves:
+    """Return speed-up over acceptance, a line for each draft length k; `grid`: by k, (acceptance, row of a batch)."""
+    phrases = []
+    for k, points in grid.items():
+        pays = next((acceptance for acceptance, row in points if row.speedup > 1), None)
+        phrases.append(f"k = {k} " + ("never pays here" if pays is None else f"pays from {pays:.0%}"))
+    return Curves(
+        name="speedup_by_acceptance",
+        title="Speed-up by acceptance and draft length",
+        alt=join_words(phrases) + ".",
+        data={f"k = {k}": {share: row.speedup for share, row in points} for k, points in grid.items()},
+        labels="acceptance of each drafted token",
+        axis="times as fast",
+        shares=True,
+        reference=PAYS,
+        rows=[
+            {"k": k, "acceptance": share, **_row(row)} for k, points in grid.items() for share, row in points
+        ],
+    )
+
+
+def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
+    """Return each way to draft at one batch, by the acceptance published for it, the fastest first."""
+    rows = sorted(
+        ((name, answer.rows[0]) for name, answer in answers.items()), key=lambda pair: -pair[1].speedup
+    )
+    shares = {name: row.draft_s / row.plain_step_s for name, row in rows}
+    best = f"{rows[0][0]} is fastest, {rows[0][1].speedup:.2f} times" if rows else "no way fits"
+    return Bars(
+        name="ways_to_draft",
+        title="Ways to draft, by the acceptance published for each",
+        alt=f"{best}.",
+        data={
+            "times as fast": {
+                f"{name}, draft {shares[name]:.0%} of a step": row.speedup for name, row in rows
+            }
+        },
+        labels="method",
+        axis="times as fast",
+        reference=(1.0, ""),
+        rows=[
+            {
+                "method": name,
+                "k": row.draft_tokens,
+                "draft share of a step": shares[name],
+                "acceptance from": answers[name].acceptance_source.text,
+                **_row(row),
+            }
+            for name, row in rows
+        ],
+    )
+
+
+def _row(row: SpeculationRow) -> dict[str, float]:
+    return {
+        "batch": row.batch_size,
+        "tokens a round": row.tokens_per_round,
+        "times as fast": row.speedup,
+        "best k": row.best_draft_tokens,
+        "at best k": row.best_speedup,
+        "textbook": row.textbook_speedup,
+        "verify / plain step": row.verify_cost,
+    }
+
+
+def speculators_view(answer: Speculators) -> View:
+    """Return what `speculate --list` shows."""
+    columns = [
+        Column("method", "method"),
+        Column("depth", "draft_tokens", units.COUNT),
+        Column("tree", "tree_tokens", units.COUNT),
+        Column("tokens/round", "tokens_per_round", units.TIMES),
+        Column("remark", _known),
+    ]
+    return View("", [Table("Ways to draft, with published acceptance", answer.rows, columns)])
+
+
+def _known(row: SpeculatorRow) -> str:
+    by_task = ", ".join(f"{task} {length:.2f}" for task, length in row.tokens_per_round_by_task.items())
+    return (
+        f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})"
+        + (f"; by task: {by_task}" if by_task else "")
+        + (f"; in {', '.join(row.engines)} only" if row.engines else "")
+    )
+
+
+def textbook_view(answer: Textbook) -> View:
+    """Return what `speculate --textbook` shows."""
+    columns = [
+        Column("quantity", "quantity"),
+        Column("acceptance", "acceptance", units.TIMES),
+        Column("K", "draft_tokens", units.COUNT),
+        Column("published", "published", units.TIMES),
+        Column("formula", "formula", units.TIMES),
+        Column("remark", lambda row: "agrees" if row.agrees else row.explained_by),
+    ]
+    return View("", [Table("A published table beside (1 - a^(K+1))/(1 - a)", answer.rows, columns)])

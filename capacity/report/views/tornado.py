@@ -1,0 +1,77 @@
+"""What an answer depends on: the change of cost and latency when each input is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.report.comparisons import compared_text
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars, Block, Column, Table, View
+
+if TYPE_CHECKING:
+    from capacity.planning.variations.tornado import Swing, Tornado
+
+CHANGE = Unit(1, 100, "%", sign="+")
+MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ per request", "cost_change"))
+
+
+def tornado_view(answer: Tornado) -> View:
+    """Return what `tornado` shows."""
+    base = f"p95 E2E {units.SECONDS.texts(answer.base.e2e_p95_s)[0]} s"
+    title = (
+        f"[bold]{answer.deployment}[/bold], {answer.workload}: {base}{compared_text(answer.busiest_window)}"
+    )
+    return View(title, _blocks(answer))
+
+
+def _blocks(answer: Tornado) -> Iterator[Block]:
+    yield _chart(answer)
+    measures = (*MEASURES, ("at full load", "full_cost_change"))
+    columns = [
+        Column("input", "input"),
+        *(Column(heading, _both(path), units.TEXT) for heading, path in measures),
+    ]
+    swing = f"{answer.swing:.0%}"
+    yield Table(f"Relative change when an input is -{swing} / +{swing}", answer.swings, columns)
+    if answer.not_varied:
+        yield f"not varied: {'; '.join(answer.not_varied)}"
+
+
+def _both(path: str) -> Callable[[Swing], str]:
+    return lambda swing: " / ".join(CHANGE.texts(end)[0] for end in getattr(swing, path))
+
+
+def _chart(answer: Tornado) -> Bars:
+    """What each input does to cost (or, without a price, to p95 E2E), the greatest at the top."""
+    priced = answer.base.usd_per_request_served is not None
+    path, what = ("cost_change", "$ per request") if priced else ("e2e_p95_change", "p95 E2E latency")
+    swings = sorted(answer.swings, key=lambda swing: -_reach(getattr(swing, path)))
+    worst = f"{what} depends most on {swings[0].input}" if swings else "nothing was varied"
+    return Bars(
+        name="tornado",
+        title=f"What ±{answer.swing:.0%} of an input does to {what}",
+        alt=f"{worst}. Base: p95 E2E {units.LATENCY.texts(answer.base.e2e_p95_s)[0]}.",
+        data={
+            f"input {sign * answer.swing:+.0%}": {swing.input: getattr(swing, path)[side] for swing in swings}
+            for side, sign in enumerate((-1, 1))
+        },
+        unit=CHANGE,
+        axis=f"change of {what}, %",
+        rows=[_row(swing) for swing in swings],
+    )
+
+
+def _reach(changes: Sequence[float | None]) -> float:
+    return max((abs(change) for change in changes if change is not None), default=0.0)
+
+
+def _row(swing: Swing) -> dict[str, object]:
+    """The numbers of an input; those of cost first."""
+    ends = {heading: getattr(swing, path) for heading, path in reversed(MEASURES)}
+    return {"input": swing.input} | {
+        f"{heading}, {end}": change
+        for heading, changes in ends.items()
+        for end, change in zip(("low", "high"), changes, strict=True)
+    }

@@ -1,0 +1,107 @@
+"""Values of an answer by their paths, and the one place where they become text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import (
+    STANDARD,
+    Units,
+    rate_and_interval,
+    seconds_and_interval,
+    text_and_interval,
+    time_and_interval,
+    usd_text,
+)
+from capacity.report.layout import tokens
+
+Path = str | Callable[[Any], Any]
+"""A dotted path into a record (`kinds.mha_bytes_per_token`), or a function of the record."""
+
+
+def value_at(record: Any, path: Path) -> Any:
+    """Return what a path leads to; None once a part of it is None."""
+    if not isinstance(path, str):
+        return path(record)
+    for name in path.split(".") if path else ():
+        if record is None:
+            return None
+        record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
+
+    `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
+    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB.
+    """
+
+    digits: int = 0
+    scale: float = 1.0
+    after: str = ""
+    sign: str = ""
+    none: str = "-"
+    left: bool = False
+    follows: str = ""
+    show: Callable[[Quantity, Units], tuple[str, str]] | None = None
+
+    def texts(self, value: Any, units: Units = STANDARD) -> tuple[str, str]:
+        """Return a value and its interval, which is empty without one."""
+        if isinstance(value, bool):
+            return ("yes" if value else "no"), ""
+        if not isinstance(value, (int, float, Quantity)):
+            return self.none if value is None else str(value), ""
+        number = value if isinstance(value, Quantity) else Quantity(value=value)
+        if self.show:
+            return self.show(number, units)
+        return text_and_interval(
+            number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+        )
+
+    def scale_in(self, units: Units) -> float:
+        """Return the factor from the record's number to the one that is shown."""
+        scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
+        return scales.get(self.follows, self.scale)
+
+    def digits_in(self, units: Units) -> int:
+        """Return the digits after the point: a time is as exact in s as in ms."""
+        return self.digits + 3 * (self.follows == "time" and units.time == "s")
+
+
+def with_interval(name: str) -> Callable[[Any], Quantity | None]:
+    """Return the path of a time of a record whose `intervals_s` has its interval."""
+
+    def find(record: Any) -> Quantity | None:
+        seconds = getattr(record, name)
+        low, high = record.intervals_s.get(name, (None, None))
+        return None if seconds is None else Quantity(value=seconds, low=low, high=high)
+
+    return find
+
+
+def name_units(heading: str, units: Units) -> str:
+    """Return a heading with the reader's units."""
+    return heading.replace("{time}", units.time).replace("{memory}", units.memory)
+
+
+COUNT = Unit()
+TIMES = Unit(2)
+WORDS, TEXT = Unit(left=True), Unit()
+TOKENS = Unit(none="no limit", show=lambda number, _: (tokens(int(number.value)), ""))
+MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
+GIB = Unit(2, follows="memory")
+KIB = Unit(1, 1 / 1024)
+SECONDS = Unit(2)
+PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
+USD_3 = Unit(3)
+# figures with their own unit behind them
+LATENCY = Unit(follows="time", show=time_and_interval)
+DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
+RATE = Unit(show=lambda number, _: rate_and_interval(number))
+MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
+USD_PER_MILLION = Unit(show=lambda number, _: (usd_text(number), ""))

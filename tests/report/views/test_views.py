@@ -1,0 +1,153 @@
+"""Views: every path leads to a field, and every surface shows the same figures."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+import capacity
+from capacity.answers.records import Quantity
+from capacity.base.record import AnswerRecord
+from capacity.base.registry import ANSWERS
+from capacity.report.display import Units
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.tables import render
+from capacity.report.views import units
+from capacity.report.views.layout import table_records
+from capacity.report.views.units import Unit, value_at
+from capacity.report.views.view import Column, Drawing, Table, View
+from capacity.techniques.quantize import quantization_list
+from capacity.techniques.speculate import speculation_methods, textbook
+from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
+from capacity.workload.synthetic import ThinkTime
+
+LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
+ASKED = {
+    "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
+    "quantizations": quantization_list,
+    "speculate": lambda: capacity.speculate(**LLAMA),
+    "textbook": textbook,
+    "speculators": speculation_methods,
+    "scale": lambda: capacity.scale(**LLAMA, most_gpus=2, tpot_s=1.0),
+    "attention-io": lambda: capacity.attention_traffic(**LLAMA),
+    "beam-search": lambda: capacity.beam_search(**LLAMA),
+    "batching": lambda: capacity.compare_batching(
+        **LLAMA, max_model_len=4096, input_len=100, output_len=20, num_prompts=12, max_batch=4
+    ),
+    "kv": lambda: capacity.kv("llama-3.1-8b", gpus="h100", eviction="all", window_tokens=4096),
+    "tornado": lambda: capacity.tornado(
+        **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
+    ),
+    "engines": lambda: capacity.engine_table(claims=True),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]:
+    """An answer of every view, with all its parts."""
+    return {name: ask() for name, ask in ASKED.items()} | {
+        "cache-curve": cached(tmp_path_factory.mktemp("trace"))
+    }
+
+
+def cached(folder: Path) -> AnswerRecord:
+    workload = conversations(
+        num_sessions=12,
+        arrivals=SteadyArrivals(1.0),
+        turns=FixedLengths(3),
+        user_tokens=FixedLengths(160),
+        output=FixedLengths(32),
+        think_time=ThinkTime(1.0),
+        system_prompt_tokens=320,
+    )
+    write_timed_trace(workload, folder / "trace.jsonl")
+    served_by = ("llama-3.1-8b", {"gpu": "h100"})
+    return capacity.cache_curve(str(folder / "trace.jsonl"), replicas=2, served_by=served_by)
+
+
+def view_of(name: str, answer: AnswerRecord) -> View:
+    view: View = resolve_name(ANSWERS[name].view)(answer)
+    return View(view.title, list(view.blocks))
+
+
+def kind_at(kind: Any, path: str) -> Any:
+    """The type that a path leads to. Raises AttributeError for a path that no field answers."""
+    for name in path.split(".") if path else ():
+        if get_origin(kind) in (Union, UnionType):
+            (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        if name.isdigit():
+            kind = get_args(kind)[0]
+        elif is_dataclass(kind) and name in {field.name for field in fields(kind)}:
+            kind = get_type_hints(kind)[name]
+        else:
+            kind = get_type_hints(getattr(kind, name).fget)["return"]
+    return kind
+
+
+def test_every_view_has_an_answer(answers: dict[str, AnswerRecord]) -> None:
+    assert {name for name, answer in ANSWERS.items() if answer.view} == set(answers)
+
+
+@pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
+def test_every_path_leads_to_a_field(name: str, answers: dict[str, AnswerRecord]) -> None:
+    tables = [block for block in view_of(name, answers[name]).blocks if isinstance(block, Table)]
+    assert any(table.rows for table in tables)
+    paths = [(type(table.rows[0]), column.path) for table in tables if table.rows for column in table.columns]
+    for kind, path in paths:
+        if isinstance(path, str):
+            kind_at(kind, path)
+    with pytest.raises(AttributeError):
+        kind_at(paths[0][0], "no_such_field")
+
+
+@pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
+def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, AnswerRecord]) -> None:
+    answer = answers[name]
+    page = re.sub("<[^>]*>", "", html.unescape(render(answer, "html")))
+    console = render(answer, "table")
+    for block in view_of(name, answer).blocks:
+        if isinstance(block, str):
+            assert block in page
+            assert block.split()[0] in console
+        if isinstance(block, Drawing):
+            (chart,) = (each for each in charts_of(answer) if each.name == block.name)
+            assert chart.title in page
+            assert chart.rows
+        for row, record in (
+            zip(block.rows, table_records(block), strict=True) if isinstance(block, Table) else ()
+        ):
+            assert len(record) >= len(block.columns)
+            for _, path, unit in block.columns:
+                text, within = unit.texts(value_at(row, path))
+                assert text in page
+                assert within in page
+
+
+def test_records_hold_numbers_as_exact_as_the_texts_with_their_intervals() -> None:
+    row = SimpleNamespace(time=Quantity(value=0.1234, low=0.1, high=0.15), share=0.2561, fits=True, none=None)
+    columns = (
+        Column("time, {time}", "time", units.MS),
+        Column("share", "share", Unit(1, 100, "%")),
+        Column("fits", "fits", units.TEXT),
+        Column("small", lambda row: row.share / 1000, Unit(1)),
+        Column("count", lambda _: 4096, units.TOKENS),
+        Column("none", "none", units.COUNT),
+    )
+    (record,) = table_records(Table("", [row], columns), Units(time="s"))
+    assert record == {
+        "time, s": 0.123,
+        "time, s low": 0.1,
+        "time, s high": 0.15,
+        "share, %": 25.6,
+        "fits": True,
+        "small": 0.000256,
+        "count": 4096,
+        "none": None,
+    }
