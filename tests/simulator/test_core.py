@@ -63,7 +63,9 @@ def test_structures_are_laid_out_as_the_compiler_does(tmp_path: Path) -> None:
     headers = "".join(f'#include "{header}"\n' for header in HEADERS)
     source.write_text(f"#include <stddef.h>\n{headers}const size_t layout[] = {{{', '.join(entries)}}};\n")
     build.compile_library([source], tmp_path / build.library_name(), [*build.FLAGS, f"-I{library.FOLDER}"])
-    compiled = (ctypes.c_size_t * len(entries)).in_dll(ctypes.CDLL(tmp_path / build.library_name()), "layout")
+    compiled = (ctypes.c_size_t * len(entries)).in_dll(
+        ctypes.CDLL(str(tmp_path / build.library_name())), "layout"
+    )
     own = [ctypes.sizeof(kind) for kind in kinds.values()]
     own += [getattr(kinds[kind], name).offset for kind, name in names]
     assert dict(zip(entries, compiled, strict=True)) == dict(zip(entries, own, strict=True))
