@@ -62,7 +62,7 @@ def test_two_deployments_type_at_the_pace_that_is_predicted(chromium: Any, serve
     asked = {"input_len": 1024, "output_len": 200, "concurrency": 16, "random_range_ratio": 0.8}
     answers = [capacity.estimate("llama-3.1-8b", gpu=gpu, **asked) for gpu in ("h100-sxm-80gb", "l40s-48gb")]
     boxes = page.locator("section.side")
-    page.wait_for_function("document.querySelectorAll('section.side').length >= 2", timeout=60_000)
+    boxes.nth(1).wait_for(timeout=60_000)  # in a shadow tree, which document.querySelectorAll does not see
     assert [text.split(": ")[0] for text in boxes.locator("h4").all_inner_texts()] == ["A", "B"]
     page.evaluate("window.began = performance.now()")
     page.get_by_role("button", name="Start").click()
