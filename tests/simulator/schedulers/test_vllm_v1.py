@@ -30,9 +30,10 @@ def test_max_num_seqs_is_tight() -> None:
 def test_watermark_counts_only_while_something_runs() -> None:
     """5 of 10 blocks must stay free for an admission beside a running request; alone, all may be taken."""
     rows = requests(("a", 0, 10, 4), ("b", 0.005, 12, 2))
-    free = schedule_scenario(scenario(num_blocks=10, watermark=0.5, requests=rows))
+    free = schedule_scenario(scenario(num_blocks=10, watermark=0.5, requests=rows), engine_loop="events")
     assert [row[0] for row in free["steps"][1][2]] == ["a"]
-    alone = schedule_scenario(scenario(num_blocks=10, watermark=0.9, requests=requests(("a", 0, 36, 2))))
+    rows = requests(("a", 0, 36, 2))
+    alone = schedule_scenario(scenario(num_blocks=10, watermark=0.9, requests=rows), engine_loop="events")
     assert alone["status"] == "ok"
     assert alone["steps"][0][2][0][1] == 32
 
