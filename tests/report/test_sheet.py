@@ -90,10 +90,10 @@ ANSWERS = {
         price="2",
         **PLACE,
     ),
-    "quantize": lambda: capacity.quantize("llama-3.1-8b", gpu="h100", methods=["fp8-tensor"]),
+    "attention-io": lambda: capacity.attention_traffic("llama-3.1-8b", gpu="h100"),
     "speculate": lambda: capacity.speculate("llama-3.1-8b", gpu="h100", batches=(1, 8)),
 }
-WITHOUT_CHARTS = {"quantize"}
+WITHOUT_CHARTS = {"attention-io"}
 
 
 @pytest.mark.parametrize("name", ANSWERS)
