@@ -30,7 +30,6 @@ from capacity.planning.fleets.fleet_records import FleetPlan as FleetPlan
 from capacity.planning.load.curve import Curve as Curve
 from capacity.planning.load.curve import Progress as ProgressOfCurve
 from capacity.planning.records import Plan as Plan
-from capacity.planning.search.plan_search import Progress as ProgressOfPlanSearch
 from capacity.planning.sizing.gpu_comparison import GpuComparison
 from capacity.planning.sweeps.sweep import sweep as sweep
 from capacity.planning.sweeps.sweep_results import sweep_results as sweep_results
@@ -601,7 +600,7 @@ def fleet(
     profiles: str | Path | None = ...,
     download: bool = ...,
     workers: int = ...,
-    progress: ProgressOfPlanSearch | None = ...,
+    progress: Callable[..., None] | None = ...,
     **options: Unpack[_FleetOptions],
 ) -> FleetPlan: ...
 
@@ -664,7 +663,7 @@ def plan(
     download: bool = ...,
     workers: int = ...,
     cluster: str | None = ...,
-    progress: ProgressOfPlanSearch | None = ...,
+    progress: Callable[..., None] | None = ...,
     **options: Unpack[_PlanOptions],
 ) -> Plan: ...
 

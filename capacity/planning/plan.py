@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +12,12 @@ from capacity.base.checked import checked
 from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
+from capacity.model import ModelSpec
 from capacity.planning.space import Search
+from capacity.workload import Workload
 
 if TYPE_CHECKING:
-    from capacity.model import ModelSpec
     from capacity.planning.records import Plan
-    from capacity.planning.search.plan_search import Progress
-    from capacity.workload import Workload
 
 
 @documented(Search, Traffic, Cost)
@@ -32,7 +31,7 @@ def plan(
     download: bool = False,
     workers: int = 1,
     cluster: Annotated[str | None, CLUSTER] = None,
-    progress: Progress | None = None,
+    progress: Callable[..., None] | None = None,
     **options: Any,
 ) -> Plan:
     """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.

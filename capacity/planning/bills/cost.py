@@ -19,6 +19,7 @@ from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.model import ModelSpec
 from capacity.planning.bills.billing import Bill, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.bills.saturated import full_load, rates_of
@@ -27,11 +28,9 @@ from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.levels import SloLevel, check_window, hold_in_windows
 from capacity.simulator.verdict import Verdict
-from capacity.workload import Slo, parse_slos
+from capacity.workload import Slo, Workload, parse_slos
 
 if TYPE_CHECKING:
-    from capacity.model import ModelSpec
-    from capacity.workload import Workload
     from capacity.workload.windows import Window
 
 

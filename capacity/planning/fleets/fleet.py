@@ -9,7 +9,7 @@ longest. The best one is then simulated once more, all pools behind their router
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
+from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import Engines, try_engines
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.fleets.fleet_day import day_of_fleet
@@ -28,13 +29,11 @@ from capacity.planning.fleets.fleet_pools import Pools
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetProof, Layout
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
-from capacity.planning.search.plan_search import Progress
 from capacity.planning.space import Search
+from capacity.workload import Workload
 
 if TYPE_CHECKING:
-    from capacity.model import ModelSpec
     from capacity.planning.records import Conditional
-    from capacity.workload import Workload
     from capacity.workload.windows import Window
 
 ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
@@ -51,7 +50,7 @@ def fleet(
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Callable[..., None] | None = None,
     **options: Any,
 ) -> FleetPlan:
     """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -28,6 +28,7 @@ from capacity.deployment.field_flags import flag
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load, bound
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.evaluation.plan_cost import trial_load
@@ -42,9 +43,6 @@ from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 from capacity.workload.windows import take_busiest_window
-
-if TYPE_CHECKING:
-    from capacity.model import ModelSpec
 
 SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
