@@ -209,7 +209,8 @@ class Twins:
         self.tokens[t] = self.processed[t] = 0
 
     def finish(self, t: int) -> None:
-        self.python.finish(self.tables[t], self.tokens[t])
+        self.python.cache(self.tables[t], self.tokens[t])
+        self.python.release(self.tables[t])
         self.core(FINISH, t, self.tokens[t])
         self.grouped[t] = False
         self.tokens[t] = self.processed[t] = 0
