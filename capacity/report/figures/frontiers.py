@@ -126,7 +126,7 @@ def _line(
     span: tuple[float, float] | None,
 ) -> None:
     name = line_name(line)
-    marker: dict[str, Any] = {
+    marker: dict[str, object] = {
         "symbol": symbol(index),
         "size": 10,
         "color": colour(index),
