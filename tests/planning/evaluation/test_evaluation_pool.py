@@ -44,7 +44,11 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
     run = EvaluationContext.run
 
     def slow(self: EvaluationContext, *args: Any, **words: Any) -> Any:
-        time.sleep(1)  # of this process alone: its worker starts, and finds some of them, meanwhile
+        until_s = (
+            time.monotonic() + 30
+        )  # of this process alone: its worker starts, and finds one of them, meanwhile
+        while time.monotonic() < until_s and not any(future.done() for future in several._futures.values()):
+            time.sleep(0.05)
         return run(self, *args, **words)
 
     with EvaluationPool(arena=arena(), confidence=0.9, workers=2) as several, monkeypatch.context() as slower:
