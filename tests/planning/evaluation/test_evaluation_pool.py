@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+from concurrent.futures import wait
 from typing import Any
 
 import pytest
@@ -44,11 +44,9 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
     run = EvaluationContext.run
 
     def slow(self: EvaluationContext, *args: Any, **words: Any) -> Any:
-        until_s = (
-            time.monotonic() + 30
-        )  # of this process alone: its worker starts, and finds one of them, meanwhile
-        while time.monotonic() < until_s and not any(future.done() for future in several._futures.values()):
-            time.sleep(0.05)
+        # Of this process alone: its worker starts, and finds one of those that it was given, meanwhile.
+        if given := list(several._futures.values()):
+            wait(given, timeout=60, return_when="FIRST_COMPLETED")
         return run(self, *args, **words)
 
     with EvaluationPool(arena=arena(), confidence=0.9, workers=2) as several, monkeypatch.context() as slower:
