@@ -182,7 +182,7 @@ def _block_runs(
         at = begins[rows] + depth
         texts, tokens = content.segment_ids[at], content.segment_tokens[at]
         if output_tokens is not None:
-            ends = np.flatnonzero(counts == depth)
+            ends = np.flatnonzero((counts == depth) & (output_tokens > 0))
             order = np.argsort(np.concatenate((rows, ends)), kind="stable")
             rows = np.concatenate((rows, ends))[order]
             texts = np.concatenate((texts, content.answer_ids[ends]))[order]

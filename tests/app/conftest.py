@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ from streamlit.testing.v1 import AppTest
 
 ENTRY = Path(__file__).parents[2] / "app" / "dashboard.py"
 TIMEOUT_S = 120
+
+
+@pytest.fixture(autouse=True)
+def main_module_stays() -> Iterator[None]:
+    """Streamlit's test runner leaves its script as `__main__`, which a process started later would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 class Dashboard:

@@ -28,6 +28,7 @@ SEGMENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1,
     partial=False,
     answer_tokens=0,
 )
+@example(prompts=[[(0, 1)], [(0, 1)]], block_tokens=2, partial=True, answer_tokens=0)
 @given(
     prompts=st.lists(FEW | SEGMENTS, min_size=1, max_size=8),
     block_tokens=st.integers(1, 4) | st.integers(1, 7),
