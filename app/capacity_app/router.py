@@ -17,7 +17,7 @@ from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
 from capacity_app.warm import warm
 
 ICON = Path(__file__).parent / "icon.svg"
-_INPUTS, _LINK = "_inputs", "_link_given"
+_INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"
 
 warm()
 
@@ -44,12 +44,17 @@ def run() -> None:
             page.run()
     with st.sidebar:
         _share()
-    if link and (wrong := wrong_parts(link)):
-        notice.warning(
-            plain(f"The link says what is not there: {'; '.join(wrong)}"), icon=":material/link_off:"
-        )
-    if dropped := [key for key in link if key in REMOVED]:
-        notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
+    asked = (entry.name, st.session_state.get(_INPUTS))
+    if link:
+        dropped = [key for key in link if key in REMOVED]
+        st.session_state[_NOTICE] = (asked, wrong_parts(link), dropped)
+    asked_by_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
+    if asked == asked_by_link:  # a browser runs a page with a link twice
+        if wrong:
+            text = f"The link says what is not there: {'; '.join(wrong)}"
+            notice.warning(plain(text), icon=":material/link_off:")
+        if dropped:
+            notice.info(f"This link is of an older version; without an input today: {', '.join(dropped)}.")
     st.session_state[_LINK] = {}
 
 
