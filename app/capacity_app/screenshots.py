@@ -79,7 +79,10 @@ SHOTS = (
     Shot("scaling", f"/scaling?{LLAMA}", until="What more GPUs buy"),
     Shot("disaggregation", "/disaggregation?rate=20", until="p95 latency, by"),
     Shot(
-        "cache", "/cache?cache_replicas=4&cache_saves=true", upload=example_trace, until="Providers' caches"
+        "cache",
+        "/cache?cache_replicas=4&cache_saves=true",
+        upload=example_trace,
+        until="Providers' caches: input bill",
     ),
     Shot(
         "fleet",
