@@ -334,6 +334,3 @@ def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
 
 def no_feed_forward(_text: Fields, _layer: int) -> NoFeedForward:
     return NoFeedForward()
-
-
-_STATE_ONLY = {"max_position_embeddings": 1_048_576}  # a state has no length of its own; assumed, 2026-11
