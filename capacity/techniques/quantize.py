@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
-from capacity.answers.costs import ServedLoad, cost_of
+from capacity.answers.costs import cost_of
+from capacity.answers.engine_setup import make_workload
 from capacity.answers.fit import gpu_summary
+from capacity.answers.full_load import full_load
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths
 from capacity.answers.records import GpuSummary
@@ -17,7 +19,8 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model import ModelSpec, load_model
@@ -30,9 +33,10 @@ from capacity.model.quantization import (
 )
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.closed_form import batch_times, closed_loop_times
+from capacity.step.closed_form import batch_times
 from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
+from capacity.workload import Workload
 
 PLAIN = "bf16"
 SMALL_BATCH = 1
@@ -46,7 +50,8 @@ class QuantizedOption:
     """One method on one pool. Times in seconds; None where it does not fit or does not run, and `reason` says why.
 
     `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
-    tokens run at once: max_num_seqs, or what the KV cache holds. Cost is that of a closed loop of so many.
+    tokens run at once: max_num_seqs, or what the KV cache holds. `output_tokens_per_s` and the cost are of full load,
+    as in `cost`: of lengths that vary around these.
     `intervals_s`: the 90 % intervals of the times, by their names.
     """
 
@@ -97,7 +102,11 @@ def quantization_options(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
         )
     _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
-    load = _Load(input_len=input_len, output_len=output_len, large_batch=large_batch, price=price)
+    traffic = lengths_vary(input_len, output_len)
+    requests = make_workload(traffic, resolved.max_model_len)
+    load = _Load(
+        input_len=input_len, output_len=output_len, large_batch=large_batch, price=price, requests=requests
+    )
     chosen = quantization_methods().values() if methods is None else map(find_method, methods)
     plain = cache(lambda: find_method(PLAIN).apply(resolved))
     return tuple(_option(resolved, method, load, plain) for method in chosen)
@@ -105,12 +114,18 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of equal lengths, the batch of the second TPOT, and what a GPU-hour costs."""
+    """Requests of equal lengths, the batch of the second TPOT, what a GPU-hour costs, and `requests` that vary."""
 
     input_len: int
     output_len: int
     large_batch: int
     price: Price | None
+    requests: Workload
+
+
+def lengths_vary(input_len: int, output_len: int) -> Traffic:
+    """Return traffic of these mean lengths, as `cost` fills it in."""
+    return build(Traffic, {"input_len": input_len, "output_len": output_len, "request_rate": 1.0})
 
 
 def _option(
@@ -187,18 +202,12 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
-    """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
+    """With the times of one request, and of the large batch; what is served at full load, and its cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
     together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
-    loop = closed_loop_times(steps, limits, most, **lengths)
-    full = ServedLoad(
-        requests_per_s=loop.requests_per_s,
-        input_tokens=load.input_len,
-        output_tokens=load.output_len,
-        in_flight=float(most),
-    )
+    full, _ = full_load(pool, load.requests)
     cost = cost_of(load.price, [(pool, 1)], full)
     said = RequestLengths(**lengths)
     of_one = batch_ends(pool, alone, said, SMALL_BATCH)
@@ -214,7 +223,7 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
         ttft_s=alone.ttft_s,
         tpot_small_s=alone.tpot_s,
         tpot_large_s=None if together is None else together.tpot_s,
-        output_tokens_per_s=loop.requests_per_s * load.output_len,
+        output_tokens_per_s=full.requests_per_s * full.output_tokens,
         usd_per_million_output_tokens=None if cost is None else cost.usd_per_million_output_tokens,
         usd_per_million_tokens=None if cost is None else cost.usd_per_million_tokens,
     )
@@ -313,7 +322,11 @@ def quantize(
         large_batch=large_batch,
         price=None if price is None else price.described,
         rows=rows,
-        warnings=(*notes_of(resolved), *cautions_of(price)),
+        warnings=(
+            *notes_of(resolved),
+            *filled_notes(lengths_vary(input_len, output_len)),
+            *cautions_of(price),
+        ),
     )
 
 

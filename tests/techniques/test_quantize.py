@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from functools import lru_cache
+from typing import Any
 
 import pytest
 from library import SHARED
@@ -163,6 +164,16 @@ def test_the_cost_is_the_price_over_the_throughput() -> None:
     assert option.usd_per_million_tokens == pytest.approx(per_million)
     bare = quantization_options(pool(), input_len=10, output_len=10, methods=["bf16"])[0]
     assert bare.usd_per_million_tokens is None
+
+
+@pytest.mark.parametrize("method", ["bf16", "awq-int4", "fp8-block", "kv-fp8"])
+def test_full_load_costs_the_same_as_in_cost(method: str) -> None:
+    flag = {"kv_cache_dtype": "fp8"} if method == "kv-fp8" else {"quantization": method}
+    asked: dict[str, Any] = {"gpu": "h100", "input_len": 700, "output_len": 150, "price": "2"}
+    (row,) = capacity.quantize("llama-3.1-8b", methods=[method], **asked).rows
+    full = capacity.cost("llama-3.1-8b", **asked, **flag).full
+    assert row.output_tokens_per_s == pytest.approx(full.requests_per_s * 150, rel=1e-9)
+    assert row.usd_per_million_tokens == pytest.approx(full.usd_per_million_tokens, rel=1e-9)
 
 
 def tokens_per_s(model: str, quantization: str, context: int) -> float:

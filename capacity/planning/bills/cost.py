@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.costs import ServedLoad
+from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
 from capacity.answers.engine_setup import make_workload, requests_of
+from capacity.answers.full_load import full_load
 from capacity.answers.served import MOST_PROMPTS, long_enough, prompts_to_tell
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import checked
@@ -20,9 +21,8 @@ from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Tr
 from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
-from capacity.planning.bills.billing import Bill, make_bill
+from capacity.planning.bills.billing import Bill, Rates, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
-from capacity.planning.bills.saturated import full_load, rates_of
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -99,8 +99,8 @@ def cost(
         deployment=deployment_label(resolved, billing.replicas),
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
-        full=rates_of(engines, full),
-        served=None if run is None else rates_of(engines, run.load.at_most(full.requests_per_s)),
+        full=_rates_of(engines, full),
+        served=None if run is None else _rates_of(engines, run.load.at_most(full.requests_per_s)),
         verdict=None if run is None else run.verdict,
         offered_per_s=None if run is None else run.offered_per_s,
         levels=() if run is None else run.levels,
@@ -117,6 +117,16 @@ def cost(
             *_cautions(price, billing),
             *api_notes,
         ),
+    )
+
+
+def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
+    """A load with the prompts' part of GPU time at it."""
+    return Rates(
+        requests_per_s=load.requests_per_s,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        prefill_share=prefill_share([(engines, engines.pool.replicas)], load),
     )
 
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from capacity.answers.deployment_run import with_replicas
 from capacity.answers.engine_setup import make_workload
+from capacity.answers.full_load import full_load
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.simulate import simulate
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic, build
 from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.hosted_prices import ApiPrice
-from capacity.planning.bills.saturated import full_load
 from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.metrics import LatencyMetric

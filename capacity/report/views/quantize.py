@@ -34,7 +34,7 @@ def quantize_facts(row: QuantizedOption) -> list[Fact]:
         Fact("TPOT in a batch", IN_BATCH(row), units.LATENCY, f"of {row.large_batch}"),
         Fact("TTFT", TTFT(row), units.LATENCY),
         Fact("Most requests", row.max_batch, note="at once"),
-        Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "in and out, as many as fit"),
+        Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "in and out, at full load"),
     ]
 
 

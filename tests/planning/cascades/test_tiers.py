@@ -7,11 +7,11 @@ import pytest
 
 from capacity import cost
 from capacity.answers.engine_setup import make_workload
+from capacity.answers.full_load import full_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware.pricing import price_of
 from capacity.planning.bills.hosted_prices import ApiPrice
-from capacity.planning.bills.saturated import full_load
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, waits_of
 from capacity.pool.resolve import resolve
 

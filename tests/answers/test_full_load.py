@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from capacity import cost, simulate
+from capacity.answers.full_load import full_load
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.planning.bills.saturated import full_load
 from capacity.pool.resolve import resolve
 from capacity.workload import random_requests
 

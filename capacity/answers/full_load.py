@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from capacity.answers.costs import ServedLoad, most_per_s, prefill_share
+from capacity.answers.costs import ServedLoad, most_per_s
 from capacity.answers.deployment_run import measured_capacity
 from capacity.answers.intervals import load_bands
 from capacity.answers.phases import check_length
-from capacity.planning.bills.billing import Rates
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
@@ -36,13 +35,3 @@ def full_load(
         bands = load_bands(engines, capacity.means, lengths, client_latency_s=0.0, load_fraction=None)
         ends = bands.ends("e2e")
     return load.at(rate), ends
-
-
-def rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
-    """A load with the prompts' part of GPU time at it."""
-    return Rates(
-        requests_per_s=load.requests_per_s,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
-        prefill_share=prefill_share([(engines, engines.pool.replicas)], load),
-    )
