@@ -14,7 +14,7 @@ from capacity.planning.plan import plan
 
 
 @pytest.mark.parametrize(
-    "seed", mostly_slow(range(24), [3, 7])
+    "seed", mostly_slow(range(24), [0, 7])
 )  # and 11: the first answer is not the cheapest
 def test_nothing_is_cheaper_than_the_answer(seed: int) -> None:
     asked = question(seed)

@@ -20,7 +20,7 @@ from capacity.planning.sweeps.sweep_spec import points
 
 SHARED = HEAD + (
     'question = "simulate"\n[fixed]\nmodel = "llama-3.2-1b"\ngpu = "h100"\ninput_len = 64\noutput_len = 8\n'
-    f"request_rate = 20\nnum_prompts = 300\n[vary]\nseed = {list(range(60))}\n"
+    f"request_rate = 20\nnum_prompts = 300\n[vary]\nseed = {list(range(24))}\n"
 )
 
 
@@ -42,7 +42,7 @@ def test_two_sweeps_share_the_points(tmp_path: Path) -> None:
     said = [one.communicate(timeout=120) for one in both]
     assert [one.returncode for one in both] == [0, 0], said
     done = [int(re.search(r"(\d+) done", text)[1]) if "done" in text else 0 for text, _ in said]  # type: ignore[index]
-    assert sum(done) == 60, said
+    assert sum(done) == 24, said
     assert claims(tmp_path / "store.sqlite") == 0
 
 
@@ -61,7 +61,7 @@ def test_what_a_killed_sweep_was_at_is_taken_over(tmp_path: Path) -> None:
     second = start(tmp_path)
     said, complained = second.communicate(timeout=120)
     assert second.returncode == 0, complained
-    assert "60 points" in said
+    assert "24 points" in said
     assert claims(store) == 0
 
 
