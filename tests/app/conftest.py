@@ -36,9 +36,9 @@ class Dashboard:
         self.at = AppTest.from_file(ENTRY, default_timeout=TIMEOUT_S)
         for name, value in query.items():
             self.at.query_params[name] = value
-        self.at.run()
         if page != PAGES[0].name:
-            self.at.switch_page(f"capacity_app/app_pages/{page}.py").run()
+            self.at.switch_page(f"capacity_app/app_pages/{page}.py")
+        self.at.run()
 
     def settled(self) -> Dashboard:
         """After the work in the background."""
