@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
 from capacity.report.display import shown, text_and_interval
-from capacity.report.layout import Part, facts, grid, listed, notes
+from capacity.report.layout import Part, crossed, facts, grid, listed, notes
+from capacity.report.views import units
+from capacity.report.views.layout import draw_table
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column, Table
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Evaluation, Level, WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
     from capacity.planning.fleets.fleet_records import FleetPlan
     from capacity.planning.records import Conditional, Plan, Point, Ranked
     from capacity.planning.space import Objective
@@ -28,10 +32,7 @@ OF_MONEY = {
 
 def plan_tables(plan: Plan) -> list[Part]:
     """The answer, how sure it is, what stands in the way, and what was turned down."""
-    parts: list[Part] = [header(plan)]
-    if not plan.proved:
-        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
-        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
+    parts = header(plan)
     if plan.ranked:
         parts += [
             _ranked_table(plan.ranked),
@@ -56,27 +57,22 @@ def plan_tables(plan: Plan) -> list[Part]:
     ]
 
 
-def header(plan: Plan) -> str:
-    """The question, in two lines."""
-    return (
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}, "
+def header(plan: Plan) -> list[Part]:
+    """The question, in two lines, and what is not proved."""
+    question = (
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}, "
         f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
         f"{window_line(plan)}"
     )
+    rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+    return [question] if plan.proved else [question, f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"]
 
 
 def window_line(plan: Plan | FleetPlan) -> str:
-    """The time in which the SLO must hold, where it is less than all of the traffic."""
-    return "" if plan.busiest_window is None else f"\nSLO window {window_text(plan)}"
-
-
-def window_text(plan: Plan | FleetPlan) -> str:
-    """The length of the window, and when the busiest one is."""
+    """The time in which the SLO must hold and the busiest such window, where it is less than all of the traffic."""
     busiest = plan.busiest_window
-    if busiest is None:
-        return "all requests together"
-    return f"{plan.slo_window}; the busiest: {busiest.text}"
+    return "" if busiest is None else f"\nSLO window {plan.slo_window}; the busiest: {busiest.text}"
 
 
 HOURS_SHOWN = 24  # rows of windows
@@ -118,7 +114,7 @@ def windows_table(windows: Sequence[WindowLevels]) -> Part:
     return table
 
 
-def arrivals_text(plan: Plan) -> str:
+def _arrivals_text(plan: Plan) -> str:
     """How the requests come."""
     at_most = "" if plan.concurrency is None else f"{plan.concurrency:,} in flight"
     if not math.isinf(plan.requests_per_s):
@@ -232,24 +228,38 @@ def level_text(level: Level | None) -> str:
     return f"{value} ms ({interval})" if interval else f"{value} ms"
 
 
+def level_value(level: Level) -> Quantity | str:
+    """A level's seconds with their interval, or the share of good requests in words."""
+    if level.value_s is None:
+        return level_text(level)
+    return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
+
+
+def share_of_limit(level: Level) -> Quantity:
+    """How much of its limit a level takes, with the interval of sampling where there is one."""
+    if not level.value_s or level.low_s is None or level.high_s is None:
+        return Quantity(value=level.ratio)
+    return Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
+
+
 def _levels_table(ranked: Sequence[Ranked]) -> Part:
-    slos = [level.slo for level in ranked[0].trial.levels]
-    heads = [f"{slo}{when}" for slo in slos for when in (", as predicted", ", at confidence")]
-    table = grid(
-        "Service levels (90 % interval of sampling)",
-        ("", "left"),
-        *((head, "right") for head in (*heads, "tok/s/user")),
+    heads = [
+        f"{level.slo}{when}"
+        for level in ranked[0].trial.levels
+        for when in (", as predicted", ", at confidence")
+    ]
+    rows = (
+        (f"{number}.", [*_level_cells(answer), shown(answer.trial.tokens_per_s_per_user, ",.1f")])
+        for number, answer in enumerate(ranked, start=1)
     )
-    for number, answer in enumerate(ranked, start=1):
-        cells = []
-        for place in range(len(slos)):
-            cells += [level_text(_level(answer.predicted, place)), level_text(_level(answer.trial, place))]
-        table.add_row(f"{number}.", *cells, shown(answer.trial.tokens_per_s_per_user, ",.1f"))
-    return table
+    return crossed("Service levels (90 % interval of sampling)", [*heads, "tok/s/user"], rows)
 
 
-def _level(trial: Evaluation | None, place: int) -> Level | None:
-    return None if trial is None else trial.levels[place]
+def _level_cells(answer: Ranked) -> Iterator[str]:
+    """Each level as predicted and at the confidence."""
+    for place, level in enumerate(answer.trial.levels):
+        yield level_text(answer.predicted and answer.predicted.levels[place])
+        yield level_text(level)
 
 
 def _quality_table(ranked: Sequence[Ranked]) -> Part:
@@ -271,21 +281,16 @@ def misses_table(plan: Plan) -> Part:
         f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
         f"{' without what is listed below' if plan.conditional else ''}[/red]"
     )
-    if not plan.misses:
-        return title
-    return listed(
-        title,
-        plan.misses,
-        ("part", "left", lambda miss: miss.slo),
-        ("limit", "right", lambda miss: miss.limit),
-        ("best found", "left", lambda miss: miss.best),
-        (
-            "times the limit",
-            "right",
-            lambda miss: "-" if miss.factor == float("inf") else f"{miss.factor:,.2f}",
-        ),
-        ("on", "left", lambda miss: miss.candidate),
-    )
+    return draw_table(Table(title, plan.misses, MISSES)) if plan.misses else title
+
+
+MISSES = (
+    Column("part", "slo"),
+    Column("limit", "limit", units.TEXT),
+    Column("best found", "best"),
+    Column("times the limit", lambda miss: None if math.isinf(miss.factor) else miss.factor, Unit(2)),
+    Column("on", "candidate"),
+)
 
 
 def _front_table(title: str, points: Sequence[Point]) -> Part:
@@ -320,3 +325,44 @@ def _rejected_table(plan: Plan) -> Part:
         ("why", "left", lambda row: row[1]),
         ("for one", "left", lambda row: row[2]),
     )
+
+
+# for tables that sort
+
+
+def ranked_table(plan: Plan) -> Table:
+    """Return the ranking in numbers."""
+    columns = [
+        Column("", lambda each: plan.ranked.index(each) + 1, units.COUNT),
+        Column("deployment", "label"),
+        Column("GPUs", "num_gpus", units.COUNT),
+        Column("$/h", "cost.usd_per_hour", Unit(2)),
+        Column("of the limit", "trial.ratio", units.PERCENT_0),
+        Column("confidence", "confidence", units.PERCENT_0),
+        Column("$/month", "cost.usd_per_month", units.COUNT),
+        Column("$/1M output", "cost.usd_per_million_output_tokens", units.USD_3),
+        *(_level_column(level_name(level), place) for place, level in enumerate(plan.ranked[0].trial.levels)),
+        Column("quality loss", quality_text),
+        Column("provisioned J/output token", "joules_per_output_token", Unit(1)),
+    ]
+    return Table("Deployments that meet the service levels, best first", plan.ranked, columns)
+
+
+def _level_column(heading: str, place: int) -> Column:
+    return Column(heading, lambda answer: level_text(answer.trial.levels[place]))
+
+
+def rejected_table(plan: Plan) -> Table:
+    """Return every candidate that is no answer, with its reason."""
+    from capacity.planning.records import KINDS
+
+    columns = [
+        Column("GPU", "pool.gpu"),
+        Column("TP", "pool.tensor_parallel_size", units.COUNT),
+        Column("weights", lambda each: each.pool.quantization or "as published"),
+        Column("KV cache", "pool.kv_cache_dtype"),
+        Column("replicas", "replicas", units.COUNT),
+        Column("kind", lambda each: KINDS[each.kind]),
+        Column("reason", "reason"),
+    ]
+    return Table("Turned down, and why", plan.rejected, columns)

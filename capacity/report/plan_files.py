@@ -21,7 +21,8 @@ from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
-from capacity.report.plan_html import plan_html
+from capacity.report.plan import plan_tables
+from capacity.report.sheet import answer_html
 from capacity.report.tables import finite
 from capacity.workload import Workload, parse_slos, write_timed_trace
 
@@ -44,9 +45,8 @@ def write_plan_files(
         if plan.best is not None:
             files = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
-        report = plan_html(plan, list(texts.items()))
         texts |= {
-            "report.html": report,
+            "report.html": answer_html(plan, plan_tables(plan), files=list(texts.items())),
             "plan.json": json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
         }
         for name, text in texts.items():

@@ -17,13 +17,18 @@ from capacity.report.plan import (
     cost_text,
     gpus_text,
     header,
+    level_name,
     level_text,
+    level_value,
     misses_table,
     quality_text,
     saved,
     search_text,
+    share_of_limit,
     turned_down,
 )
+from capacity.report.views.units import COUNT, WORDS, Unit
+from capacity.report.views.view import Fact
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
@@ -32,14 +37,12 @@ ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
 REASON_LENGTH = 88
 COMMAND_WIDTH = 96
+OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
 def plan_summary(plan: Plan) -> list[Part]:
     """The answer in short."""
-    parts: list[Part] = [header(plan)]
-    if not plan.proved:
-        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
-        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
+    parts = header(plan)
     if plan.best is None:
         parts.append(misses_table(plan))
     else:
@@ -50,20 +53,17 @@ def plan_summary(plan: Plan) -> list[Part]:
         texts = (f"  {text}" for text in conditional_texts(plan))
         parts.append("\n".join([f"\n{CONDITIONAL}:", *texts]))
     parts.append("\n".join(_turned_down(plan)))
-    price = next(
-        (text for text in plan.prices if plan.best and text.startswith(f"{plan.best.pool.gpu}:")), None
-    )
-    if price is not None:
-        parts.append(f"price of {price}")
-    return [*parts, *notes(plan.warnings), "--detail has every level, front, reason and source"]
+    gpu = f"{plan.best.pool.gpu}:" if plan.best else "-"
+    prices = [f"price of {text}" for text in plan.prices if text.startswith(gpu)][:1]
+    return [*parts, *prices, *notes(plan.warnings), "--detail has every level, front, reason and source"]
 
 
 def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
-    cost = f": ${cost_text(best, 'usd_per_hour', ',.2f')}/h" if best.cost else f": {gpus_text(best)} GPUs"
-    if best.cost:
-        cost += f", ${cost_text(best, 'usd_per_month', ',.0f')} a month, "
-        cost += f"${cost_text(best, 'usd_per_million_output_tokens', ',.3f')} per 1M output tokens"
-    yield f"\n[bold]Rent {best.label}[/bold]{cost}"
+    cost = f"{gpus_text(best)} GPUs"
+    if bill := best.cost:
+        output = f"${bill.usd_per_million_output_tokens:,.3f} per 1M output tokens"
+        cost = f"${bill.usd_per_hour:,.2f}/h, ${bill.usd_per_month:,.0f} a month, {output}"
+    yield f"\n[bold]Rent {best.label}[/bold]: {cost}"
     worst = best.trial.window
     if worst is not None:
         yield f"  worst window: {worst.text}"
@@ -71,28 +71,24 @@ def _winner(plan: Plan, best: Ranked) -> Iterator[str]:
         predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
         yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"
     yield f"  holds up to {confidence_text(best)} confidence; loss of quality: {quality_text(best)}"
-    saving = _saving(plan, best)
-    if saving:
+    if saving := _saving(plan, best):
         yield f"  {saving}"
 
 
-def _saving(plan: Plan, best: Ranked) -> str | None:
+def _saving(plan: Plan, best: Ranked) -> str:
     """What the next deployment costs more; where it costs as much, that and what the first more expensive one does."""
-    following = next((other for other in plan.ranked if other.objective > best.objective), None)
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
-        return None
-    equal = sum(other.objective == best.objective for other in plan.ranked[1:])
-    same = (
-        f"the next, {plan.ranked[1].label}, {'costs' if plan.objective == 'cost' else 'needs'} the same"
-        if equal
-        else ""
-    )
-    if following is None:
-        return same
-    more, share = saved(plan.objective, best.objective, following.objective)
-    dearer = "more expensive" if plan.objective == "cost" else "larger"
-    place = f"the next {dearer}" if equal else "the next"
-    return f"{same and same + '; '}saves {more} ({share:.0%}) over {place}, {following.label}"
+        return ""
+    following = next((other for other in plan.ranked if other.objective > best.objective), None)
+    second, found, place = plan.ranked[1], [], "the next"
+    costs, dearer = ("costs", "more expensive") if plan.objective == "cost" else ("needs", "larger")
+    if second.objective == best.objective:
+        found.append(f"the next, {second.label}, {costs} the same")
+        place = f"the next {dearer}"
+    if following is not None:
+        more, share = saved(plan.objective, best.objective, following.objective)
+        found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
+    return "; ".join(found)
 
 
 def _commands(best: Ranked) -> Iterator[str]:
@@ -104,17 +100,14 @@ def _commands(best: Ranked) -> Iterator[str]:
         return
     for line in best.launch:
         role = "" if line.role == "both" else f" to {line.role}"
-        yield f"\n{_count(line.replicas)}{role}:" if line.replicas > 1 or role else ""
+        count = f"each of {line.replicas} replicas" if line.replicas > 1 else "1 replica"
+        yield f"\n{count}{role}:" if line.replicas > 1 or role else ""
         yield from (escape(f"  # {note}") for note in line.notes)
         yield escape("\n".join(wrapped(line.command)))
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:
         yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
-
-
-def _count(replicas: int) -> str:
-    return f"each of {replicas} replicas" if replicas > 1 else "1 replica"
 
 
 def wrapped(command: str) -> list[str]:
@@ -149,7 +142,39 @@ def _turned_down(plan: Plan) -> Iterator[str]:
     """How many engines for which reason, the first reasons with one of them."""
     for count, why, example in turned_down(plan)[:REASONS]:
         text = f"{count:,} turned down: {why}"
-        if len(text) + len(example) + 11 <= REASON_LENGTH:
-            text += f" (as {example})"
-        yield text
+        fits = len(text) + len(example) + 11 <= REASON_LENGTH
+        yield f"{text} (as {example})" if fits else text
     yield search_text(plan)
+
+
+def plan_facts(plan: Plan) -> Iterator[Fact]:
+    """The winner, its price and its distance from the limits; what is in the way where there is no winner."""
+    best = plan.best
+    if best is None:
+        ways = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
+        yield Fact("To rent", "nothing", WORDS, ways or "meets the service levels")
+        return
+    yield Fact("To rent", best.label, WORDS, f"{best.confidence:.0%} sure")
+    yield Fact("GPUs", best.num_gpus)
+    if cost := best.cost:
+        at = f"at {cost.requests_per_s:,.2f} requests/s"
+        yield Fact("Per hour", cost.usd_per_hour, _usd(2), cost.tier)
+        yield Fact("$ a month", cost.usd_per_month, _usd(0), "busy or idle")
+        yield Fact("$ per 1M output", cost.usd_per_million_output_tokens, _usd(3), at)
+    tightest = max(best.trial.levels, key=lambda each: each.ratio)
+    left = f"headroom {100 * (1 - tightest.ratio):,.0f} %, {level_name(tightest)}"
+    yield Fact("Of the limit", share_of_limit(tightest), OF_LIMIT, left)
+    sure = f"at {plan.confidence:.0%} confidence"
+    for place, level in enumerate(best.trial.levels):
+        limit = f"limit {1e3 * level.limit_s:,.4g} ms"
+        if best.predicted is None:
+            yield Fact(f"{level_name(level)}, {sure}", level_value(level), LEVEL, limit)
+        else:
+            expected = level_value(best.predicted.levels[place])
+            held = level_text(level).partition(" (")[0]
+            yield Fact(f"{level_name(level)}, expected", expected, LEVEL, f"{sure} {held}; {limit}")
+    yield Fact("per GPU", best.tokens_per_s_per_gpu, COUNT, "output tokens/s")
+
+
+def _usd(digits: int) -> Unit:
+    return Unit(show=lambda number, _: (f"${number.value:,.{digits}f}", ""))

@@ -17,18 +17,19 @@ import capacity
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
-from capacity.report.plan import CONDITIONAL, conditional_texts
+from capacity.report.figures.planning import speed_chart, whisker_words
+from capacity.report.plan import CONDITIONAL, MISSES, conditional_texts, ranked_table, rejected_table
 from capacity.report.plan_files import write_plan_files
-from capacity.report.plan_summary import wrapped
-from capacity_app import parts, plan_sides, sides
+from capacity.report.plan_summary import plan_facts, wrapped
+from capacity.report.views.view import Table
+from capacity_app import parts, sides
 from capacity_app.boundary import plain
 from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
+from capacity_app.views import figures_of_merit, show_table
 from capacity_app.widgets import draw, show_field, widget_row
 
-DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
@@ -73,12 +74,6 @@ def launched(best: Ranked) -> None:
         st.caption("Nothing launches this engine: it is a baseline.")
 
 
-def compared(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The winner in figures, beside those of the plans that are pinned."""
-    side = sides.side_of("plan", options)
-    sides.figures(side, plan, ask=asker("plan", inputs), row=plan_sides.figures_of_merit)
-
-
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan and what launches it, of what was asked, as one file."""
     traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
@@ -99,19 +94,19 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
-    if plan.best is None:
+    best = plan.best
+    if best is None:
         st.error("Nothing in the space meets the service levels.", icon=":material/close:")
-        compared(plan, options)
-        parts.table("misses", miss_rows(plan), alt="For each service level the best value found, and where.")
     else:
-        price = "" if plan.best.cost is None else f", ${plan.best.cost.usd_per_hour:,.2f} an hour"
-        st.success(plain(f"{plan.best.candidate.label}{price}; {plan.proof}"), icon=":material/check:")
-        compared(plan, options)
-        launched(plan.best)
-        st.subheader("Deployments that meet the service levels, best first")
-        formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
-        columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
-        parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
+        price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
+        st.success(plain(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
+    side = sides.side_of("plan", options)
+    sides.figures(side, plan, ask=asker("plan", inputs), row=lambda each: figures_of_merit(plan_facts(each)))
+    if best is None:
+        show_table(Table("The best found of each part of the SLO", plan.misses, MISSES))
+    else:
+        launched(best)
+        show_table(ranked_table(plan))
         parts.chart(speed_chart(plan))
         st.caption(whisker_words(plan))
     if plan.conditional:
@@ -119,8 +114,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         for text in conditional_texts(plan):
             st.markdown(f"- {plain(text)}")
     archive(plan, options)
-    st.subheader("Turned down, and why")
-    parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
+    show_table(rejected_table(plan))
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
