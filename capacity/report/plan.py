@@ -258,7 +258,7 @@ def _levels_table(ranked: Sequence[Ranked]) -> Part:
 def _level_cells(answer: Ranked) -> Iterator[str]:
     """Each level as predicted and at the confidence."""
     for place, level in enumerate(answer.trial.levels):
-        yield level_text(answer.predicted and answer.predicted.levels[place])
+        yield level_text(None if answer.predicted is None else answer.predicted.levels[place])
         yield level_text(level)
 
 

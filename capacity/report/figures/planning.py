@@ -122,8 +122,11 @@ def speed_chart(plan: Plan) -> Chart:
 
 def _predicted_speeds(plan: Plan) -> dict[str, float]:
     """Tokens/s a user by label, with step times as predicted."""
-    found = {each.label: each.predicted and each.predicted.tokens_per_s_per_user for each in plan.ranked}
-    return {label: speed for label, speed in found.items() if speed is not None}
+    return {
+        each.label: speed
+        for each in plan.ranked
+        if each.predicted is not None and (speed := each.predicted.tokens_per_s_per_user) is not None
+    }
 
 
 def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
