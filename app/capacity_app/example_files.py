@@ -6,6 +6,7 @@ import json
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SWEEP = """schema = "capacity/sweep/v1"
 question = "estimate"
@@ -25,14 +26,8 @@ def example_benchmark() -> Path:
     a simulated H100 with PCIe, which the page holds against one with NVLink."""
     import capacity
 
-    run = capacity.simulate(
-        "llama-3.1-8b",
-        gpu="h100-pcie-80gb",
-        input_len=1024,
-        output_len=128,
-        request_rate=4.0,
-        num_prompts=100,
-    )
+    load: dict[str, Any] = {"input_len": 1024, "output_len": 128, "request_rate": 4.0, "num_prompts": 100}
+    run = capacity.simulate("llama-3.1-8b", gpu="h100-pcie-80gb", **load)
     records, values = run.run.records, run.to_dict()
     tpot_s = records.latency_s("tpot")
     result = {name: value for name, value in values.items() if name.endswith(("_ms", "_throughput"))} | {

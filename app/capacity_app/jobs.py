@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
-from capacity_app.sessions import connected
 from capacity_app.slots import Slot
 
 SLOTS = 8  # processes are only started for jobs
@@ -64,9 +66,9 @@ def _canonical(value: Any) -> str:
 class Job:
     """A task under way. `progress` holds the arguments of the latest report; `value` what came of it."""
 
-    def __init__(self, task: Task, key: str, owner: str = "") -> None:
+    def __init__(self, task: Task, owner: str = "") -> None:
         self.task = task
-        self.key = key
+        self.key = task.key
         self.owner = owner
         self.followers: Counter[str] = Counter({owner: 1})
         self.status: Status = "waiting"
@@ -97,19 +99,18 @@ class Job:
                 self.status = "running"
             return not self.finished
 
-    def end(self, status: Status) -> None:
-        """Mark it as finished; the first end counts."""
+    def end(
+        self,
+        status: Status,
+        *,
+        value: Any = None,
+        error: CapacityError | None = None,
+        crash: str | None = None,
+    ) -> None:
+        """Mark it as finished with what came of it; the first end counts. What has a `crash` may be tried again."""
         with self._lock:
             if not self.finished:
-                self.status = status
-                self.ended.set()
-
-    def refuse(self, reason: str) -> None:
-        """End it with an InvalidInput."""
-        with self._lock:
-            if not self.finished:
-                self.error = InvalidInput(reason)
-                self.status = "failed"
+                self.value, self.error, self.crash, self.status = value, error, crash, status
                 self.ended.set()
 
     def take(self, kind: str, content: Any) -> None:
@@ -117,21 +118,11 @@ class Job:
         if kind == "progress":
             self.progress = content
         elif kind == "done":
-            self.value = content
-            self.end("done")
+            self.end("done", value=content)
         elif kind == "refused":
-            self.error = content
-            self.end("failed")
+            self.end("failed", error=content)
         else:
-            self.crashed(content)
-
-    def crashed(self, how: str) -> None:
-        """End it as what may be tried again."""
-        with self._lock:
-            if not self.finished:
-                self.crash = how
-                self.status = "failed"
-                self.ended.set()
+            self.end("failed", crash=content)
 
 
 class Runner:
@@ -176,7 +167,7 @@ class Runner:
                 known.followers[session] += 1
                 return known
             self._check(session)
-            job = self._jobs[key] = Job(task, key, session)
+            job = self._jobs[key] = Job(task, session)
             self._jobs.move_to_end(key)
             self._waiting.append(job)
             self._forget()
@@ -293,7 +284,7 @@ class Runner:
                 continue
             reason = self._quota.exceeded(cpu_s, usage.held_bytes)
             if reason is not None:
-                job.refuse(reason)
+                job.end("failed", error=InvalidInput(reason))
                 slot.abandon(job)
             elif cpu_s > self._quota.heavy_after_s and not slot.worn:
                 slot.worn = True
@@ -317,4 +308,15 @@ class Runner:
 @cache
 def runner() -> Runner:
     """The one runner of this server."""
-    return Runner(alive=connected)
+    return Runner(alive=_is_connected)
+
+
+def current_session() -> str:
+    """The session of the browser's tab whose page is being drawn; empty where none is."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return "" if context is None else context.session_id
+
+
+def _is_connected(session: str) -> bool:
+    """Whether a tab holds its line; as far as is known, where there is no server to ask."""
+    return not (session and runtime.exists()) or bool(runtime.get_instance().is_active_session(session))

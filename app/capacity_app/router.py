@@ -7,19 +7,51 @@ from pathlib import Path
 
 import streamlit as st
 
-from capacity_app import looks, what_if
+import capacity_app.warm  # noqa: F401
+from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
 from capacity_app.links import REMOVED, RENAMED
-from capacity_app.pages import PAGES, PageEntry
-from capacity_app.presets import PRESETS
+from capacity_app.pages import PAGES, PRESETS
 from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
-from capacity_app.warm import warm
 
 ICON = Path(__file__).parent / "icon.svg"
 _INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"
-
-warm()
+# what streamlit's theme leaves open: a page that begins at its top, figures in an even grid, text that can be read
+STYLE = """
+<style>
+[data-testid="stMainBlockContainer"] { padding-top: 4.1rem !important; }
+[data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > style) { display: none; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 1.5rem; padding: 0 0 0.25rem 0; }
+[data-testid="stMainBlockContainer"] h2, [data-testid="stMainBlockContainer"] h3 { font-size: 1.25rem; }
+[class*="st-key-kpis-"] {
+  display: grid !important;
+  grid-template-columns: repeat(auto-fill, minmax(min(10.5rem, 45%), 1fr));
+  gap: 0.6rem;
+}
+[class*="st-key-kpis-"] > * { width: 100% !important; height: 100%; }
+[data-testid="stMetric"] { padding: 0.5rem 0.75rem; height: 100%; }
+[data-testid="stMetricValue"] { font-size: 1.5rem; }
+@media (max-width: 640px) { [data-testid="stMetricValue"] { font-size: 1.25rem; } }
+[data-testid="stMetricLabel"], [data-testid="stMetricLabel"] * { white-space: normal !important; overflow: visible; }
+[data-testid="stMetricValue"], [data-testid="stMetricValue"] *, [data-testid="stMetricDelta"],
+[data-testid="stMetricDelta"] * {
+  white-space: normal !important; overflow: visible !important; overflow-wrap: break-word; text-overflow: clip;
+}
+[data-testid="stMetricDelta"] { height: auto !important; border-radius: 0.5rem !important; }
+[data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * { color: #ffffff !important; }
+[data-testid="stBaseButton-primary"], [data-testid="stMultiSelect"] [data-tag] {
+  background-color: #0072B2 !important; border-color: #0072B2 !important; }
+[data-testid="stWidgetLabel"], [data-testid="stWidgetLabel"] * { color: inherit !important; }
+[data-testid="stCaptionContainer"], [data-testid="stMetricDelta"], [data-testid="stWidgetLabel"] { opacity: 1; }
+[data-testid="stCaptionContainer"] *, [data-testid="stMetricDelta"] * { color: inherit !important; opacity: 1; }
+[data-testid="stSkeleton"], [data-testid="stSkeleton"] * { animation: none !important; }
+.js-plotly-plot [class*="tick"] text, .js-plotly-plot .legendtext, .js-plotly-plot text[class*="title"],
+.js-plotly-plot .cbaxis text, .js-plotly-plot .cbtitle text,
+.js-plotly-plot .annotation-text, .js-plotly-plot .textpoint text,
+.js-plotly-plot .bartext-outside { fill: currentColor !important; }
+</style>
+"""
 
 
 def run() -> None:
@@ -27,11 +59,11 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
-    link = st.session_state.setdefault(_LINK, _link_as_given())
+    link = st.session_state.setdefault(_LINK, {key: st.query_params.get_all(key) for key in st.query_params})
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
     begin(entry.reads())
-    looks.apply()
+    st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)
     notice = st.container()
@@ -68,23 +100,16 @@ def _menu() -> dict[str, list[st.Page]]:
     """The pages by section; those of none come first, each for itself."""
     menu: dict[str, list[st.Page]] = {}
     for entry in PAGES:
-        menu.setdefault(entry.section, []).append(_page(entry))
+        page = st.Page(
+            entry.path,
+            title=entry.title,
+            icon=f":material/{entry.icon}:",
+            url_path=entry.name,
+            help=entry.help,
+            default=entry is PAGES[0],
+        )
+        menu.setdefault(entry.section, []).append(page)
     return menu
-
-
-def _page(entry: PageEntry) -> st.Page:
-    return st.Page(
-        entry.path,
-        title=entry.title,
-        icon=f":material/{entry.icon}:",
-        url_path=entry.name,
-        help=entry.help,
-        default=entry is PAGES[0],
-    )
-
-
-def _link_as_given() -> dict[str, list[str]]:
-    return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def _rename_older_keys() -> None:
@@ -101,13 +126,12 @@ def _rename_older_keys() -> None:
 
 def _presets() -> None:
     """Examples to begin with, as plain links: streamlit's own do not reach widgets that are bound to the URL."""
+    links = (
+        f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
+        for title, link in PRESETS.items()
+    )
     with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
-        st.html(
-            "".join(
-                f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
-                for title, link in PRESETS.items()
-            )
-        )
+        st.html("".join(links))
 
 
 def _share() -> None:

@@ -11,8 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +19,10 @@ from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
 from capacity_app.example_files import example_benchmark, example_sweep, example_trace
-from capacity_app.launch import server_command
+from capacity_app.launch import START_S, server_command, wait_until_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb")
-START_S = 60.0
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
 PHONE = 390
@@ -119,21 +116,11 @@ def dashboard_server(log: Path | None = None) -> Iterator[str]:
         subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         try:
-            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            if not wait_until_up(f"http://127.0.0.1:{port}", process):
+                raise InvalidInput(f"the dashboard did not start within {START_S:.0f} s")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-
-
-def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + START_S
-    while time.monotonic() < until_s and process.poll() is None:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise InvalidInput(f"the dashboard did not start within {START_S:.0f} s")
 
 
 @contextmanager
@@ -174,6 +161,8 @@ def settle(page: Any) -> None:
 
 def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, width: int = WIDTH) -> Path:
     """One picture: the whole page at a width that text stays readable in, or as a phone shows it."""
+    from PIL import Image
+
     page = open_page(browser, theme, width)
     page.goto(address + shot.path)
     settle(page)
@@ -197,14 +186,8 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
     path = folder / f"{shot.name}-{theme if width == WIDTH else 'phone'}.png"
     page.screenshot(path=str(path))
     page.context.close()
-    _shrink(path)
-    return path
-
-
-def _shrink(path: Path) -> None:
-    from PIL import Image
-
     Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    return path
 
 
 def main(arguments: Sequence[str]) -> int:

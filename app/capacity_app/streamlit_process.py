@@ -8,11 +8,10 @@ import threading
 def main() -> None:
     """`python -m capacity_app.streamlit_process run ...`: the arguments are streamlit's."""
     from capacity.base.processes import end_with_parent
-    from capacity_app.warm import warm
 
     end_with_parent()
+    import capacity_app.warm  # noqa: F401
 
-    warm()
     threading.Thread(target=_prepare, daemon=True).start()
     from streamlit.web.cli import main as streamlit
 

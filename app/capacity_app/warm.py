@@ -5,19 +5,10 @@ plotly looks for a pandas that is loaded, and stumbles over one that another thr
 
 from __future__ import annotations
 
-import importlib
+import pandas  # noqa: F401
+import plotly.graph_objects  # noqa: F401
+import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 
-MODULES = (
-    "pandas",
-    "plotly.graph_objects",
-    "pyarrow",
-    "capacity.answers.explain",
-    "capacity.report.tables",
-    "capacity.report.figures.memory",
-)
-
-
-def warm() -> None:
-    """Import them."""
-    for module in MODULES:
-        importlib.import_module(module)
+import capacity.answers.explain
+import capacity.report.figures.memory
+import capacity.report.tables  # noqa: F401
