@@ -25,14 +25,8 @@ TEXTS = {
     "slo": re.compile(r"(ttft|tpot|e2el):p\d{2}:\d{1,9}(\.\d{1,6})?m?s"),
 }
 POOL = (
-    "gpu",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "enable_expert_parallel",
-    "quantization",
-    "kv_cache_dtype",
-    "engine",
-    "max_model_len",
+    *("gpu", "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"),
+    *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
 LOADS = ("batch_size", "concurrency", "request_rate")
@@ -119,11 +113,8 @@ def read_side(text: str) -> Side:
     found = parse_json_object(unpacked_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
     verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
-    if (
-        not isinstance(options, dict)
-        or not isinstance(cost, dict)
-        or not {"gpu", "gpus"} & set(options)
-        or not verb
+    if not (
+        isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):
         raise InvalidInput("a side of the link is no question: pin it again")
     function = resolve_name(verb.function)

@@ -18,21 +18,14 @@ Keywords = dict[str, Any]
 
 CLOSED_LOOP, TOGETHER_AT_ONCE, TRACE = "closed loop", "all at once", "a trace"
 ARRIVALS = (
-    "Poisson",
-    "bursty",
-    "constant",
-    "on and off",
-    "ramp",
-    "a day",
-    CLOSED_LOOP,
-    TOGETHER_AT_ONCE,
-    "conversations",
-    TRACE,
+    *("Poisson", "bursty", "constant", "on and off", "ramp", "a day"),
+    *(CLOSED_LOOP, TOGETHER_AT_ONCE, "conversations", TRACE),
 )
 _HELP = (
     "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
     f"a trace is a file of yours ({trace_titles()}, gzip or not)."
 )
+LONGER = "Leave out requests over tokens"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _of = partial(show_field, (Traffic,))
@@ -99,11 +92,8 @@ def levels(page: str) -> tuple[str, ...]:
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
     """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
-    return _uploaded() if kind == TRACE else _generated(kind, inputs)
-
-
-def _generated(kind: str, inputs: Inputs) -> Keywords:
-    """Requests from parameters."""
+    if kind == TRACE:
+        return _uploaded()
     said, asked = _ARRIVING.get(kind, ({}, ()))
     rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
     load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
@@ -123,13 +113,7 @@ def _uploaded() -> Keywords | None:
         drawn = draw(
             _of("trace_rate_factor", "sim_factor", "Times its rate", least=0.01, most=1000.0),
             _of("trace_until_s", "sim_until", "First seconds of it", start=600.0, least=1.0, most=1e7),
-            _of(
-                "max_request_tokens",
-                "sim_longest",
-                "Leave out requests over tokens",
-                start=32_768,
-                most=2_000_000,
-            ),
+            _of("max_request_tokens", "sim_longest", LONGER, start=32_768, most=2_000_000),
         )
     file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
     return None if file is None else {"trace": str(uploads.kept(file)), **drawn}

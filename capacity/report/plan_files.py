@@ -107,7 +107,7 @@ class _Files:
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
             launch = launch_command(engine, self.model_id, pool)
-            if engine == self.candidate.pool.engine or engine == engine_name(self.candidate.pool.engine):
+            if engine in (self.candidate.pool.engine, engine_name(self.candidate.pool.engine)):
                 launch = planned.pop(0)
             else:
                 header += f"; not simulated on {engine}"
@@ -123,14 +123,9 @@ class _Files:
         weights_gib = weight_bytes(self.spec, self.spec.checkpoint) / 2**30
         if self.candidate.prefill is None:
             trial, replicas = self.best.trial, self.candidate.replicas
-            return kubernetes_manifest(
-                name,
-                self._planned[0],
-                pools[0],
-                replicas,
-                weights_gib=weights_gib,
-                in_flight=trial.requests_per_s * trial.mean_e2e_s / replicas,
-            )
+            at_once = trial.requests_per_s * trial.mean_e2e_s / replicas
+            one = (self._planned[0], pools[0], replicas)
+            return kubernetes_manifest(name, *one, weights_gib=weights_gib, in_flight=at_once)
         proxy = proxy_command(pools[0].engine, *(addresses(name, pool) for pool in pools))
         return kubernetes_disaggregated(name, self._planned, pools, proxy, weights_gib=weights_gib)
 
@@ -155,10 +150,8 @@ class _Files:
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
         header = "the arrivals of the plan, against what stands before all replicas"
         if len(everything) < len(whole):
-            header += (
-                f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, "
-                f"{len(everything):,} of {len(whole):,} requests"
-            )
+            part = f"{len(everything):,} of {len(whole):,} requests"
+            header += f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, {part}"
         texts = {"benchmark.sh": _script(header, bench)}
         if candidate.prefill is not None:
             return texts
@@ -168,10 +161,8 @@ class _Files:
             return texts
         share = everything.take(np.arange(0, len(everything), candidate.replicas))
         one = self._bench(share, replicas=1, result=ONE_RESULT)
-        header = (
-            f"one replica alone with every {candidate.replicas}th arrival, "
-            "then that beside what was predicted"
-        )
+        nth = f"every {candidate.replicas}th arrival"
+        header = f"one replica alone with {nth}, then that beside what was predicted"
         texts["compare.sh"] = _script(header, one) + f"{self._compare(ONE_RESULT)}\n"
         return texts
 
@@ -182,19 +173,15 @@ class _Files:
 
     def _bench(self, workload: Workload, *, replicas: int, result: str) -> Launch:
         """The benchmark of `workload` against `replicas`."""
-        candidate = self.candidate
-        several = candidate.prefill is not None or replicas > 1
+        pool = self.candidate.pool
+        several = self.candidate.prefill is not None or replicas > 1
         return bench_command(
             self.model_id,
             self._arrivals(workload, replicas, result),
             slos=parse_slos(self.plan.slos),
             port=PROXY_PORT if several else PORT,
             result=result,
-            metadata=[
-                ("gpu", candidate.pool.gpu),
-                ("tp", candidate.pool.tensor_parallel_size),
-                ("replicas", replicas),
-            ],
+            metadata=[("gpu", pool.gpu), ("tp", pool.tensor_parallel_size), ("replicas", replicas)],
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
