@@ -29,7 +29,6 @@ POOL = (
     *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
-LOADS = ("batch_size", "concurrency", "request_rate")
 DEPLOYED = (Pool, Traffic, Service, Cost)  # what a question may say beside its function's own keywords
 VERBS_OF_PAGES = {"speculation": "speculate", "beam_search": "beam-search"}  # where a page has another name
 UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
