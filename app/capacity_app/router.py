@@ -11,9 +11,8 @@ import capacity_app.warm  # noqa: F401
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
-from capacity_app.links import REMOVED, RENAMED
 from capacity_app.pages import PAGES, PRESETS
-from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
+from capacity_app.state import REMOVED, RENAMED, Inputs, begin, link_query, sidebar, wrong_parts
 
 ICON = Path(__file__).parent / "icon.svg"
 _INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"

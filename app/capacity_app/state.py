@@ -19,9 +19,8 @@ from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import INPUTS, plain
-from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
-from capacity_app.links import REMOVED, packed_text, unpacked_text
 from capacity_app.parts import download
+from capacity_app.side import MAX_TEXT_BYTES, packed_text, unpacked_text
 from capacity_app.widgets import BOUND, IDLE, draw, show_field
 from capacity_app.widgets import bound as bound
 from capacity_app.widgets import choice as choice
@@ -41,6 +40,15 @@ UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 
+RENAMED = {  # keys of links made before 2026-11-24, by the key that has their value now
+    "sim_ttft": "slo_ttft",
+    "cost_ttft": "slo_ttft",
+    "sim_tpot": "slo_tpot",
+    "cost_tpot": "slo_tpot",
+    "sim_lengths": "lengths",
+    "plan_case": "lengths",
+}
+REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
 _CONFIG = "config_text"
 SIDES = "_sides"  # what is pinned, packed, as a link has it
 
@@ -225,7 +233,7 @@ def _own_model() -> ModelSpec:
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
     text = st.text_area(
-        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_CONFIG_BYTES
+        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
     )
     if text.strip():
         download("Save config.json", "config.json", lambda: text, mime="application/json")
@@ -239,7 +247,7 @@ def _own_model() -> ModelSpec:
 
 def _take_upload() -> None:
     if (file := st.session_state.get("config_file")) is not None:
-        st.session_state[_CONFIG] = file.getvalue()[:MAX_CONFIG_BYTES].decode("utf-8", errors="replace")
+        st.session_state[_CONFIG] = file.getvalue()[:MAX_TEXT_BYTES].decode("utf-8", errors="replace")
 
 
 def parse_model(raw: bytes) -> ModelSpec:

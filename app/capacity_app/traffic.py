@@ -75,18 +75,13 @@ def levels(page: str) -> tuple[str, ...]:
         at = state.choice("Service level at", f"{page}_at", PERCENTILES, "p95", width=150)
         ttft_ms = state.number("TTFT up to, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
         tpot_ms = state.number("TPOT up to, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
-        e2e_s = st.number_input(
-            "E2E up to, s",
-            0.001,
-            1e6,
-            None,
-            placeholder="any",
-            width=150,
-            **state.bound(f"{page}_e2e", None),
-            help="From question to last token, where that is owed.",
-        )
-    e2e = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
-    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *e2e
+        e2e: dict[str, Any] = {
+            "placeholder": "any",
+            "help": "From question to last token, where that is owed.",
+        }
+        e2e_s = state.number("E2E up to, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
+    whole = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
+    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *whole
 
 
 def traffic_widgets(inputs: Inputs) -> Keywords | None:

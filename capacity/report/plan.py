@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.report.display import shown, text_and_interval
-from capacity.report.layout import Part, crossed, facts, grid, listed, notes
+from capacity.report.display import text_and_interval
+from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.report.views import units
 from capacity.report.views.layout import draw_table
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Column, Table
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
     from capacity.planning.fleets.fleet_records import FleetPlan
-    from capacity.planning.records import Conditional, Plan, Point, Ranked
+    from capacity.planning.records import Conditional, Plan, Ranked
     from capacity.planning.space import Objective
 
 CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
@@ -33,15 +33,18 @@ OF_MONEY = {
 def plan_tables(plan: Plan) -> list[Part]:
     """The answer, how sure it is, what stands in the way, and what was turned down."""
     parts = header(plan)
+    fronts = {
+        "Fastest per user against most per GPU, of what was simulated": plan.speed_front,
+        "Price against margin, of what was simulated": plan.cost_front,
+    }
     if plan.ranked:
         parts += [
-            _ranked_table(plan.ranked),
+            draw_table(ranked_table(plan)),
             "\n".join(_launch_lines(plan.ranked[0])),
-            _levels_table(plan.ranked),
+            draw_table(levels_table(plan)),
             windows_table(plan.ranked[0].trial.windows),
             _quality_table(plan.ranked),
-            _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
-            _front_table("Price against margin, of what was simulated", plan.cost_front),
+            *(draw_table(Table(title, points, FRONT)) for title, points in fronts.items()),
         ]
     else:
         parts.append(misses_table(plan))
@@ -132,20 +135,27 @@ def search_text(plan: Plan) -> str:
     )
 
 
-def _ranked_table(ranked: Sequence[Ranked]) -> Part:
-    return listed(
-        "Deployments that meet the SLO, best first",
-        enumerate(ranked, start=1),
-        ("deployment", "left", lambda each: f"{each[0]}. {each[1].label}"),
-        ("GPUs", "right", lambda each: gpus_text(each[1])),
-        ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
-        ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
-        ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
-        ("provisioned J/out", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
-        ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
-        ("confidence", "right", lambda each: confidence_text(each[1])),
-        ("quality loss", "right", lambda each: quality_text(each[1])),
+def ranked_table(plan: Plan) -> Table:
+    """Return the deployments that meet the service levels, best first, by their numbers."""
+    whole = any(each.billed_gpus > each.num_gpus for each in plan.ranked)
+    columns = (
+        Column("", _place_in(plan), units.COUNT),
+        Column("deployment", "label"),
+        Column("GPUs", "num_gpus", units.COUNT),
+        *([Column("in whole instances", "billed_gpus", units.COUNT)] if whole else []),
+        Column("$/h", "cost.usd_per_hour", Unit(2)),
+        Column("$/month", "cost.usd_per_month", units.COUNT),
+        Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
+        Column("provisioned J/out", "joules_per_output_token", Unit(1)),
+        Column("of the limit", "trial.ratio", units.PERCENT_0),
+        Column("confidence", confidence_text, units.TEXT),
+        Column("quality loss", quality_text, units.TEXT),
     )
+    return Table("Deployments that meet the SLO, best first", plan.ranked, columns)
+
+
+def _place_in(plan: Plan) -> Callable[[Ranked], int]:
+    return lambda answer: plan.ranked.index(answer) + 1
 
 
 def _launch_lines(best: Ranked) -> list[str]:
@@ -156,11 +166,6 @@ def _launch_lines(best: Ranked) -> list[str]:
         role = f" ({line.role})" if line.role != "both" else ""
         lines += [*(f"# {note}" for note in line.notes), f"the first is launched by{role}: {line.command}"]
     return [escape(line) for line in lines]
-
-
-def cost_text(answer: Ranked, name: str, form: str) -> str:
-    """A figure of the bill; "-" without a price."""
-    return "-" if answer.cost is None else format(getattr(answer.cost, name), form)
 
 
 def gpus_text(answer: Ranked) -> str:
@@ -242,24 +247,20 @@ def share_of_limit(level: Level) -> Quantity:
     return Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
 
 
-def _levels_table(ranked: Sequence[Ranked]) -> Part:
-    heads = [
-        f"{level.slo}{when}"
-        for level in ranked[0].trial.levels
-        for when in (", as predicted", ", at confidence")
-    ]
-    rows = (
-        (f"{number}.", [*_level_cells(answer), shown(answer.trial.tokens_per_s_per_user, ",.1f")])
-        for number, answer in enumerate(ranked, start=1)
-    )
-    return crossed("Service levels (90 % interval of sampling)", [*heads, "tok/s/user"], rows)
+def levels_table(plan: Plan) -> Table:
+    """Return each service level of the ranking, as predicted and at the confidence."""
+    columns = [Column("", _place_in(plan), units.COUNT)]
+    for place, level in enumerate(plan.ranked[0].trial.levels):
+        columns += [
+            Column(f"{level.slo}, as predicted", _level_at("predicted", place), units.TEXT),
+            Column(f"{level.slo}, at confidence", _level_at("trial", place), units.TEXT),
+        ]
+    columns.append(Column("tok/s/user", "trial.tokens_per_s_per_user", Unit(1)))
+    return Table("Service levels (90 % interval of sampling)", plan.ranked, columns)
 
 
-def _level_cells(answer: Ranked) -> Iterator[str]:
-    """Each level as predicted and at the confidence."""
-    for place, level in enumerate(answer.trial.levels):
-        yield level_text(None if answer.predicted is None else answer.predicted.levels[place])
-        yield level_text(level)
+def _level_at(run: str, place: int) -> Callable[[Ranked], str]:
+    return lambda answer: level_text(value_at(answer, f"{run}.levels.{place}"))
 
 
 def _quality_table(ranked: Sequence[Ranked]) -> Part:
@@ -293,17 +294,14 @@ MISSES = (
 )
 
 
-def _front_table(title: str, points: Sequence[Point]) -> Part:
-    return listed(
-        title,
-        points,
-        ("", "left", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
-        ("GPUs", "right", lambda point: str(point.num_gpus)),
-        ("$/h", "right", lambda point: shown(point.usd_per_hour, ",.2f")),
-        ("tok/s/user", "right", lambda point: shown(point.tokens_per_s_per_user, ",.1f")),
-        ("tok/s/GPU", "right", lambda point: f"{point.tokens_per_s_per_gpu:,.0f}"),
-        ("worst level", "right", lambda point: f"{point.worst_ratio:.2f} of limit"),
-    )
+FRONT = (
+    Column("", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
+    Column("GPUs", "num_gpus", units.COUNT),
+    Column("$/h", "usd_per_hour", Unit(2)),
+    Column("tok/s/user", "tokens_per_s_per_user", Unit(1)),
+    Column("tok/s/GPU", "tokens_per_s_per_gpu", units.COUNT),
+    Column("worst level", "worst_ratio", Unit(2, after=" of limit")),
+)
 
 
 def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
@@ -325,31 +323,6 @@ def _rejected_table(plan: Plan) -> Part:
         ("why", "left", lambda row: row[1]),
         ("for one", "left", lambda row: row[2]),
     )
-
-
-# for tables that sort
-
-
-def ranked_table(plan: Plan) -> Table:
-    """Return the ranking in numbers."""
-    columns = [
-        Column("", lambda each: plan.ranked.index(each) + 1, units.COUNT),
-        Column("deployment", "label"),
-        Column("GPUs", "num_gpus", units.COUNT),
-        Column("$/h", "cost.usd_per_hour", Unit(2)),
-        Column("of the limit", "trial.ratio", units.PERCENT_0),
-        Column("confidence", "confidence", units.PERCENT_0),
-        Column("$/month", "cost.usd_per_month", units.COUNT),
-        Column("$/1M output", "cost.usd_per_million_output_tokens", units.USD_3),
-        *(_level_column(level_name(level), place) for place, level in enumerate(plan.ranked[0].trial.levels)),
-        Column("quality loss", quality_text),
-        Column("provisioned J/output token", "joules_per_output_token", Unit(1)),
-    ]
-    return Table("Deployments that meet the service levels, best first", plan.ranked, columns)
-
-
-def _level_column(heading: str, place: int) -> Column:
-    return Column(heading, lambda answer: level_text(answer.trial.levels[place]))
 
 
 def rejected_table(plan: Plan) -> Table:

@@ -9,12 +9,11 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from capacity.report.layout import Part, listed, notes
+from capacity.report.layout import Part, notes
 from capacity.report.plan import (
     CONDITIONAL,
     conditional_texts,
     confidence_text,
-    cost_text,
     gpus_text,
     header,
     level_name,
@@ -27,8 +26,9 @@ from capacity.report.plan import (
     share_of_limit,
     turned_down,
 )
-from capacity.report.views.units import COUNT, WORDS, Unit
-from capacity.report.views.view import Fact
+from capacity.report.views.layout import draw_table
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
+from capacity.report.views.view import Column, Fact, Table
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
@@ -127,15 +127,15 @@ def wrapped(command: str) -> list[str]:
 
 
 def _alternatives(plan: Plan) -> Part:
-    return listed(
-        "Alternatives: the best of other GPUs and formats",
-        plan.ranked[1 : 1 + ALTERNATIVES],
-        ("deployment", "left", lambda each: each.label),
-        ("GPUs", "right", gpus_text),
-        ("$/h", "right", lambda each: cost_text(each, "usd_per_hour", ",.2f")),
-        ("busiest level", "right", lambda each: f"{each.trial.ratio:.0%}"),
-        ("loss", "right", quality_text),
+    columns = (
+        Column("deployment", "label"),
+        Column("GPUs", gpus_text, TEXT),
+        Column("$/h", "cost.usd_per_hour", Unit(2)),
+        Column("busiest level", "trial.ratio", PERCENT_0),
+        Column("loss", quality_text, TEXT),
     )
+    others = plan.ranked[1 : 1 + ALTERNATIVES]
+    return draw_table(Table("Alternatives: the best of other GPUs and formats", others, columns))
 
 
 def _turned_down(plan: Plan) -> Iterator[str]:

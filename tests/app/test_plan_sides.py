@@ -10,9 +10,8 @@ from urllib.parse import parse_qs
 import pytest
 from capacity_app import sides
 from capacity_app.boundary import plain
-from capacity_app.links import packed_text
 from capacity_app.questions import task_of
-from capacity_app.side import Side, read_side
+from capacity_app.side import Side, packed_text, read_side
 
 import capacity
 from capacity.report.plan import conditional_texts, level_text

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,14 @@ from capacity.deployment import Traffic
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
 from capacity.report.figures.planning import speed_chart, whisker_words
-from capacity.report.plan import CONDITIONAL, MISSES, conditional_texts, ranked_table, rejected_table
+from capacity.report.plan import (
+    CONDITIONAL,
+    MISSES,
+    conditional_texts,
+    levels_table,
+    ranked_table,
+    rejected_table,
+)
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts, wrapped
 from capacity.report.views.view import Table
@@ -80,14 +86,10 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
 
     def zipped() -> bytes:
         """What `capacity plan --output FOLDER` writes."""
-        content = io.BytesIO()
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
-        ):
-            for path in write_plan_files(plan, Path(folder), model=options["model"], traffic=traffic):
-                packed.write(path, path.name)
-        return content.getvalue()
+        with tempfile.TemporaryDirectory() as folder:
+            files = Path(folder, "plan")
+            write_plan_files(plan, files, model=options["model"], traffic=traffic)
+            return Path(shutil.make_archive(str(files), "zip", files)).read_bytes()
 
     parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
 
@@ -107,6 +109,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     else:
         launched(best)
         show_table(ranked_table(plan))
+        show_table(levels_table(plan))
         parts.chart(speed_chart(plan))
         st.caption(whisker_words(plan))
     if plan.conditional:
