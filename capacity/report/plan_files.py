@@ -101,16 +101,15 @@ class _Files:
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
 
     def _launches(self, engine: str) -> dict[str, str]:
-        texts, planned = {}, list(self._planned)
-        pools = self.candidate.pools
-        for pool in pools:
+        texts, pools = {}, self.candidate.pools
+        planned = engine in (self.candidate.pool.engine, engine_name(self.candidate.pool.engine))
+        launches = (
+            self._planned if planned else [launch_command(engine, self.model_id, pool) for pool in pools]
+        )
+        for pool, launch in zip(pools, launches, strict=True):
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
-            launch = launch_command(engine, self.model_id, pool)
-            if engine in (self.candidate.pool.engine, engine_name(self.candidate.pool.engine)):
-                launch = planned.pop(0)
-            else:
-                header += f"; not simulated on {engine}"
+            header += "" if planned else f"; not simulated on {engine}"
             texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(header, launch)
         if self.candidate.prefill is not None:
             prefill, decode = (_hosts(pool) for pool in pools)
@@ -218,15 +217,12 @@ def busiest_part(workload: Workload) -> Workload:
     return replace(part, arrival_s=part.arrival_s - part.arrival_s[0])
 
 
-def _script(header: str, *launches: Launch) -> str:
-    """A shell script: the files that the commands read, then the commands."""
-    lines = ["#!/bin/sh", f"# {header}"]
-    for launch in launches:
-        lines += [f"# {note}" for note in launch.notes]
-        for name, text in launch.files:
-            lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]
-        lines.append(launch.text)
-    return "\n".join(lines) + "\n"
+def _script(header: str, launch: Launch) -> str:
+    """A shell script: the files that the command reads, then the command."""
+    lines = ["#!/bin/sh", f"# {header}", *(f"# {note}" for note in launch.notes)]
+    for name, text in launch.files:
+        lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]
+    return "\n".join([*lines, launch.text]) + "\n"
 
 
 def _hosts(pool: Pool) -> list[str]:
