@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.quantity import Quantity
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
 from capacity.report.figures.drawing import whiskers
-from capacity.report.figures.label_places import label_places
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import subject_of
 from capacity.workload.windows import clock_text
@@ -20,6 +19,19 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan, Point
 
 WORST_SHOWN = 3.0  # times a limit
+# width and height of the smallest plot, that of a phone: what is free there is free everywhere
+PLOT_PX = 290, 330
+MARK_PX, LETTER_PX, LINE_PX = 16, 8, 14
+POSITIONS = {  # as plotly calls them: steps from the mark to the label's middle, aside and up
+    "top center": (0, 1),
+    "bottom center": (0, -1),
+    "middle right": (1, 0),
+    "middle left": (-1, 0),
+    "top right": (1, 1),
+    "top left": (-1, 1),
+    "bottom right": (1, -1),
+    "bottom left": (-1, -1),
+}
 SPEEDS = "%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>"
 
 
@@ -277,3 +289,43 @@ def _with_room(values: Sequence[float]) -> tuple[float, float]:
         return (0.0, 1.0)
     room = 0.12 * (max(values) - min(values)) or 0.25 * max(values) or 1.0
     return (max(0.0, min(values) - room), max(values) + room)
+
+
+class _Box(NamedTuple):
+    x: float  # of its middle
+    y: float
+    wide: float
+    high: float
+
+    def meets(self, other: _Box) -> bool:
+        apart = abs(self.x - other.x), abs(self.y - other.y)
+        return apart[0] < (self.wide + other.wide) / 2 and apart[1] < (self.high + other.high) / 2
+
+
+def label_places(
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    *,
+    x_range: tuple[float, float],
+    y_range: tuple[float, float],
+) -> list[str | None]:
+    """For each point a plotly `textposition` whose label lies on no mark and no other; None where all is taken."""
+    spots = [(PLOT_PX[0] * _share(x, x_range), PLOT_PX[1] * _share(y, y_range)) for x, y in points]
+    marks = [_Box(x, y, MARK_PX, MARK_PX) for x, y in spots]
+    taken: list[_Box] = []
+    places: list[str | None] = []
+    for number, ((x, y), label) in enumerate(zip(spots, labels, strict=True)):
+        wide = LETTER_PX * len(label)
+        others = [*taken, *marks[:number], *marks[number + 1 :]]
+        boxes = {
+            position: _Box(x + aside * (MARK_PX + wide) / 2, y + up * (MARK_PX + LINE_PX) / 2, wide, LINE_PX)
+            for position, (aside, up) in POSITIONS.items()
+        }
+        free = [position for position, box in boxes.items() if not any(map(box.meets, others))]
+        taken += [boxes[position] for position in free[:1]]
+        places.append(free[0] if free else None)
+    return places
+
+
+def _share(value: float, of: tuple[float, float]) -> float:
+    return (value - of[0]) / (of[1] - of[0]) if of[1] > of[0] else 0.5
