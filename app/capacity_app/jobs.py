@@ -8,6 +8,7 @@ that is gone has its jobs cancelled. Results of finished jobs are kept, the leas
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -47,19 +48,18 @@ class Task:
     @property
     def key(self) -> str:
         """What tells this task from others."""
-        return hashlib.sha256(f"{self.function} {_canonical(self.arguments)}".encode()).hexdigest()
+        arguments = json.dumps(self.arguments, sort_keys=True, default=_plain)
+        return hashlib.sha256(f"{self.function} {arguments}".encode()).hexdigest()
 
 
-def _canonical(value: Any) -> str:
-    """Text that is the same for equal values; arrays by their bytes."""
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, the same for equal values; arrays by their bytes."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k!r}:{_canonical(value[k])}" for k in sorted(value)) + "}"
-    if isinstance(value, (list, tuple)):
-        return "(" + ",".join(map(_canonical, value)) + ")"
+        return dict(value)
     if hasattr(value, "tobytes"):
-        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__name__ + _canonical({f.name: getattr(value, f.name) for f in fields(value)})
+        return type(value).__name__, {each.name: getattr(value, each.name) for each in fields(value)}
     return repr(value)
 
 

@@ -31,7 +31,7 @@ from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
 
 if TYPE_CHECKING:
-    from capacity.planning.records import Plan, Ranked
+    from capacity.planning.records import LaunchLine, Plan, Ranked
 
 ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
@@ -99,15 +99,19 @@ def _commands(best: Ranked) -> Iterator[str]:
         yield "\nnothing launches this engine: it is a baseline"
         return
     for line in best.launch:
-        role = "" if line.role == "both" else f" to {line.role}"
-        count = f"each of {line.replicas} replicas" if line.replicas > 1 else "1 replica"
-        yield f"\n{count}{role}:" if line.replicas > 1 or role else ""
+        yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
         yield from (escape(f"  # {note}") for note in line.notes)
         yield escape("\n".join(wrapped(line.command)))
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:
         yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
+
+
+def started_by(line: LaunchLine) -> str:
+    """Which replicas a command starts."""
+    role = "" if line.role == "both" else f" to {line.role}"
+    return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
 
 
 def wrapped(command: str) -> list[str]:

@@ -26,7 +26,7 @@ from capacity.report.plan import (
     rejected_table,
 )
 from capacity.report.plan_files import write_plan_files
-from capacity.report.plan_summary import plan_facts, wrapped
+from capacity.report.plan_summary import plan_facts, started_by, wrapped
 from capacity.report.views.view import Table
 from capacity_app import parts, sides
 from capacity_app.boundary import plain
@@ -69,11 +69,7 @@ def so_far(report: Snapshot) -> tuple[float, str]:
 def launched(best: Ranked) -> None:
     """What starts the winner, to copy; the archive below has it for all."""
     for line in best.launch:
-        role = "" if line.role == "both" else f", for {line.role}"
-        st.caption(
-            f"Starts {'each of ' if line.replicas > 1 else ''}{line.replicas} replica"
-            f"{'s' * (line.replicas > 1)}{role}:"
-        )
+        st.caption(f"Starts {started_by(line)}:")
         st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
         parts.notes(line.notes)
     if not best.launch:
