@@ -24,8 +24,8 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
 from capacity_app.slots import Slot
 
-SLOTS = 8  # processes are only started for jobs
-READY = 2  # processes that wait for a job
+SLOTS = 8
+READY = 2  # processes that wait for a job, at most; one is started where there is none
 KEPT = 48
 WAITING = 64  # jobs, of all sessions together
 WATCH_S = 0.5
@@ -150,10 +150,6 @@ class Runner:
         self._gone_since: dict[str, float] = {}
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
-    def warm(self) -> None:
-        """Start one worker before it is needed."""
-        self._slots[-1].start()
-
     def submit(self, task: Task, session: str = "") -> Job:
         """The job of this task, known or new, which the session now follows.
 
@@ -245,11 +241,17 @@ class Runner:
             self._used_of(owner).add(cpu_s)
             self._idle.append(slot)
             self._dispatch()
-            ready = sum(each.group > 0 for each in self._idle)
-        if ready > READY:
-            slot.kill_idle()
-        elif ready < READY and not slot.group:
-            slot.start()
+        self._keep_ready()
+
+    def _keep_ready(self) -> None:
+        """Have a process wait for whoever comes next, and no more than `READY`."""
+        with self._lock:
+            ready = [slot for slot in self._idle if slot.group]
+            cold = [slot for slot in self._idle if not slot.group]
+        if len(ready) > READY:
+            ready[-1].kill_idle()
+        elif cold and not ready:
+            cold[-1].start()
 
     def _forget(self) -> None:
         """Let go of the oldest results."""
@@ -264,15 +266,7 @@ class Runner:
             time.sleep(WATCH_S)
             self._weigh()
             self._leave_for_the_gone()
-            self._prepare()
-
-    def _prepare(self) -> None:
-        """Have a process ready for whoever comes while others work."""
-        with self._lock:
-            busy = len(self._idle) < len(self._slots)
-            spare = self._idle[-1] if busy and self._idle and not any(s.group for s in self._idle) else None
-        if spare is not None:
-            spare.start()
+            self._keep_ready()
 
     def _weigh(self) -> None:
         """End what takes too much; let others pass what takes long."""

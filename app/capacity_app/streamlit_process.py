@@ -22,7 +22,7 @@ def _prepare() -> None:
     import capacity_app.router  # noqa: F401
     from capacity_app.jobs import runner
 
-    runner().warm()
+    runner()
 
 
 if __name__ == "__main__":
