@@ -1,13 +1,22 @@
-"""The frame around every page: menu, sidebar, link, presets, and the one boundary where errors end."""
+"""The frame around every page: menu, sidebar, link, presets, and the one boundary where errors end.
+
+What every page needs and takes long to import is imported here, before any session draws: plotly looks for a pandas
+that is loaded, and stumbles over one that another thread is only just loading.
+"""
 
 from __future__ import annotations
 
 from html import escape
 from pathlib import Path
 
+import pandas  # noqa: F401
+import plotly.graph_objects  # noqa: F401
+import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
 
-import capacity_app.warm  # noqa: F401
+import capacity.answers.explain
+import capacity.report.figures.memory
+import capacity.report.tables  # noqa: F401
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered

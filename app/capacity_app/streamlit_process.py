@@ -10,11 +10,9 @@ def main() -> None:
     from capacity.base.processes import end_with_parent
 
     end_with_parent()
-    import capacity_app.warm  # noqa: F401
-
-    threading.Thread(target=_prepare, daemon=True).start()
     from streamlit.web.cli import main as streamlit
 
+    threading.Thread(target=_prepare, daemon=True).start()
     streamlit(prog_name="streamlit")
 
 
