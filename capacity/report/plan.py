@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
@@ -18,10 +19,11 @@ from capacity.workload.windows import clock_text
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
     from capacity.planning.fleets.fleet_records import FleetPlan
-    from capacity.planning.records import Conditional, Plan, Ranked
+    from capacity.planning.records import Conditional, LaunchLine, Plan, Ranked
     from capacity.planning.space import Objective
 
 CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
+COMMAND_WIDTH = 96
 OF_MONEY = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
@@ -40,7 +42,7 @@ def plan_tables(plan: Plan) -> list[Part]:
     if plan.ranked:
         parts += [
             draw_table(ranked_table(plan)),
-            "\n".join(_launch_lines(plan.ranked[0])),
+            "\n".join(launch_lines(plan.ranked[0])),
             draw_table(levels_table(plan)),
             windows_table(plan.ranked[0].trial.windows),
             _quality_table(plan.ranked),
@@ -158,14 +160,43 @@ def _place_in(plan: Plan) -> Callable[[Ranked], int]:
     return lambda answer: plan.ranked.index(answer) + 1
 
 
-def _launch_lines(best: Ranked) -> list[str]:
+def launch_lines(best: Ranked) -> Iterator[str]:
+    """What starts it, copied as it stands; a line breaks where a shell allows it to."""
     from rich.markup import escape
 
-    lines = list[str]()
+    if not best.launch:
+        yield "\nnothing launches this engine: it is a baseline"
+        return
     for line in best.launch:
-        role = f" ({line.role})" if line.role != "both" else ""
-        lines += [*(f"# {note}" for note in line.notes), f"the first is launched by{role}: {line.command}"]
-    return [escape(line) for line in lines]
+        yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
+        yield from (escape(f"  # {note}") for note in line.notes)
+        yield escape("\n".join(wrapped(line.command)))
+        if line.files:
+            yield f"  # --output FOLDER writes {' and '.join(line.files)}"
+    if best.candidate.prefill is not None:
+        yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
+
+
+def started_by(line: LaunchLine) -> str:
+    """Which replicas a command starts."""
+    role = "" if line.role == "both" else f" to {line.role}"
+    return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
+
+
+def wrapped(command: str) -> list[str]:
+    """A shell command in lines of at most `COMMAND_WIDTH`, where its words allow that; a flag keeps its value."""
+    groups: list[str] = []
+    for word in shlex.split(command):
+        text = shlex.quote(word)
+        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
+        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
+    lines: list[str] = []
+    for group in groups:
+        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"  {group}" if not lines else f"    {group}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def gpus_text(answer: Ranked) -> str:

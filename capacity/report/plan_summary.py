@@ -5,7 +5,6 @@ Everything else, level by level and reason by reason, is `capacity.report.plan.p
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from capacity.report.plan import (
     confidence_text,
     gpus_text,
     header,
+    launch_lines,
     level_name,
     level_text,
     level_value,
@@ -31,12 +31,11 @@ from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
 
 if TYPE_CHECKING:
-    from capacity.planning.records import LaunchLine, Plan, Ranked
+    from capacity.planning.records import Plan, Ranked
 
 ALTERNATIVES = 5
 REASONS = 4  # kinds of reasons for which engines were turned down
 REASON_LENGTH = 88
-COMMAND_WIDTH = 96
 OF_LIMIT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
@@ -46,7 +45,7 @@ def plan_summary(plan: Plan) -> list[Part]:
     if plan.best is None:
         parts.append(misses_table(plan))
     else:
-        parts += ["\n".join(_winner(plan, plan.best)), "\n".join(_commands(plan.best))]
+        parts += ["\n".join(_winner(plan, plan.best)), "\n".join(launch_lines(plan.best))]
         if len(plan.ranked) > 1:
             parts.append(_alternatives(plan))
     if plan.conditional:
@@ -89,45 +88,6 @@ def _saving(plan: Plan, best: Ranked) -> str:
         more, share = saved(plan.objective, best.objective, following.objective)
         found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
     return "; ".join(found)
-
-
-def _commands(best: Ranked) -> Iterator[str]:
-    """What starts it, copied as it stands; a line breaks where a shell allows it to."""
-    from rich.markup import escape
-
-    if not best.launch:
-        yield "\nnothing launches this engine: it is a baseline"
-        return
-    for line in best.launch:
-        yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
-        yield from (escape(f"  # {note}") for note in line.notes)
-        yield escape("\n".join(wrapped(line.command)))
-        if line.files:
-            yield f"  # --output FOLDER writes {' and '.join(line.files)}"
-    if best.candidate.prefill is not None:
-        yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
-
-
-def started_by(line: LaunchLine) -> str:
-    """Which replicas a command starts."""
-    role = "" if line.role == "both" else f" to {line.role}"
-    return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
-
-
-def wrapped(command: str) -> list[str]:
-    """A shell command in lines of at most `COMMAND_WIDTH`, where its words allow that; a flag keeps its value."""
-    groups: list[str] = []
-    for word in shlex.split(command):
-        text = shlex.quote(word)
-        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
-        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
-    lines: list[str] = []
-    for group in groups:
-        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
-            lines[-1] += f" {group}"
-        else:
-            lines.append(f"  {group}" if not lines else f"    {group}")
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _alternatives(plan: Plan) -> Part:

@@ -24,9 +24,11 @@ from capacity.report.plan import (
     levels_table,
     ranked_table,
     rejected_table,
+    started_by,
+    wrapped,
 )
 from capacity.report.plan_files import write_plan_files
-from capacity.report.plan_summary import plan_facts, started_by, wrapped
+from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts, sides
 from capacity_app.boundary import plain
