@@ -46,5 +46,5 @@ How to add a page
 
 Where things are: `launch` starts streamlit, `router` is the frame, `state` the sidebar and the URL, `widgets` the
 fields, `questions` asks verbs, `parts` are the pieces of a page, `jobs` and `worker` the background, `boundary` the
-errors, `presets` the examples.
+errors, `pages` the menu and the examples.
 """

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import streamlit as st
 
@@ -36,19 +35,10 @@ def buttons(inputs: Inputs) -> None:
     with st.container(horizontal=True):
         for number, way in enumerate(ways):
             st.button(
-                _words(way),
+                " and ".join(f"{WIDGETS[name].label} {value}" for name, value in way.items()),
                 key=f"way_out_{number}",
                 icon=":material/build:",
-                on_click=_apply,
-                args=(way,),
+                on_click=st.session_state.update,
+                args=({WIDGETS[name].key: value for name, value in way.items()},),
                 help="Change the sidebar so that it fits.",
             )
-
-
-def _words(way: Mapping[str, Any]) -> str:
-    return " and ".join(f"{WIDGETS[name].label} {value}" for name, value in way.items())
-
-
-def _apply(way: Mapping[str, Any]) -> None:
-    for name, value in way.items():
-        st.session_state[WIDGETS[name].key] = value

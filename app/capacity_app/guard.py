@@ -12,33 +12,32 @@ import hmac
 import ipaddress
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import Any
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from capacity.base.foreign import one_line
 
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-ANY_ADDRESS = (
-    "*"  # among the names: whatever is an address in figures, which nobody can bind to another machine
-)
+ANY_ADDRESS = "*"  # among the names: an address in figures, which nobody can bind to another machine
 PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # of the environment
 COOKIE = "capacity_dashboard"
 HEALTH = "/_stcore/health"  # without a password: it says "ok"
 CLOSED = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
+CHALLENGE = {"www-authenticate": 'Basic realm="capacity dashboard", charset="UTF-8"'}
 PAUSE_S = 1.0  # after a wrong password, one after the other
 MOST_WAITING = 20
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Guard:
     """ASGI middleware: `names` are the hosts that browsers may know it by, see `names_of`."""
 
-    def __init__(self, app: App, *, names: Collection[str], password: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
         self._names = {name.lower() for name in names}
         self._password = password
@@ -46,35 +45,43 @@ class Guard:
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on what is welcome, answer the rest with 401, 403, 404 or 429."""
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(scope)
-        if refusal is None and self._password is not None and scope["path"] != HEALTH:
-            entered = self._entered(scope)
-            if entered is None:
-                refusal = await self._wrong(scope)
-            elif entered == "password":
-                send = _with_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+        from starlette.requests import HTTPConnection
+        from starlette.responses import PlainTextResponse
+        from starlette.websockets import WebSocketClose
+
+        refusal = None
+        if scope["type"] in ("http", "websocket"):
+            asked = HTTPConnection(scope)
+            refusal = self._refusal(asked)
+            if refusal is None and self._password is not None and scope["path"] != HEALTH:
+                password = _given_password(asked)
+                if password is not None and _same(password, self._password):
+                    send = _with_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+                elif not _same(asked.cookies.get(COOKIE, ""), self._token):
+                    refusal = await self._wrong(password)
         if refusal is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose(1008, refusal[1])(scope, receive, send)
         else:
-            await _refuse(scope, send, *refusal)
+            status, reason = refusal
+            headers = {"x-content-type-options": "nosniff", **(CHALLENGE if status == 401 else {})}
+            await PlainTextResponse(reason, status, headers)(scope, receive, send)
 
-    def _refusal(self, scope: Message) -> tuple[int, str] | None:
-        hosts = _values(scope, b"host")
+    def _refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
+        hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._known(hosts[0]):
             return 403, (
                 f"{one_line(', '.join(hosts))[:100] or 'No name'} is no name of this dashboard. "
                 "Names beside its own: capacity dashboard --allow-host NAME"
             )
-        for origin in _values(scope, b"origin"):
+        for origin in asked.headers.getlist("origin"):
             where = urlsplit(origin).netloc
             if where != hosts[0] and _hostname(where) not in self._names - set(LOOPBACK):
                 return 403, "The request came from a page of another origin."
-        if any(scope["path"] == path or scope["path"].startswith(f"{path}/") for path in CLOSED):
+        if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in CLOSED):
             return 404, "Not found"
         return None
 
@@ -84,18 +91,8 @@ class Guard:
             name in self._names or (ANY_ADDRESS in self._names and _is_address(name))
         )
 
-    def _entered(self, scope: Message) -> str | None:
-        """How the request shows that it may: by "cookie" or "password"; None where it does not."""
-        for cookies in _values(scope, b"cookie"):
-            for cookie in cookies.split(";"):
-                name, _, value = cookie.strip().partition("=")
-                if name == COOKIE and _same(value, self._token):
-                    return "cookie"
-        given = _given_password(scope)
-        return "password" if given is not None and _same(given, self._password or "") else None
-
-    async def _wrong(self, scope: Message) -> tuple[int, str]:
-        if _given_password(scope) is not None:
+    async def _wrong(self, password: str | None) -> tuple[int, str]:
+        if password is not None:
             if self._waiting >= MOST_WAITING:
                 return 429, "Too many wrong passwords: try again in a minute"
             self._waiting += 1
@@ -129,10 +126,6 @@ def guards() -> list[Any]:
     return [Middleware(Guard, names=st.get_option("server.allowedHosts") or LOOPBACK, password=password)]
 
 
-def _values(scope: Message, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
-
-
 def _hostname(netloc: str) -> str | None:
     """The host of `host:port`; None where it is no such thing."""
     try:
@@ -146,27 +139,24 @@ def _hostname(netloc: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _given_password(scope: Message) -> str | None:
+def _given_password(asked: HTTPConnection) -> str | None:
     """The password of HTTP's basic scheme, whoever's name stands before it."""
-    for line in _values(scope, b"authorization"):
-        scheme, _, word = line.partition(" ")
-        if scheme.lower() == "basic":
-            try:
-                return base64.b64decode(word, validate=True).decode().partition(":")[2]
-            except ValueError:
-                return ""
-    return None
+    scheme, _, word = asked.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    with suppress(ValueError):
+        return base64.b64decode(word, validate=True).decode().partition(":")[2]
+    return ""
 
 
 def _with_cookie(send: Send, cookie: str) -> Send:
@@ -176,14 +166,3 @@ def _with_cookie(send: Send, cookie: str) -> Send:
         await send(message)
 
     return sending
-
-
-async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": reason})
-        return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
-    if status == 401:
-        headers.append((b"www-authenticate", b'Basic realm="capacity dashboard", charset="UTF-8"'))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": reason.encode()})

@@ -8,6 +8,7 @@ that is gone has its jobs cancelled. Results of finished jobs are kept, the leas
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -16,13 +17,15 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity_app.quotas import QUOTA, Quota, Used, give_way, usage_of
-from capacity_app.sessions import connected
 from capacity_app.slots import Slot
 
-SLOTS = 8  # processes are only started for jobs
-READY = 2  # processes that wait for a job
+SLOTS = 8
+READY = 2  # processes that wait for a job, at most; one is started where there is none
 KEPT = 48
 WAITING = 64  # jobs, of all sessions together
 WATCH_S = 0.5
@@ -45,28 +48,27 @@ class Task:
     @property
     def key(self) -> str:
         """What tells this task from others."""
-        return hashlib.sha256(f"{self.function} {_canonical(self.arguments)}".encode()).hexdigest()
+        arguments = json.dumps(self.arguments, sort_keys=True, default=_plain)
+        return hashlib.sha256(f"{self.function} {arguments}".encode()).hexdigest()
 
 
-def _canonical(value: Any) -> str:
-    """Text that is the same for equal values; arrays by their bytes."""
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, the same for equal values; arrays by their bytes."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k!r}:{_canonical(value[k])}" for k in sorted(value)) + "}"
-    if isinstance(value, (list, tuple)):
-        return "(" + ",".join(map(_canonical, value)) + ")"
+        return dict(value)
     if hasattr(value, "tobytes"):
-        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__name__ + _canonical({f.name: getattr(value, f.name) for f in fields(value)})
+        return type(value).__name__, {each.name: getattr(value, each.name) for each in fields(value)}
     return repr(value)
 
 
 class Job:
     """A task under way. `progress` holds the arguments of the latest report; `value` what came of it."""
 
-    def __init__(self, task: Task, key: str, owner: str = "") -> None:
+    def __init__(self, task: Task, owner: str = "") -> None:
         self.task = task
-        self.key = key
+        self.key = task.key
         self.owner = owner
         self.followers: Counter[str] = Counter({owner: 1})
         self.status: Status = "waiting"
@@ -97,19 +99,18 @@ class Job:
                 self.status = "running"
             return not self.finished
 
-    def end(self, status: Status) -> None:
-        """Mark it as finished; the first end counts."""
+    def end(
+        self,
+        status: Status,
+        *,
+        value: Any = None,
+        error: CapacityError | None = None,
+        crash: str | None = None,
+    ) -> None:
+        """Mark it as finished with what came of it; the first end counts. What has a `crash` may be tried again."""
         with self._lock:
             if not self.finished:
-                self.status = status
-                self.ended.set()
-
-    def refuse(self, reason: str) -> None:
-        """End it with an InvalidInput."""
-        with self._lock:
-            if not self.finished:
-                self.error = InvalidInput(reason)
-                self.status = "failed"
+                self.value, self.error, self.crash, self.status = value, error, crash, status
                 self.ended.set()
 
     def take(self, kind: str, content: Any) -> None:
@@ -117,21 +118,11 @@ class Job:
         if kind == "progress":
             self.progress = content
         elif kind == "done":
-            self.value = content
-            self.end("done")
+            self.end("done", value=content)
         elif kind == "refused":
-            self.error = content
-            self.end("failed")
+            self.end("failed", error=content)
         else:
-            self.crashed(content)
-
-    def crashed(self, how: str) -> None:
-        """End it as what may be tried again."""
-        with self._lock:
-            if not self.finished:
-                self.crash = how
-                self.status = "failed"
-                self.ended.set()
+            self.end("failed", crash=content)
 
 
 class Runner:
@@ -159,10 +150,6 @@ class Runner:
         self._gone_since: dict[str, float] = {}
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
-    def warm(self) -> None:
-        """Start one worker before it is needed."""
-        self._slots[-1].start()
-
     def submit(self, task: Task, session: str = "") -> Job:
         """The job of this task, known or new, which the session now follows.
 
@@ -176,7 +163,7 @@ class Runner:
                 known.followers[session] += 1
                 return known
             self._check(session)
-            job = self._jobs[key] = Job(task, key, session)
+            job = self._jobs[key] = Job(task, session)
             self._jobs.move_to_end(key)
             self._waiting.append(job)
             self._forget()
@@ -254,11 +241,17 @@ class Runner:
             self._used_of(owner).add(cpu_s)
             self._idle.append(slot)
             self._dispatch()
-            ready = sum(each.group > 0 for each in self._idle)
-        if ready > READY:
-            slot.kill_idle()
-        elif ready < READY and not slot.group:
-            slot.start()
+        self._keep_ready()
+
+    def _keep_ready(self) -> None:
+        """Have a process wait for whoever comes next, and no more than `READY`."""
+        with self._lock:
+            ready = [slot for slot in self._idle if slot.group]
+            cold = [slot for slot in self._idle if not slot.group]
+        if len(ready) > READY:
+            ready[-1].kill_idle()
+        elif cold and not ready:
+            cold[-1].start()
 
     def _forget(self) -> None:
         """Let go of the oldest results."""
@@ -273,15 +266,7 @@ class Runner:
             time.sleep(WATCH_S)
             self._weigh()
             self._leave_for_the_gone()
-            self._prepare()
-
-    def _prepare(self) -> None:
-        """Have a process ready for whoever comes while others work."""
-        with self._lock:
-            busy = len(self._idle) < len(self._slots)
-            spare = self._idle[-1] if busy and self._idle and not any(s.group for s in self._idle) else None
-        if spare is not None:
-            spare.start()
+            self._keep_ready()
 
     def _weigh(self) -> None:
         """End what takes too much; let others pass what takes long."""
@@ -293,7 +278,7 @@ class Runner:
                 continue
             reason = self._quota.exceeded(cpu_s, usage.held_bytes)
             if reason is not None:
-                job.refuse(reason)
+                job.end("failed", error=InvalidInput(reason))
                 slot.abandon(job)
             elif cpu_s > self._quota.heavy_after_s and not slot.worn:
                 slot.worn = True
@@ -317,4 +302,15 @@ class Runner:
 @cache
 def runner() -> Runner:
     """The one runner of this server."""
-    return Runner(alive=connected)
+    return Runner(alive=_is_connected)
+
+
+def current_session() -> str:
+    """The session of the browser's tab whose page is being drawn; empty where none is."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return "" if context is None else context.session_id
+
+
+def _is_connected(session: str) -> bool:
+    """Whether a tab holds its line; as far as is known, where there is no server to ask."""
+    return not (session and runtime.exists()) or bool(runtime.get_instance().is_active_session(session))

@@ -155,16 +155,20 @@ def _display_name(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
-    """Say where it is, and open it there, once it answers."""
+def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until the dashboard answers; False where it ends before, or takes longer than `START_S`."""
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s and process.poll() is None:
-        try:
+        with suppress(OSError):
             urllib.request.urlopen(address + HEALTH, timeout=5).close()
-        except OSError:
-            time.sleep(0.1)
-            continue
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
+    """Say where it is, and open it there, once it answers."""
+    if wait_until_up(address, process):
         print(f"the dashboard is at {address} (Ctrl-C ends it)", flush=True)
         if browser:
             webbrowser.open(address)
-        return

@@ -14,14 +14,8 @@ FOLDER = Path(__file__).parent / "app_pages"
 QUESTION = MODEL | ENGINE
 IMPROVE, FLEETS, EVIDENCE = "Improve", "Fleets", "Evidence"  # sections of the menu
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
-THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING = (
-    "this load",
-    "over the load",
-    "every GPU",
-    "every engine",
-    "frontier",
-    "typing",
-)  # its views
+THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"  # its views
+EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
 OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # of the page of cascades
 KV_POOL = (
     "gpu",
@@ -32,11 +26,8 @@ KV_POOL = (
 )  # what its page asks of a pool
 AS_SIDEBAR = "as in the sidebar"
 FLEET_SHAPES = ("lognormal", "gamma")  # of the lengths that a fleet's page splits
-AS_FILE, AT_RATE, AT_CONCURRENCY = (
-    "as recorded",
-    "by requests/s",
-    "by concurrency",
-)  # of the page that compares
+# of the page that compares
+AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurrency"
 
 
 @dataclass(frozen=True)
@@ -68,15 +59,8 @@ class PageEntry:
 
 def _estimate_reads() -> Set[str]:
     load = {LOOP: VARIATION | {"concurrency"}, RATE: VARIATION | LEVELS | {"rate"}}
-    differ = VARIATION if chosen("view", "") == FRONTIER else frozenset()
-    return (
-        differ
-        | QUESTION
-        | LENGTHS
-        | PRICE
-        | {"client", "time"}
-        | load.get(chosen("load", TOGETHER), frozenset())
-    )
+    read = QUESTION | LENGTHS | PRICE | {"client", "time"} | load.get(chosen("load", TOGETHER), frozenset())
+    return read | VARIATION if chosen("view", "") == FRONTIER else read
 
 
 def _simulate_reads() -> Set[str]:
@@ -89,11 +73,9 @@ def _simulate_reads() -> Set[str]:
 
 
 def _compare_reads() -> Set[str]:
-    arrivals = {AT_RATE: {"rate"}, AT_CONCURRENCY: {"concurrency"}}.get(
-        chosen("cmp_arrivals", AS_FILE), set()
-    )
-    lengths = LENGTHS | VARIATION if _is_on("cmp_lengths") else set()
-    return QUESTION | arrivals | lengths
+    arrivals = {AT_RATE: {"rate"}, AT_CONCURRENCY: {"concurrency"}}
+    read = QUESTION | arrivals.get(chosen("cmp_arrivals", AS_FILE), set())
+    return read | LENGTHS | VARIATION if _is_on("cmp_lengths") else read
 
 
 def _stack_reads() -> Set[str]:
@@ -122,14 +104,14 @@ def _is_on(switch: str, usual: str = "") -> bool:
 
 SERVED = QUESTION | LENGTHS | VARIATION | {"rate", "client", "time"}
 SEARCHED = MODEL | LENGTHS | VARIATION | PRICE | {"engine", "rate", "client"}
+FORMATS = QUESTION - {"weights"} | LENGTHS | PRICE | {"mem", "time"}
+CACHED = MODEL | {"gpu", "tp", "weights", "kv", "engine", "mem", "time"}
+BEAMS = QUESTION | LENGTHS | {"time"}
+NEED = "What do you need? From a use case, people and the response they want, to a plan."
+APART = "Prefill here, decode there? Every ratio of such replicas, on the same arrivals."
+KNOWN = "Every model and GPU that is known, with where each number comes from."
 PAGES = (
-    PageEntry(
-        "start",
-        "Start",
-        "flag",
-        lambda: QUESTION | PRICE,
-        said="What do you need? From a use case, people and the response they want, to a plan.",
-    ),
+    PageEntry("start", "Start", "flag", lambda: QUESTION | PRICE, said=NEED),
     PageEntry("fit", "Fit", "memory", lambda: QUESTION | LENGTHS | {"mem"}),
     PageEntry("estimate", "Estimate", "speed", _estimate_reads),
     PageEntry("simulate", "Simulate", "play_circle", _simulate_reads),
@@ -137,58 +119,40 @@ PAGES = (
     PageEntry("cost", "Cost", "payments", lambda: SERVED | LEVELS | PRICE),
     PageEntry("stack", "Techniques", "layers", _stack_reads, IMPROVE),
     PageEntry("advise", "What would help", "lightbulb", lambda: SERVED | PRICE, IMPROVE),
-    PageEntry(
-        "quantization",
-        "Quantization",
-        "compress",
-        lambda: QUESTION - {"weights"} | LENGTHS | PRICE | {"mem", "time"},
-        IMPROVE,
-        "quantize",
-    ),
-    PageEntry(
-        "kv",
-        "KV cache",
-        "database",
-        lambda: MODEL | {"gpu", "tp", "weights", "kv", "engine", "mem", "time"},
-        IMPROVE,
-    ),
+    PageEntry("quantization", "Quantization", "compress", lambda: FORMATS, IMPROVE, "quantize"),
+    PageEntry("kv", "KV cache", "database", lambda: CACHED, IMPROVE),
     PageEntry("speculation", "Speculation", "bolt", lambda: QUESTION | {"time"}, IMPROVE, "speculate"),
+    PageEntry("beam_search", "Beam search", "account_tree", lambda: BEAMS, IMPROVE, "beam-search"),
     PageEntry(
-        "beam_search",
-        "Beam search",
-        "account_tree",
-        lambda: QUESTION | LENGTHS | {"time"},
-        IMPROVE,
-        "beam-search",
-    ),
-    PageEntry(
-        "scaling",
-        "More GPUs",
-        "view_column",
-        lambda: QUESTION | LENGTHS | PRICE | {"concurrency", "time"},
-        IMPROVE,
-        "scale",
+        "scaling", "More GPUs", "view_column", lambda: BEAMS | PRICE | {"concurrency"}, IMPROVE, "scale"
     ),
     PageEntry("cache", "Prefix cache", "cached", _cache_reads, IMPROVE, "cache-curve"),
-    PageEntry(
-        "disaggregation",
-        "Prefill apart",
-        "call_split",
-        lambda: SERVED,
-        IMPROVE,
-        said="Prefill here, decode there? Every ratio of such replicas, on the same arrivals.",
-    ),
+    PageEntry("disaggregation", "Prefill apart", "call_split", lambda: SERVED, IMPROVE, said=APART),
     PageEntry("fleet", "Fleet", "hub", _fleet_reads, FLEETS),
     PageEntry("cascade", "Cascade", "filter_alt", _cascade_reads, FLEETS),
     PageEntry("sweeps", "Sweeps", "grid_on", frozenset, EVIDENCE, "sweep"),
     PageEntry("compare", "Your benchmark", "balance", _compare_reads, EVIDENCE),
     PageEntry("validate", "Validate", "rule", lambda: {"time"}, EVIDENCE),
     PageEntry(
-        "models_and_gpus",
-        "Models & GPUs",
-        "table",
-        lambda: MODEL | {"gpu", "mem"},
-        EVIDENCE,
-        said="Every model and GPU that is known, with where each number comes from.",
+        "models_and_gpus", "Models & GPUs", "table", lambda: MODEL | {"gpu", "mem"}, EVIDENCE, said=KNOWN
     ),
 )
+# examples to begin with: links relative to any page, with the widgets that are not at their defaults
+PRESETS = {
+    "8B chat on one H100": "estimate?",
+    "70B chat on four H100": "estimate?model=llama-3.1-70b&tp=4&batch=32",
+    "DeepSeek-V3 on eight H200": "fit?model=deepseek-v3&gpu=h200-sxm-141gb&tp=8&ep=true&kv=fp8",
+    "gpt-oss-120b with long documents": "fit?model=gpt-oss-120b&gpu=h200-sxm-141gb&isl=32000&osl=1000",
+    "Qwen3-32B in FP8 for retrieval": (
+        "estimate?model=qwen3-32b&gpu=h200-sxm-141gb&weights=fp8&isl=8000&osl=300"
+    ),
+    "Static against continuous batching": "simulate?rate=10&sim_beside=static+batching",
+    "Conversations behind a prefix-aware router": (
+        "simulate?sim_arrivals=conversations&sim_replicas=4&sim_router=prefix-aware&rate=8"
+    ),
+    "A GPU of one's own or an API": "cost?model=llama-3.3-70b&tp=4",
+    "What each technique is worth on an 8B": "stack?",
+    "An 8B before a 70B": "cascade?model=llama-3.1-70b&tp=4&rate=20&casc_model=llama-3.1-8b",
+    "L40S for short prompts, H100 for long ones": "fleet?rate=40&fleet_cv=2&fleet_ttft=500",
+    "MTP for DeepSeek-V3": "speculation?model=deepseek-v3&gpu=h200-sxm-141gb&tp=8&spec_method=mtp&spec_batch=1",
+}

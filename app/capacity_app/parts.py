@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -15,9 +16,8 @@ from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity_app.boundary import boundary, in_words, plain, with_code
-from capacity_app.jobs import Job, Task, runner
+from capacity_app.jobs import Job, Task, current_session, runner
 from capacity_app.merits import meaning
-from capacity_app.sessions import current
 
 REFRESH_S = 0.25
 MISSING = "-"  # a cell without a value
@@ -144,12 +144,8 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: 
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
         download("Table as CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
-        download(
-            "Table as JSON",
-            f"{name}_table.json",
-            lambda: json.dumps(list(rows), indent=2),
-            mime="application/json",
-        )
+        as_json = partial(json.dumps, list(rows), indent=2)
+        download("Table as JSON", f"{name}_table.json", as_json, mime="application/json")
 
 
 def copies(
@@ -167,6 +163,8 @@ def copies(
     `function` is the `package`'s, where it is not called as the verb is; `typed` has the options as flags, where they
     are not the keywords. Files may stand in the model's place. Returns the command, empty without one, and the Python.
     """
+    from capacity.report.tables import render
+
     name = function or verb or ""
     command = "" if verb is None else command_line(verb, model, options if typed is None else typed)
     python = python_call(name, model, options, package=package)
@@ -177,41 +175,29 @@ def copies(
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python, language="python")
         if answer is not None:
-            record_files(name, answer)
-            answer_page(name, answer, command or None, python)
+            _record_files(name, answer)
+            _page_to_print(name, lambda: render(answer, "html", command=command or None, python=python))
     return command, python
-
-
-def page_to_print(name: str, make: Callable[[], str]) -> None:
-    """A page of HTML, made when it is clicked, as the library makes it for `--format html`."""
-    download("Page to print", f"{name}_page.html", make, mime="text/html")
-
-
-def answer_page(name: str, answer: Any, command: str | None, python: str) -> None:
-    """The page of an answer whose charts and tables the library knows."""
-    from capacity.report.tables import render
-
-    page_to_print(name, lambda: render(answer, "html", command=command, python=python))
 
 
 def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
     """An answer as JSON and CSV, and on a page to print, where there is no command to copy."""
     with st.container(horizontal=True):
-        record_files(name, answer)
-        page_to_print(name, page)
+        _record_files(name, answer)
+        _page_to_print(name, page)
 
 
-def record_files(name: str, answer: Any) -> None:
+def _page_to_print(name: str, make: Callable[[], str]) -> None:
+    download("Page to print", f"{name}_page.html", make, mime="text/html")
+
+
+def _record_files(name: str, answer: Any) -> None:
     from capacity.base.rows import flattened
     from capacity.report.tables import finite
 
     record: Any = finite(answer.to_dict())
-    download(
-        "JSON",
-        f"{name}.json",
-        lambda: json.dumps(record, indent=2, allow_nan=False),
-        mime="application/json",
-    )
+    text = json.dumps(record, indent=2, allow_nan=False)
+    download("JSON", f"{name}.json", lambda: text, mime="application/json")
     download("CSV", f"{name}.csv", lambda: to_csv([flattened(record)]), mime="text/csv")
 
 
@@ -247,18 +233,21 @@ def background(
     what the task's reports mean. Raises the CapacityError that the task raised.
     """
     kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
-    wanted = button is None
-    if button is not None:
-        wanted = st.button(button, type="primary", key=f"run_{place}", icon=":material/play_arrow:")
-        if wanted:
-            kept.pop("stopped", None)
-    job = _job(kept, task, wanted=wanted)
+    clicked = button is not None and st.button(
+        button, type="primary", key=f"run_{place}", icon=":material/play_arrow:"
+    )
+    if clicked:
+        kept.pop("stopped", None)
+    job = _job(kept, task, wanted=clicked or button is None)
     if job is not None and not job.finished:
         _watch(place, job, kept, doing, reading)
     elif job is not None and (job.status == "done" or job.key == task.key):
         kept["shown"] = job.task, job.result()
     elif job is None and "stopped" in kept:
-        _stopped(place, kept, again=button is None)
+        st.info("Cancelled.", icon=":material/stop:")
+        if button is None and st.button("Run again", key=f"again_{place}"):
+            kept.pop("stopped")
+            st.rerun()
     of, shown = kept.get("shown", (task, None))
     stale = of.key != task.key
     if stale:
@@ -280,7 +269,7 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
     _leave(job)
     kept.pop("stopped", None)
     if job_of_task is None:
-        job_of_task = runner().submit(task, current())
+        job_of_task = runner().submit(task, current_session())
     kept["job"] = job_of_task
     return job_of_task
 
@@ -288,7 +277,7 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
 def _leave(job: Job | None) -> None:
     """Cancel what nobody waits for any more."""
     if job is not None and not job.finished:
-        runner().leave(job, current())
+        runner().leave(job, current_session())
 
 
 def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
@@ -304,7 +293,8 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
             if job.finished:
                 st.rerun()
             with st.container(horizontal=True, vertical_alignment="center"):
-                share, text = reading(*job.progress) if job.progress else (0.0, _state(job))
+                state = "waiting for its turn" if job.status == "waiting" else "under way"
+                share, text = reading(*job.progress) if job.progress else (0.0, state)
                 st.progress(share, text=plain(f"{doing}: {text}"))
                 if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):
                     _leave(job)
@@ -313,14 +303,3 @@ def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Read
 
     with st.container():
         progress()
-
-
-def _state(job: Job) -> str:
-    return "waiting for its turn" if job.status == "waiting" else "under way"
-
-
-def _stopped(place: str, kept: dict[str, Any], *, again: bool) -> None:
-    st.info("Cancelled.", icon=":material/stop:")
-    if again and st.button("Run again", key=f"again_{place}"):
-        kept.pop("stopped")
-        st.rerun()

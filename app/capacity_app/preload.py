@@ -8,78 +8,53 @@ server is drawing the page. Here the document names them at once, behind what it
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import streamlit
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+FOLDER = Path(streamlit.__file__).parent / "static" / "static" / "js"
 ELEMENTS = (
-    "PlotlyChart",
-    "TextInput",
-    "ButtonGroup",
-    "Selectbox",
-    "NumberInput",
-    "Checkbox",
-    "Html",
-    "DownloadButton",
-    "Metric",
-    "Button",
+    *("PlotlyChart", "TextInput", "ButtonGroup", "Selectbox", "NumberInput", "Checkbox", "Html"),
+    *("DownloadButton", "Metric", "Button"),
 )
 """The stems of scripts; a release of streamlit that calls one otherwise does without."""
-END, LENGTH = b"</head>", b"content-length"
+END = b"</head>"
 HEAD_BYTES = 8192  # of a script: its imports come first
 IMPORTED = re.compile(rb'"\./([\w.-]+\.js)"')
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Any, Send], Awaitable[None]]
 
+class Preload(BaseHTTPMiddleware):
+    """The document says, after what it needs itself, which scripts will be needed."""
 
-class Preload:
-    """ASGI middleware: the document says, after what it needs itself, which scripts will be needed."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on what asks for no document as it is."""
+        asks = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+        await (super().__call__ if asks else self.app)(scope, receive, send)
 
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
-        """Hand on; a document that is asked for and found is held until it is whole, and comes as plain text."""
-        if scope["type"] != "http" or not _asks_for_document(scope):
-            await self._app(scope, receive, send)
-            return
-        start: Message = {}
-        body = bytearray()
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_document(message):
-                start.update(message)
-                return
-            if not start or message["type"] != "http.response.body":
-                await send(message)
-                return
-            body.extend(message.get("body", b""))
-            if not message.get("more_body"):
-                whole = bytes(body).replace(END, links() + END, 1)
-                own = [(name, value) for name, value in start["headers"] if name.lower() != LENGTH]
-                await send({**start, "headers": [*own, (LENGTH, str(len(whole)).encode())]})
-                await send({**message, "body": whole})
-
-        plain = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
-        await self._app({**scope, "headers": plain}, receive, sending)
-
-
-def _asks_for_document(scope: Message) -> bool:
-    return any(name.lower() == b"accept" and b"text/html" in value for name, value in scope["headers"])
-
-
-def _is_document(message: Message) -> bool:
-    kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
-    return message["status"] == 200 and any(kind.startswith(b"text/html") for kind in kinds)
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Name the scripts in a document that is found, which is held until it is whole and comes as plain text."""
+        del MutableHeaders(scope=request.scope)["accept-encoding"]
+        found = await call_next(request)
+        if found.status_code != 200 or not found.headers.get("content-type", "").startswith("text/html"):
+            return found
+        body = b"".join([piece async for piece in found.body_iterator])  # type: ignore[attr-defined]
+        whole = Response(body.replace(END, links() + END, 1))
+        found.headers["content-length"] = whole.headers["content-length"]
+        whole.raw_headers = found.raw_headers
+        return whole
 
 
 @cache
 def links() -> bytes:
     """The lines of the document's head."""
-    names = scripts(_folder(), ELEMENTS)
+    names = scripts(FOLDER, ELEMENTS)
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names
     ).encode()
@@ -109,10 +84,3 @@ def _imports(head: bytes) -> bytes:
             break
         statements.append(statement)
     return b";".join(statements)
-
-
-def _folder() -> Path:
-    """Where streamlit keeps its scripts."""
-    import streamlit
-
-    return Path(streamlit.__file__).parent / "static" / "static" / "js"

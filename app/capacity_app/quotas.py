@@ -16,10 +16,9 @@ PROC = Path("/proc")
 
 def _memory_bytes() -> int:
     """Of this machine; 16 GiB where it does not say."""
-    try:
+    with suppress(ValueError, OSError, AttributeError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 16 * GIB
+    return 16 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,30 @@
-"""The frame around every page: menu, sidebar, link, presets, and the one boundary where errors end."""
+"""The frame around every page: menu, sidebar, link, presets, and the one boundary where errors end.
+
+What every page needs and takes long to import is imported here, before any session draws: plotly looks for a pandas
+that is loaded, and stumbles over one that another thread is only just loading.
+"""
 
 from __future__ import annotations
 
 from html import escape
 from pathlib import Path
 
+import pandas  # noqa: F401
+import plotly.graph_objects  # noqa: F401
+import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
 
-from capacity_app import looks, what_if
+import capacity.answers.explain
+import capacity.report.figures.memory
+import capacity.report.tables  # noqa: F401
+from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered
-from capacity_app.links import REMOVED, RENAMED
-from capacity_app.pages import PAGES, PageEntry
-from capacity_app.presets import PRESETS
-from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
-from capacity_app.warm import warm
+from capacity_app.pages import PAGES, PRESETS
+from capacity_app.state import REMOVED, RENAMED, Inputs, begin, link_query, sidebar, wrong_parts
 
-ICON = Path(__file__).parent / "icon.svg"
+ICON, STYLE = (Path(__file__).with_name(name) for name in ("icon.svg", "style.css"))
 _INPUTS, _LINK, _NOTICE = "_inputs", "_link_given", "_link_notice"
-
-warm()
 
 
 def run() -> None:
@@ -27,11 +32,11 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
-    link = st.session_state.setdefault(_LINK, _link_as_given())
+    link = st.session_state.setdefault(_LINK, {key: st.query_params.get_all(key) for key in st.query_params})
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
     begin(entry.reads())
-    looks.apply()
+    st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)
     notice = st.container()
@@ -68,23 +73,16 @@ def _menu() -> dict[str, list[st.Page]]:
     """The pages by section; those of none come first, each for itself."""
     menu: dict[str, list[st.Page]] = {}
     for entry in PAGES:
-        menu.setdefault(entry.section, []).append(_page(entry))
+        page = st.Page(
+            entry.path,
+            title=entry.title,
+            icon=f":material/{entry.icon}:",
+            url_path=entry.name,
+            help=entry.help,
+            default=entry is PAGES[0],
+        )
+        menu.setdefault(entry.section, []).append(page)
     return menu
-
-
-def _page(entry: PageEntry) -> st.Page:
-    return st.Page(
-        entry.path,
-        title=entry.title,
-        icon=f":material/{entry.icon}:",
-        url_path=entry.name,
-        help=entry.help,
-        default=entry is PAGES[0],
-    )
-
-
-def _link_as_given() -> dict[str, list[str]]:
-    return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def _rename_older_keys() -> None:
@@ -101,13 +99,12 @@ def _rename_older_keys() -> None:
 
 def _presets() -> None:
     """Examples to begin with, as plain links: streamlit's own do not reach widgets that are bound to the URL."""
+    links = (
+        f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
+        for title, link in PRESETS.items()
+    )
     with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
-        st.html(
-            "".join(
-                f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
-                for title, link in PRESETS.items()
-            )
-        )
+        st.html("".join(links))
 
 
 def _share() -> None:

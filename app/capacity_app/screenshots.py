@@ -6,31 +6,40 @@ Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
-from capacity_app.example_files import example_benchmark, example_sweep, example_trace
-from capacity_app.launch import server_command
+from capacity_app.launch import START_S, server_command, wait_until_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb")
-START_S = 60.0
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
 PHONE = 390
 COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
 Theme = Literal["light", "dark"]
+SWEEP = """schema = "capacity/sweep/v1"
+question = "estimate"
+[fixed]
+model = "llama-3.1-8b"
+input_len = 1024
+output_len = 256
+[vary]
+gpu = ["l40s", "a100", "h100", "h200"]
+batch_size = [1, 4, 16, 64, 128]
+"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,76 @@ class Shot:
     click: str | None = None
     what_if: str | None = None
     until: str | None = None
+
+
+# files to give to pages that ask for some
+
+
+@cache
+def example_benchmark() -> Path:
+    """A result file as `vllm bench serve` writes it, for the picture alone: of no server, but of
+    a simulated H100 with PCIe, which the page holds against one with NVLink."""
+    import capacity
+
+    load: dict[str, Any] = {"input_len": 1024, "output_len": 128, "request_rate": 4.0, "num_prompts": 100}
+    run = capacity.simulate("llama-3.1-8b", gpu="h100-pcie-80gb", **load)
+    records, values = run.run.records, run.to_dict()
+    tpot_s = records.latency_s("tpot")
+    result = {name: value for name, value in values.items() if name.endswith(("_ms", "_throughput"))} | {
+        "backend": "vllm",
+        "endpoint_type": "openai",
+        "model_id": "llama-3.1-8b",
+        "num_prompts": len(records),
+        "completed": len(records),
+        "request_rate": 4.0,
+        "total_input_tokens": int(records.prompt_tokens.sum()),
+        "total_output_tokens": int(records.output_tokens.sum()),
+        "duration": values["duration"],
+        "input_lens": records.prompt_tokens.tolist(),
+        "output_lens": records.output_tokens.tolist(),
+        "start_times": [record.arrival_s for record in records],
+        "ttfts": records.latency_s("ttft").tolist(),
+        "itls": [[s] * (n - 1) for s, n in zip(tpot_s.tolist(), records.output_tokens.tolist(), strict=True)],
+    }
+    path = _folder() / "result.json"
+    path.write_text(json.dumps(result))
+    return path
+
+
+@cache
+def example_trace() -> Path:
+    """Conversations over one system prompt, each turn with all before it."""
+    from capacity.workload import LognormalLengths, SteadyArrivals, conversations, write_timed_trace
+    from capacity.workload.synthetic import ThinkTime
+
+    workload = conversations(
+        num_sessions=600,
+        arrivals=SteadyArrivals(1.0),
+        turns=LognormalLengths(4, 0.5),
+        user_tokens=LognormalLengths(600, 0.8),
+        output=LognormalLengths(200, 0.6),
+        think_time=ThinkTime(60.0),
+        system_prompt_tokens=512,
+    )
+    path = _folder() / "conversations.jsonl"
+    write_timed_trace(workload, path)
+    return path
+
+
+@cache
+def example_sweep() -> Path:
+    """What `capacity sweep --export` writes of a batch on several GPUs."""
+    import capacity
+
+    folder = _folder()
+    spec, rows = folder / "sweep.toml", folder / "rows.csv"
+    spec.write_text(SWEEP)
+    capacity.sweep(spec, folder / "points.sqlite", export_to=rows)
+    return rows
+
+
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="capacity-example-"))
 
 
 EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
@@ -119,21 +198,11 @@ def dashboard_server(log: Path | None = None) -> Iterator[str]:
         subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         try:
-            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            if not wait_until_up(f"http://127.0.0.1:{port}", process):
+                raise InvalidInput(f"the dashboard did not start within {START_S:.0f} s")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-
-
-def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + START_S
-    while time.monotonic() < until_s and process.poll() is None:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise InvalidInput(f"the dashboard did not start within {START_S:.0f} s")
 
 
 @contextmanager
@@ -174,6 +243,8 @@ def settle(page: Any) -> None:
 
 def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, width: int = WIDTH) -> Path:
     """One picture: the whole page at a width that text stays readable in, or as a phone shows it."""
+    from PIL import Image
+
     page = open_page(browser, theme, width)
     page.goto(address + shot.path)
     settle(page)
@@ -197,14 +268,8 @@ def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path, *, 
     path = folder / f"{shot.name}-{theme if width == WIDTH else 'phone'}.png"
     page.screenshot(path=str(path))
     page.context.close()
-    _shrink(path)
-    return path
-
-
-def _shrink(path: Path) -> None:
-    from PIL import Image
-
     Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    return path
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
@@ -14,7 +17,6 @@ from capacity.base.fields import parse_json_object
 from capacity.base.registry import BY_NAME
 from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
-from capacity_app.links import packed_text, unpacked_text
 from capacity_app.widgets import Field, find_field
 
 LARGEST = 10_000_000  # of any number that a page takes
@@ -25,19 +27,14 @@ TEXTS = {
     "slo": re.compile(r"(ttft|tpot|e2el):p\d{2}:\d{1,9}(\.\d{1,6})?m?s"),
 }
 POOL = (
-    "gpu",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "enable_expert_parallel",
-    "quantization",
-    "kv_cache_dtype",
-    "engine",
-    "max_model_len",
+    *("gpu", "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"),
+    *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
 NOT_OF_THE_LOAD = ("num_prompts", "seed", "client_latency_s")
-LOADS = ("batch_size", "concurrency", "request_rate")
 DEPLOYED = (Pool, Traffic, Service, Cost)  # what a question may say beside its function's own keywords
 VERBS_OF_PAGES = {"speculation": "speculate", "beam_search": "beam-search"}  # where a page has another name
+MAX_LINK_BYTES = 6_000
+MAX_TEXT_BYTES = 256 * 1024
 UNEQUAL = "inf"  # of a number without an end, which JSON has no word for
 
 
@@ -72,7 +69,7 @@ class Side:
     @property
     def traffic(self) -> dict[str, Any]:
         """Who asks what, when."""
-        return self.of(dict.fromkeys(Traffic.model_fields))
+        return self.of(Traffic.model_fields)
 
     @property
     def load(self) -> dict[str, Any]:
@@ -119,11 +116,8 @@ def read_side(text: str) -> Side:
     found = parse_json_object(unpacked_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
     verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
-    if (
-        not isinstance(options, dict)
-        or not isinstance(cost, dict)
-        or not {"gpu", "gpus"} & set(options)
-        or not verb
+    if not (
+        isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):
         raise InvalidInput("a side of the link is no question: pin it again")
     function = resolve_name(verb.function)
@@ -157,3 +151,24 @@ def _is_one(field: Field, value: object) -> bool:
         return number or (value == UNEQUAL and field.name in ("burstiness", "request_rate"))
     pattern = TEXTS.get(field.name)
     return isinstance(value, str) and (value in field.offered or bool(pattern and pattern.fullmatch(value)))
+
+
+# text as a part of a URL
+
+
+def packed_text(text: str) -> str:
+    """A text as part of a URL; empty where it is too long for one."""
+    if not text.strip():
+        return ""
+    packed = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
+    return packed if len(packed) <= MAX_LINK_BYTES else ""
+
+
+def unpacked_text(packed: str) -> str:
+    """The text in a part of a URL; empty where that is none, or grows beyond `MAX_TEXT_BYTES`."""
+    try:
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.urlsafe_b64decode(packed[:MAX_LINK_BYTES]), MAX_TEXT_BYTES)
+        return "" if unpacker.unconsumed_tail else raw.decode()
+    except (binascii.Error, zlib.error, ValueError):
+        return ""

@@ -20,8 +20,8 @@ from capacity.report.sides import change_text, settings_text
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
-from capacity_app.side import LOADS, read_side
 from capacity_app.side import Side as Side
+from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
 CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
@@ -47,18 +47,20 @@ def figures(current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, .
     """
     st.session_state[IN_SIGHT] = current
     sides = pinned()
-    answers = _answers(sides, current, ask)
-    done = {letter: row(found) for letter, found in answers.items()}
-    here = list(row(answer))
+    here = LETTERS[len(sides)]
+    others = dict(zip(LETTERS, (side.asked_on(current) for side in sides), strict=False))
+    asked = {**others, here: current}
+    answers = {**_answers(others, ask), here: answer}
+    shown = {letter: list(row(found)) for letter, found in answers.items()}
     if sides and current.page in PAIRED and math.isfinite(current.options.get("request_rate", math.inf)):
         with boundary():
-            _replicas_of_sides(sides, current, ask, slo)
-    alike = "A" in done and sides[0].asked_on(current).load == current.load
-    parts.kpis(against(here, done["A"]) if alike else here)
+            _replicas_of_sides(asked, current, ask, slo)
+    alike = sides and "A" in answers and asked["A"].load == current.load
+    parts.kpis(against(shown[here], shown["A"]) if alike else shown[here])
     _buttons(current, sides)
-    if done:
-        _beside(current, here, sides, done)
-    return {**answers, LETTERS[len(sides)]: answer}
+    if len(answers) > 1:
+        _beside(asked, here, shown)
+    return answers
 
 
 def pinned() -> list[Side]:
@@ -93,16 +95,15 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
     return Side(page=page, model=model if isinstance(model, str) else OWN_MODEL, options=said, cost=cost)
 
 
-def _answers(sides: list[Side], current: Side, ask: Ask) -> dict[str, Any]:
+def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
     """What the page answers for each that is pinned, by letter: those that are there."""
     done: dict[str, Any] = {}
-    for letter, side in zip(LETTERS, sides, strict=False):
+    for letter, side in others.items():
         with boundary():
-            task = ask(side.asked_on(current))
             place = (
-                f"side_{current.page}_{letter}"  # each page has its own, because their answers differ in type
+                f"side_{side.page}_{letter}"  # each page has its own, because their answers differ in type
             )
-            answer = parts.background(place, task, doing=f"Asking {letter}")
+            answer = parts.background(place, ask(side), doing=f"Asking {letter}")
             if answer.value is not None and not answer.stale:
                 done[letter] = answer.value
     return done
@@ -136,9 +137,8 @@ def _set_same_load(current: Side) -> None:
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
-def _replicas_of_sides(sides: list[Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
+def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
     """State how many replicas of each deployment serve the load in sight within the SLO, and at which bill."""
-    asked = {LETTERS[index]: each for index, each in enumerate([*sides, current])}
     found = {}
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
@@ -148,7 +148,8 @@ def _replicas_of_sides(sides: list[Side], current: Side, ask: Ask, slo: tuple[st
             return
         found[letter] = answer.value
     running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
-    parts.verdict("stable" if _all_hold(found, running) else "saturated", equal_load_text(found, running))
+    held = all(_holds(each, running[letter]) for letter, each in found.items())
+    parts.verdict("stable" if held else "saturated", equal_load_text(found, running))
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
@@ -162,10 +163,6 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
         "slo": tuple(slo),
     }
     return Task(function="capacity_app.tasks:replicas", arguments=arguments)
-
-
-def _all_hold(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> bool:
-    return all(_holds(each, running[letter]) for letter, each in found.items())
 
 
 def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
@@ -220,64 +217,48 @@ def _unpin(text: str) -> None:
 
 def against(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Figures of merit with how far each is from A's."""
-    changes = {label: change_text(change, of="A") for label, change in _changes(row, first).items()}
+    before = {kpi.label: kpi for kpi in first}
+    changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
     return [
-        replace(kpi, below="; ".join(filter(None, (kpi.below, changes.get(kpi.label, ""))))) for kpi in row
+        replace(kpi, below="; ".join(filter(None, (kpi.below, change))))
+        for kpi, change in zip(row, changes, strict=True)
     ]
 
 
-def _changes(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> dict[str, Change]:
-    """By label, the figures that both have as numbers."""
-    before = {kpi.label: kpi.number for kpi in first}
-    return {
-        kpi.label: Change(figure=kpi.label, first=before[kpi.label], second=kpi.number)
-        for kpi in row
-        if kpi.number is not None and before.get(kpi.label) is not None
-    }
+def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = "") -> str:
+    """How far a figure is from A's; empty where one of them has no number."""
+    if kpi is None or first is None or kpi.number is None or first.number is None:
+        return ""
+    return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
 
 
 def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()) -> list[dict[str, str]]:
     """A row for each figure: every side with its interval; for each but the first, how far it is from the first, or
     that it is among the `unlike`, which answer another load."""
-    first = next(iter(sides.values()))
-    labels = dict.fromkeys(kpi.label for row in sides.values() for kpi in row)
-    changes = {name: _changes(row, first) for name, row in sides.items()}
     shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
+    first = next(iter(shown))
     table = []
-    for label in labels:
+    for label in dict.fromkeys(kpi.label for row in sides.values() for kpi in row):
         line = {"": label}
-        for name in sides:
-            kpi = shown[name].get(label)
+        for name, found in shown.items():
+            kpi = found.get(label)
             within = kpi is not None and kpi.number is not None and kpi.number.low is not None and kpi.below
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
-            if name != next(iter(sides)):
-                change = changes[name].get(label)
-                shown_change = "-" if change is None else change_text(change)
-                line[f"{name} against {next(iter(sides))}"] = UNLIKE if name in unlike else shown_change
+            if name != first:
+                change = _change_text(kpi, shown[first].get(label)) or "-"
+                line[f"{name} against {first}"] = UNLIKE if name in unlike else change
         table.append(line)
     return table
 
 
-def _beside(
-    current: Side,
-    row: Sequence[parts.Kpi],
-    sides: list[Side],
-    done: Mapping[str, Sequence[parts.Kpi]],
-) -> None:
+def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
-    here = LETTERS[len(sides)]
     st.subheader(f"Beside A: {here} is in sight")
-    asked = [side.asked_on(current) for side in sides]
-    first = asked[0]
-    for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
+    first, current = asked["A"], asked[here]
+    for letter, side in asked.items():
         said = _described(side) if side is first else settings_text(first.said, side.said, CALLED)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
-    alt = f"Each figure of A to {here}, and how far it is from A."
-    loads = {
-        letter: side.load
-        for letter, side in zip((*LETTERS[: len(sides)], here), [*asked, current], strict=True)
-    }
-    others = " and ".join(letter for letter, load in loads.items() if load != current.load)
+    others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
         st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
         st.button(
@@ -287,17 +268,13 @@ def _beside(
             on_click=_set_same_load,
             args=(current,),
         )
-    unlike = {letter for letter, load in loads.items() if load != loads[next(iter(done))]}
-    parts.table("sides", rows({**done, here: row}, unlike=unlike), alt=alt)
+    load = asked[next(iter(shown))].load
+    unlike = {letter for letter, side in asked.items() if side.load != load}
+    alt = f"Each figure of A to {here}, and how far it is from A."
+    parts.table("sides", rows(shown, unlike=unlike), alt=alt)
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
-    ways = [name for name in LOADS if name in current.options]
-    if (
-        current.page in PAIRED
-        and current.deployed
-        and current.traffic == first.traffic
-        and ways not in ([], ["batch_size"])
-        and current != first
-    ):
+    same_traffic = current.deployed and current.traffic == first.traffic and current != first
+    if current.page in PAIRED and same_traffic and {"concurrency", "request_rate"} & current.options.keys():
         _paired(first, current, here)
 
 
@@ -316,19 +293,20 @@ def _paired(first: Side, current: Side, here: str) -> None:
     ).value
     if found is None:
         return
-    differences = [
-        {
-            "": difference.metric.upper(),
-            f"{here} less A, mean, ms": difference_and_interval(difference)[0],
-            "95 % interval": difference_and_interval(difference)[1],
-            "outside": "yes" if difference.significant else "no: it holds 0",
-            f"sooner with {here}": f"{difference.faster_fraction:.0%}",
-        }
-        for difference in found.differences
-    ]
-    parts.table(
-        "diff", differences, alt=f"How {here} differs from A for the same requests at the same instants."
-    )
+    differences = []
+    for each in found.differences:
+        mean, interval = difference_and_interval(each)
+        differences.append(
+            {
+                "": each.metric.upper(),
+                f"{here} less A, mean, ms": mean,
+                "95 % interval": interval,
+                "outside": "yes" if each.significant else "no: it holds 0",
+                f"sooner with {here}": f"{each.faster_fraction:.0%}",
+            }
+        )
+    alt = f"How {here} differs from A for the same requests at the same instants."
+    parts.table("diff", differences, alt=alt)
     st.caption(
         f"{found.requests:,} requests at the same instants through both. The interval is of the traffic's chance, not "
         "of the step model's error, which both share."

@@ -107,7 +107,7 @@ class Slot:
                     answered = kind != "progress"
                     job.take(kind, content)
             except (EOFError, OSError):
-                job.crashed("its process ended")
+                job.end("failed", crash="its process ended")
             with self._lock:
                 self._measure()
                 if self.worn or not answered:
@@ -118,14 +118,9 @@ class Slot:
     def _worker(self) -> Connection:
         if self._process is None or self._process.poll() is not None or self._pipe is None:
             ours, theirs = Pipe()
+            pipe, most_bytes = str(theirs.fileno()), str(self._quota.job_bytes)
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "capacity_app.worker",
-                    str(theirs.fileno()),
-                    str(self._quota.job_bytes),
-                ],
+                [sys.executable, "-m", "capacity_app.worker", pipe, most_bytes],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

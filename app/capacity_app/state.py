@@ -19,9 +19,8 @@ from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import INPUTS, plain
-from capacity_app.links import MAX_TEXT_BYTES as MAX_CONFIG_BYTES
-from capacity_app.links import REMOVED, packed_text, unpacked_text
 from capacity_app.parts import download
+from capacity_app.side import MAX_TEXT_BYTES, packed_text, unpacked_text
 from capacity_app.widgets import BOUND, IDLE, draw, show_field
 from capacity_app.widgets import bound as bound
 from capacity_app.widgets import choice as choice
@@ -41,10 +40,21 @@ UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 
+RENAMED = {  # keys of links made before 2026-11-24, by the key that has their value now
+    "sim_ttft": "slo_ttft",
+    "cost_ttft": "slo_ttft",
+    "sim_tpot": "slo_tpot",
+    "cost_tpot": "slo_tpot",
+    "sim_lengths": "lengths",
+    "plan_case": "lengths",
+}
+REMOVED = ("spec_tree", "val_kind")  # keys of older links that nothing has replaced
 _CONFIG = "config_text"
 SIDES = "_sides"  # what is pinned, packed, as a link has it
 
 
+LONGEST: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
+VARYING: dict[str, Any] = {"start": None, "most": 0.95, "step": 0.1, "empty": "as measured"}
 _field = partial(show_field, (Pool, Traffic, Cost))
 WIDGETS = {
     field.name: field
@@ -57,22 +67,12 @@ WIDGETS = {
         _field("quantization", "weights", "Weights", empty=AS_PUBLISHED),
         _field("kv_cache_dtype", "kv", "KV cache"),
         _field("engine", "engine", "Engine"),
-        _field(
-            "max_model_len",
-            "context",
-            "Longest request",
-            least=1,
-            most=10_000_000,
-            step=1024,
-            empty="the model's",
-        ),
+        _field("max_model_len", "context", "Longest request", **LONGEST),
         _field("input_len", "isl", "Input tokens", start=1024, most=1_000_000, step=128),
         _field("output_len", "osl", "Output tokens", start=256, most=1_000_000, step=64),
         _field("concurrency", "concurrency", "Concurrency", start=32, most=100_000),
         _field("request_rate", "rate", "Requests/s", start=4.0, least=0.01, most=100_000.0),
-        _field(
-            "random_range_ratio", "range", "Lengths ±", start=None, most=0.95, step=0.1, empty="as measured"
-        ),
+        _field("random_range_ratio", "range", "Lengths ±", **VARYING),
         _field("client_latency_s", "client", "Client, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3),
         _field("price_tier", "tier", "Price", start="on-demand"),
     )
@@ -95,9 +95,7 @@ class Inputs:
     concurrency: int
     request_rate: float
     spread: Mapping[str, Any]  # how lengths vary around their means, where the user sets it
-    client: Mapping[
-        str, Any
-    ]  # what client and network add to a time to first token, where it is not the usual
+    client: Mapping[str, Any]  # what client and network add to TTFT, where it is not the usual
     ttft_ms: float
     tpot_ms: float
     cost: Mapping[str, Any]
@@ -150,22 +148,20 @@ def sidebar() -> Inputs:
         }
         st.divider()
         load = {**_side_by_side("input_len", "output_len"), **_side_by_side("concurrency", "request_rate")}
-        shape = choice(
-            "Lengths vary as",
-            "lengths",
-            LENGTH_SHAPES,
-            UNSET,
-            help="A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±.",
-        )
-        client = _side_by_side("random_range_ratio", "client_latency_s")
-        spread = {name: client.pop(name) for name in ("random_range_ratio",) if name in client}
+        shape_help = "A distribution around the mean lengths above, or a use case's. Not set: by Lengths ±."
+        shape = choice("Lengths vary as", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+        left, right = st.columns(2)
+        with left:
+            spread = _drawn("random_range_ratio")
+        with right:
+            client = _drawn("client_latency_s")
+        left, right = st.columns(2)
+        with left:
+            ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
+        with right:
+            tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
         if shape != UNSET:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
-        columns = st.columns(2)
-        with columns[0]:
-            ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
-        with columns[1]:
-            tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
         cost = _cost(pool["gpu"])
         st.divider()
         memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
@@ -237,7 +233,7 @@ def _own_model() -> ModelSpec:
         "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
     )
     text = st.text_area(
-        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_CONFIG_BYTES
+        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_TEXT_BYTES
     )
     if text.strip():
         download("Save config.json", "config.json", lambda: text, mime="application/json")
@@ -251,7 +247,7 @@ def _own_model() -> ModelSpec:
 
 def _take_upload() -> None:
     if (file := st.session_state.get("config_file")) is not None:
-        st.session_state[_CONFIG] = file.getvalue()[:MAX_CONFIG_BYTES].decode("utf-8", errors="replace")
+        st.session_state[_CONFIG] = file.getvalue()[:MAX_TEXT_BYTES].decode("utf-8", errors="replace")
 
 
 def parse_model(raw: bytes) -> ModelSpec:
@@ -317,16 +313,14 @@ def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
 
 def _same(written: list[str], taken: Any) -> bool:
     expected = taken if isinstance(taken, list) else [taken]
-    return len(written) == len(expected) and all(map(_same_text, written, expected))
+    return list(map(_comparable, written)) == list(map(_comparable, expected))
 
 
-def _same_text(written: str, taken: str) -> bool:
-    if written.lower() == taken.lower():
-        return True
+def _comparable(text: str) -> float | str:
     try:
-        return float(written) == float(taken)
+        return float(text)
     except ValueError:
-        return False
+        return text.lower()
 
 
 def _url_value(value: Any) -> Any:

@@ -8,14 +8,11 @@ import threading
 def main() -> None:
     """`python -m capacity_app.streamlit_process run ...`: the arguments are streamlit's."""
     from capacity.base.processes import end_with_parent
-    from capacity_app.warm import warm
 
     end_with_parent()
-
-    warm()
-    threading.Thread(target=_prepare, daemon=True).start()
     from streamlit.web.cli import main as streamlit
 
+    threading.Thread(target=_prepare, daemon=True).start()
     streamlit(prog_name="streamlit")
 
 
@@ -23,7 +20,7 @@ def _prepare() -> None:
     import capacity_app.router  # noqa: F401
     from capacity_app.jobs import runner
 
-    runner().warm()
+    runner()
 
 
 if __name__ == "__main__":

@@ -18,21 +18,14 @@ Keywords = dict[str, Any]
 
 CLOSED_LOOP, TOGETHER_AT_ONCE, TRACE = "closed loop", "all at once", "a trace"
 ARRIVALS = (
-    "Poisson",
-    "bursty",
-    "constant",
-    "on and off",
-    "ramp",
-    "a day",
-    CLOSED_LOOP,
-    TOGETHER_AT_ONCE,
-    "conversations",
-    TRACE,
+    *("Poisson", "bursty", "constant", "on and off", "ramp", "a day"),
+    *(CLOSED_LOOP, TOGETHER_AT_ONCE, "conversations", TRACE),
 )
 _HELP = (
     "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
     f"a trace is a file of yours ({trace_titles()}, gzip or not)."
 )
+LONGER = "Leave out requests over tokens"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _of = partial(show_field, (Traffic,))
@@ -82,28 +75,20 @@ def levels(page: str) -> tuple[str, ...]:
         at = state.choice("Service level at", f"{page}_at", PERCENTILES, "p95", width=150)
         ttft_ms = state.number("TTFT up to, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
         tpot_ms = state.number("TPOT up to, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
-        e2e_s = st.number_input(
-            "E2E up to, s",
-            0.001,
-            1e6,
-            None,
-            placeholder="any",
-            width=150,
-            **state.bound(f"{page}_e2e", None),
-            help="From question to last token, where that is owed.",
-        )
-    e2e = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
-    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *e2e
+        e2e: dict[str, Any] = {
+            "placeholder": "any",
+            "help": "From question to last token, where that is owed.",
+        }
+        e2e_s = state.number("E2E up to, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
+    whole = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
+    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *whole
 
 
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
     """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
-    return _uploaded() if kind == TRACE else _generated(kind, inputs)
-
-
-def _generated(kind: str, inputs: Inputs) -> Keywords:
-    """Requests from parameters."""
+    if kind == TRACE:
+        return _uploaded()
     said, asked = _ARRIVING.get(kind, ({}, ()))
     rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
     load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
@@ -123,13 +108,7 @@ def _uploaded() -> Keywords | None:
         drawn = draw(
             _of("trace_rate_factor", "sim_factor", "Times its rate", least=0.01, most=1000.0),
             _of("trace_until_s", "sim_until", "First seconds of it", start=600.0, least=1.0, most=1e7),
-            _of(
-                "max_request_tokens",
-                "sim_longest",
-                "Leave out requests over tokens",
-                start=32_768,
-                most=2_000_000,
-            ),
+            _of("max_request_tokens", "sim_longest", LONGER, start=32_768, most=2_000_000),
         )
     file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
     return None if file is None else {"trace": str(uploads.kept(file)), **drawn}

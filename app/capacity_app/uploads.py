@@ -22,26 +22,19 @@ def _folder() -> Path:
 def kept(upload: Any) -> Path:
     """The file of a streamlit upload, under its own name as far as that is letters, digits, dots and dashes."""
     content: bytes = upload.getvalue()
-    path = _folder() / hashlib.sha256(content).hexdigest()[:16] / _safe(upload.name)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(upload.name).name).lstrip(".")[-80:] or "upload"
+    path = _folder() / hashlib.sha256(content).hexdigest()[:16] / name
     path.parent.mkdir(exist_ok=True)
     if path.exists():
         os.utime(path.parent)
     else:
         path.write_bytes(content)
-        _forget()
+        oldest_first = sorted(_folder().iterdir(), key=lambda folder: folder.stat().st_mtime)
+        for folder in oldest_first[:-KEPT]:
+            shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
 def without_folders(text: str) -> str:
     """A message as it may be shown: uploaded files by their names, not by where this server keeps them."""
     return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", Path(name).name).lstrip(".")[-80:] or "upload"
-
-
-def _forget() -> None:
-    folders = sorted(_folder().iterdir(), key=lambda path: path.stat().st_mtime)
-    for folder in folders[:-KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -22,7 +22,8 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     kpis = []
     for label, value, unit, note in facts:
         text, within = unit.texts(value, current_inputs().units)
-        number = value if value is None or isinstance(value, Quantity) else Quantity(value=value)
+        number = Quantity(value=value) if isinstance(value, (int, float)) else value
+        number = number if isinstance(number, Quantity) else None
         below = "" if value is None else "; ".join(filter(None, (within, note)))
         kpis.append(parts.Kpi(label=label, value=text, below=below, number=number))
     return kpis

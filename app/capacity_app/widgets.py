@@ -86,11 +86,8 @@ class Field:
         """What its widget starts from, as a link has it."""
         if self.many:
             return [self.words.get(each, each) for each in self.start]
-        return (
-            self.words.get(self.start, self.start or self.empty)
-            if self.kind is str and self.offered
-            else self.start
-        )
+        named = self.kind is str and self.offered
+        return self.words.get(self.start, self.start or self.empty) if named else self.start
 
     def as_shown(self, value: Any) -> Any:
         """Return a value of the field in its widget's unit."""
@@ -100,10 +97,9 @@ class Field:
     def offered(self) -> tuple[Any, ...]:
         """What it may hold, where that is one of a few or a name."""
         names = tuple(NAMES.get(self.name, tuple)())
-        usual = (
-            (self.default,) if names and isinstance(self.default, str) and self.default not in names else ()
-        )
-        return tuple(self.choices) or (*usual, *names)
+        if names and isinstance(self.default, str) and self.default not in names:
+            names = (self.default, *names)
+        return tuple(self.choices) or names
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
+from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.processes import end_with_parent
 from capacity_app.quotas import Quota, hold_to
 
-ALLOWED = ("capacity", "capacity_app", "capacity_validate")
+ALLOWED = re.compile(r"capacity(_app|_validate)?[.:]")
 REPORT_INTERVAL_S = 0.1
 NICENESS = 5  # pages are drawn first
-WARM = (
-    "capacity.answers.explain",
-    "capacity.answers.simulate",
-    "capacity.answers.grid",
-)
+WARM = ("capacity.answers.explain", "capacity.answers.simulate", "capacity.answers.grid")
 
 
 def main(descriptor: int, most_bytes: int) -> None:
@@ -45,13 +43,12 @@ def main(descriptor: int, most_bytes: int) -> None:
 def _answer(
     pipe: Connection, function: str, arguments: dict[str, Any], reports: bool, most_bytes: int
 ) -> tuple[str, Any]:
-    module, _, name = function.partition(":")
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:
-        if module.partition(".")[0] not in ALLOWED:
+        if not ALLOWED.match(function):
             raise ValueError(f"{function} is no function of this project")
-        return "done", getattr(importlib.import_module(module), name)(**arguments)
+        return "done", resolve_name(function)(**arguments)
     except CapacityError as error:
         return "refused", error
     except MemoryError:

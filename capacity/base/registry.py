@@ -571,7 +571,6 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 "capacity.planning.records:Plan",
                 tables="capacity.report.plan:plan_tables",
                 summary="capacity.report.plan_summary:plan_summary",
-                page="capacity.report.plan_html:plan_html",
                 charts="capacity.report.figures.of_answer:plan_charts",
                 unbounded=True,
             ),

@@ -55,13 +55,14 @@ def bench_command(
 ) -> Launch:
     """`vllm bench serve` with these arrivals: generated ones, or the arguments of a timed trace (`write_timed_trace`
     gives them). `result`: the file that it writes."""
-    traced = isinstance(arrivals, str)
     limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.metric != "itl"]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
+    notes = (
+        ("set PYTHONHASHSEED for prompts that are the same each time",) if isinstance(arrivals, str) else ()
+    )
     words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.words
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]
     words += ["--goodput", *limits] if limits else []
     words += ["--save-result", "--save-detailed", *flag_words([("--result-filename", result)])]
     words += ["--metadata", *(f"{key}={value}" for key, value in metadata)] if metadata else []
-    notes = ("set PYTHONHASHSEED for prompts that are the same each time",) if traced else ()
     return Launch(words=tuple(words), notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import yaml
 
@@ -20,13 +20,11 @@ GPUS_PER_NODE = 8
 OPTIONS = "/options"  # where the files that a command reads are mounted
 CACHE = "/model-cache"  # where the model cache is mounted
 TOKEN_SECRET = "hf-token"
-CPUS_PER_GPU, MEMORY_PER_GPU_GIB = (
-    4,
-    32,
-)  # requested: a worker process a GPU, its API server; assumed, 2026-11-24
-CACHE_GIB_PER_WEIGHTS = (
-    1.5  # a download is written next to the files of an earlier revision; assumed, 2026-11-24
-)
+# requested: a worker process a GPU, its API server; assumed, 2026-11-24
+CPUS_PER_GPU, MEMORY_PER_GPU_GIB = 4, 32
+# a download is written next to the files of an earlier revision; assumed, 2026-11-24
+CACHE_GIB_PER_WEIGHTS = 1.5
+# nvidia.com/gpu.product of GPU feature discovery, which is the name that nvidia-smi prints; from memory, 2026-11-24
 PRODUCTS = {
     "a100-sxm-80gb": "NVIDIA-A100-SXM4-80GB",
     "h100-sxm-80gb": "NVIDIA-H100-80GB-HBM3",
@@ -34,14 +32,10 @@ PRODUCTS = {
     "b200-sxm-180gb": "NVIDIA-B200",
     "l40s-48gb": "NVIDIA-L40S",
     "l4-24gb": "NVIDIA-L4",
-}  # nvidia.com/gpu.product of GPU feature discovery, which is the name that nvidia-smi prints; from memory, 2026-11-24
+}
 CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # of the others HF_HOME
 METRICS = {"vllm": "vllm_num_requests_running"}  # vllm:num_requests_running, as prometheus-adapter names it
-NIXL_HOST = {
-    "name": "VLLM_NIXL_SIDE_CHANNEL_HOST",
-    "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
-}
-
+NIXL_HOST = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "HorizontalPodAutoscaler": "autoscaling/v2"}
 
 Fields = dict[str, object]
@@ -54,8 +48,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(NamedTuple):
     """One resource, and what is to be said of it in comments."""
 
     kind: str
@@ -86,11 +79,8 @@ def kubernetes_manifest(
     `in_flight`: of one replica, at the load that the replicas were planned for.
     """
     label = _dns_name(name)
-    documents = [
-        _model_cache(label, weights_gib),
-        *_engines("Deployment", label, launch, pool, replicas, cache=label),
-        _service(label, PORT),
-    ]
+    engines = _engines("Deployment", label, launch, pool, replicas, cache=label)
+    documents = [_model_cache(label, weights_gib), *engines, _service(label, PORT)]
     metric = METRICS.get(engine_name(pool.engine))
     if in_flight is not None and metric is not None:
         documents.append(_autoscaler(label, metric, replicas, in_flight))
@@ -132,36 +122,24 @@ def _stream(documents: Iterable[Document]) -> str:
 
 def _model_cache(label: str, weights_gib: float) -> Document:
     """A volume for the weights, so that a pod that starts again does not download them."""
-    size = math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10
-    return Document(
-        kind="PersistentVolumeClaim",
-        name=f"{label}-model-cache",
-        body={
-            "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": f"{size}Gi"}}}
-        },
-        notes=("set storageClassName to a class that several nodes can mount",),
-    )
+    size = f"{math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10}Gi"
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
+    note = "set storageClassName to a class that several nodes can mount"
+    return Document("PersistentVolumeClaim", f"{label}-model-cache", {"spec": spec}, (note,))
 
 
 def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
     """Replicas beyond the planned ones, where each has more requests in flight than at the planned load."""
     target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
-    return Document(
-        kind="HorizontalPodAutoscaler",
-        name=label,
-        body={
-            "spec": {
-                "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
-                "minReplicas": replicas,
-                "maxReplicas": 2 * replicas,
-                "metrics": [{"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}],
-                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
-            }
-        },
-        notes=(
-            f"averageValue: requests in flight on a replica at the planned load; {metric} needs prometheus-adapter",
-        ),
-    )
+    spec: Fields = {
+        "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
+        "minReplicas": replicas,
+        "maxReplicas": 2 * replicas,
+        "metrics": [{"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
+    }
+    note = f"averageValue: requests in flight on a replica at the planned load; {metric} needs prometheus-adapter"
+    return Document("HorizontalPodAutoscaler", label, {"spec": spec}, (note,))
 
 
 def _engines(
@@ -172,7 +150,9 @@ def _engines(
     nixl = engine == "vllm" and pool.role != "both"
     gpus = min(pool.num_gpus, GPUS_PER_NODE)
     vendor = "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
+    requests: Fields = {"cpu": str(CPUS_PER_GPU * gpus), "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi"}
     token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
+    health: Fields = {"httpGet": {"path": HEALTH.get(engine, "/health"), "port": PORT}}
     container: Fields = {
         "name": "engine",
         "image": release_of(pool.engine).image or engine,
@@ -183,17 +163,10 @@ def _engines(
             *([NIXL_HOST] if nixl else []),
         ],
         "ports": [{"name": "http", "containerPort": PORT}],
-        "resources": {
-            "requests": {
-                "cpu": str(CPUS_PER_GPU * gpus),
-                "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi",
-                vendor: gpus,
-            },
-            "limits": {vendor: gpus},
-        },
-        "startupProbe": _health(engine, period_s=10, failures=STARTUP_S // 10),
-        "readinessProbe": _health(engine, period_s=5),
-        "livenessProbe": _health(engine, period_s=15, failures=4),
+        "resources": {"requests": requests | {vendor: gpus}, "limits": {vendor: gpus}},
+        "startupProbe": health | {"periodSeconds": 10, "failureThreshold": STARTUP_S // 10},
+        "readinessProbe": health | {"periodSeconds": 5},
+        "livenessProbe": health | {"periodSeconds": 15, "failureThreshold": 4},
     }
     notes = [
         f"a gated model needs: kubectl create secret generic {TOKEN_SECRET} --from-literal=token=$HF_TOKEN",
@@ -212,9 +185,7 @@ def _engines(
     tolerations = [{"key": vendor, "operator": "Exists", "effect": "NoSchedule"}]
     pod = selector | {"tolerations": tolerations} | _pod(label, container, launch, cache=cache)
     yield from _options(label, launch)
-    yield Document(
-        kind=kind, name=label, body={"spec": named | _replicas(label, pod, replicas)}, notes=tuple(notes)
-    )
+    yield Document(kind, label, {"spec": named | _replicas(label, pod, replicas)}, tuple(notes))
 
 
 def _proxy(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
@@ -229,9 +200,7 @@ def _proxy(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
     }
     pod = _pod(own, container, proxy)
     yield from _options(own, proxy)
-    yield Document(
-        kind="Deployment", name=own, body={"spec": _replicas(label, pod, 1)}, notes=tuple(proxy.notes)
-    )
+    yield Document("Deployment", own, {"spec": _replicas(label, pod, 1)}, tuple(proxy.notes))
 
 
 def _replicas(label: str, pod: Fields, count: int) -> Fields:
@@ -241,12 +210,6 @@ def _replicas(label: str, pod: Fields, count: int) -> Fields:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
-
-
-def _health(engine: str, *, period_s: int, failures: int | None = None) -> Fields:
-    path = HEALTH.get(engine, "/health")
-    probe: Fields = {"httpGet": {"path": path, "port": PORT}, "periodSeconds": period_s}
-    return probe if failures is None else probe | {"failureThreshold": failures}
 
 
 def _command(launch: Launch) -> list[str]:
@@ -259,7 +222,7 @@ def _command(launch: Launch) -> list[str]:
 def _options(label: str, launch: Launch) -> Iterator[Document]:
     """The files that a command reads, as a ConfigMap."""
     if launch.files:
-        yield Document(kind="ConfigMap", name=f"{label}-options", body={"data": dict(launch.files)})
+        yield Document("ConfigMap", f"{label}-options", {"data": dict(launch.files)})
 
 
 def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = None) -> Fields:
@@ -279,8 +242,7 @@ def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = N
 def _service(label: str, port: int, *, headless: bool = False) -> Document:
     spec: Fields = {"clusterIP": "None"} if headless else {}
     ports = [{"port": port if headless else 80, "targetPort": port}]
-    body: Fields = {"spec": spec | {"selector": {"app": label}, "ports": ports}}
-    return Document(kind="Service", name=label, body=body)
+    return Document("Service", label, {"spec": spec | {"selector": {"app": label}, "ports": ports}})
 
 
 def _dns_name(text: str) -> str:

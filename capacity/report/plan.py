@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.report.display import shown, text_and_interval
+from capacity.report.display import text_and_interval
 from capacity.report.layout import Part, facts, grid, listed, notes
+from capacity.report.views import units
+from capacity.report.views.layout import draw_table
+from capacity.report.views.units import Unit, value_at
+from capacity.report.views.view import Column, Table
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Evaluation, Level, WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
     from capacity.planning.fleets.fleet_records import FleetPlan
-    from capacity.planning.records import Conditional, Plan, Point, Ranked
+    from capacity.planning.records import Conditional, LaunchLine, Plan, Ranked
     from capacity.planning.space import Objective
 
 CONDITIONAL = "Not recommended unless you accept what it depends on (ask for it by name to plan with it)"
+COMMAND_WIDTH = 96
 OF_MONEY = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
@@ -28,19 +34,19 @@ OF_MONEY = {
 
 def plan_tables(plan: Plan) -> list[Part]:
     """The answer, how sure it is, what stands in the way, and what was turned down."""
-    parts: list[Part] = [header(plan)]
-    if not plan.proved:
-        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
-        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
+    parts = header(plan)
+    fronts = {
+        "Fastest per user against most per GPU, of what was simulated": plan.speed_front,
+        "Price against margin, of what was simulated": plan.cost_front,
+    }
     if plan.ranked:
         parts += [
-            _ranked_table(plan.ranked),
-            "\n".join(_launch_lines(plan.ranked[0])),
-            _levels_table(plan.ranked),
+            draw_table(ranked_table(plan)),
+            "\n".join(launch_lines(plan.ranked[0])),
+            draw_table(levels_table(plan)),
             windows_table(plan.ranked[0].trial.windows),
             _quality_table(plan.ranked),
-            _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
-            _front_table("Price against margin, of what was simulated", plan.cost_front),
+            *(draw_table(Table(title, points, FRONT)) for title, points in fronts.items()),
         ]
     else:
         parts.append(misses_table(plan))
@@ -56,27 +62,22 @@ def plan_tables(plan: Plan) -> list[Part]:
     ]
 
 
-def header(plan: Plan) -> str:
-    """The question, in two lines."""
-    return (
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}, "
+def header(plan: Plan) -> list[Part]:
+    """The question, in two lines, and what is not proved."""
+    question = (
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}, "
         f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
         f"{window_line(plan)}"
     )
+    rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+    return [question] if plan.proved else [question, f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"]
 
 
 def window_line(plan: Plan | FleetPlan) -> str:
-    """The time in which the SLO must hold, where it is less than all of the traffic."""
-    return "" if plan.busiest_window is None else f"\nSLO window {window_text(plan)}"
-
-
-def window_text(plan: Plan | FleetPlan) -> str:
-    """The length of the window, and when the busiest one is."""
+    """The time in which the SLO must hold and the busiest such window, where it is less than all of the traffic."""
     busiest = plan.busiest_window
-    if busiest is None:
-        return "all requests together"
-    return f"{plan.slo_window}; the busiest: {busiest.text}"
+    return "" if busiest is None else f"\nSLO window {plan.slo_window}; the busiest: {busiest.text}"
 
 
 HOURS_SHOWN = 24  # rows of windows
@@ -118,7 +119,7 @@ def windows_table(windows: Sequence[WindowLevels]) -> Part:
     return table
 
 
-def arrivals_text(plan: Plan) -> str:
+def _arrivals_text(plan: Plan) -> str:
     """How the requests come."""
     at_most = "" if plan.concurrency is None else f"{plan.concurrency:,} in flight"
     if not math.isinf(plan.requests_per_s):
@@ -136,35 +137,66 @@ def search_text(plan: Plan) -> str:
     )
 
 
-def _ranked_table(ranked: Sequence[Ranked]) -> Part:
-    return listed(
-        "Deployments that meet the SLO, best first",
-        enumerate(ranked, start=1),
-        ("deployment", "left", lambda each: f"{each[0]}. {each[1].label}"),
-        ("GPUs", "right", lambda each: gpus_text(each[1])),
-        ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
-        ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
-        ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
-        ("provisioned J/out", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
-        ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
-        ("confidence", "right", lambda each: confidence_text(each[1])),
-        ("quality loss", "right", lambda each: quality_text(each[1])),
+def ranked_table(plan: Plan) -> Table:
+    """Return the deployments that meet the service levels, best first, by their numbers."""
+    whole = any(each.billed_gpus > each.num_gpus for each in plan.ranked)
+    columns = (
+        Column("", _place_in(plan), units.COUNT),
+        Column("deployment", "label"),
+        Column("GPUs", "num_gpus", units.COUNT),
+        *([Column("in whole instances", "billed_gpus", units.COUNT)] if whole else []),
+        Column("$/h", "cost.usd_per_hour", Unit(2)),
+        Column("$/month", "cost.usd_per_month", units.COUNT),
+        Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
+        Column("provisioned J/out", "joules_per_output_token", Unit(1)),
+        Column("of the limit", "trial.ratio", units.PERCENT_0),
+        Column("confidence", confidence_text, units.TEXT),
+        Column("quality loss", quality_text, units.TEXT),
     )
+    return Table("Deployments that meet the SLO, best first", plan.ranked, columns)
 
 
-def _launch_lines(best: Ranked) -> list[str]:
+def _place_in(plan: Plan) -> Callable[[Ranked], int]:
+    return lambda answer: plan.ranked.index(answer) + 1
+
+
+def launch_lines(best: Ranked) -> Iterator[str]:
+    """What starts it, copied as it stands; a line breaks where a shell allows it to."""
     from rich.markup import escape
 
-    lines = list[str]()
+    if not best.launch:
+        yield "\nnothing launches this engine: it is a baseline"
+        return
     for line in best.launch:
-        role = f" ({line.role})" if line.role != "both" else ""
-        lines += [*(f"# {note}" for note in line.notes), f"the first is launched by{role}: {line.command}"]
-    return [escape(line) for line in lines]
+        yield f"\n{started_by(line)}:" if line.replicas > 1 or line.role != "both" else ""
+        yield from (escape(f"  # {note}") for note in line.notes)
+        yield escape("\n".join(wrapped(line.command)))
+        if line.files:
+            yield f"  # --output FOLDER writes {' and '.join(line.files)}"
+    if best.candidate.prefill is not None:
+        yield "  # requests go to a proxy in front of both: --output FOLDER writes its command"
 
 
-def cost_text(answer: Ranked, name: str, form: str) -> str:
-    """A figure of the bill; "-" without a price."""
-    return "-" if answer.cost is None else format(getattr(answer.cost, name), form)
+def started_by(line: LaunchLine) -> str:
+    """Which replicas a command starts."""
+    role = "" if line.role == "both" else f" to {line.role}"
+    return f"each of {line.replicas} replicas{role}" if line.replicas > 1 else f"1 replica{role}"
+
+
+def wrapped(command: str) -> list[str]:
+    """A shell command in lines of at most `COMMAND_WIDTH`, where its words allow that; a flag keeps its value."""
+    groups: list[str] = []
+    for word in shlex.split(command):
+        text = shlex.quote(word)
+        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
+        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
+    lines: list[str] = []
+    for group in groups:
+        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"  {group}" if not lines else f"    {group}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def gpus_text(answer: Ranked) -> str:
@@ -232,24 +264,34 @@ def level_text(level: Level | None) -> str:
     return f"{value} ms ({interval})" if interval else f"{value} ms"
 
 
-def _levels_table(ranked: Sequence[Ranked]) -> Part:
-    slos = [level.slo for level in ranked[0].trial.levels]
-    heads = [f"{slo}{when}" for slo in slos for when in (", as predicted", ", at confidence")]
-    table = grid(
-        "Service levels (90 % interval of sampling)",
-        ("", "left"),
-        *((head, "right") for head in (*heads, "tok/s/user")),
-    )
-    for number, answer in enumerate(ranked, start=1):
-        cells = []
-        for place in range(len(slos)):
-            cells += [level_text(_level(answer.predicted, place)), level_text(_level(answer.trial, place))]
-        table.add_row(f"{number}.", *cells, shown(answer.trial.tokens_per_s_per_user, ",.1f"))
-    return table
+def level_value(level: Level) -> Quantity | str:
+    """A level's seconds with their interval, or the share of good requests in words."""
+    if level.value_s is None:
+        return level_text(level)
+    return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
 
 
-def _level(trial: Evaluation | None, place: int) -> Level | None:
-    return None if trial is None else trial.levels[place]
+def share_of_limit(level: Level) -> Quantity:
+    """How much of its limit a level takes, with the interval of sampling where there is one."""
+    if not level.value_s or level.low_s is None or level.high_s is None:
+        return Quantity(value=level.ratio)
+    return Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
+
+
+def levels_table(plan: Plan) -> Table:
+    """Return each service level of the ranking, as predicted and at the confidence."""
+    columns = [Column("", _place_in(plan), units.COUNT)]
+    for place, level in enumerate(plan.ranked[0].trial.levels):
+        columns += [
+            Column(f"{level.slo}, as predicted", _level_at("predicted", place), units.TEXT),
+            Column(f"{level.slo}, at confidence", _level_at("trial", place), units.TEXT),
+        ]
+    columns.append(Column("tok/s/user", "trial.tokens_per_s_per_user", Unit(1)))
+    return Table("Service levels (90 % interval of sampling)", plan.ranked, columns)
+
+
+def _level_at(run: str, place: int) -> Callable[[Ranked], str]:
+    return lambda answer: level_text(value_at(answer, f"{run}.levels.{place}"))
 
 
 def _quality_table(ranked: Sequence[Ranked]) -> Part:
@@ -271,34 +313,26 @@ def misses_table(plan: Plan) -> Part:
         f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO"
         f"{' without what is listed below' if plan.conditional else ''}[/red]"
     )
-    if not plan.misses:
-        return title
-    return listed(
-        title,
-        plan.misses,
-        ("part", "left", lambda miss: miss.slo),
-        ("limit", "right", lambda miss: miss.limit),
-        ("best found", "left", lambda miss: miss.best),
-        (
-            "times the limit",
-            "right",
-            lambda miss: "-" if miss.factor == float("inf") else f"{miss.factor:,.2f}",
-        ),
-        ("on", "left", lambda miss: miss.candidate),
-    )
+    return draw_table(Table(title, plan.misses, MISSES)) if plan.misses else title
 
 
-def _front_table(title: str, points: Sequence[Point]) -> Part:
-    return listed(
-        title,
-        points,
-        ("", "left", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
-        ("GPUs", "right", lambda point: str(point.num_gpus)),
-        ("$/h", "right", lambda point: shown(point.usd_per_hour, ",.2f")),
-        ("tok/s/user", "right", lambda point: shown(point.tokens_per_s_per_user, ",.1f")),
-        ("tok/s/GPU", "right", lambda point: f"{point.tokens_per_s_per_gpu:,.0f}"),
-        ("worst level", "right", lambda point: f"{point.worst_ratio:.2f} of limit"),
-    )
+MISSES = (
+    Column("part", "slo"),
+    Column("limit", "limit", units.TEXT),
+    Column("best found", "best"),
+    Column("times the limit", lambda miss: None if math.isinf(miss.factor) else miss.factor, Unit(2)),
+    Column("on", "candidate"),
+)
+
+
+FRONT = (
+    Column("", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
+    Column("GPUs", "num_gpus", units.COUNT),
+    Column("$/h", "usd_per_hour", Unit(2)),
+    Column("tok/s/user", "tokens_per_s_per_user", Unit(1)),
+    Column("tok/s/GPU", "tokens_per_s_per_gpu", units.COUNT),
+    Column("worst level", "worst_ratio", Unit(2, after=" of limit")),
+)
 
 
 def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
@@ -320,3 +354,19 @@ def _rejected_table(plan: Plan) -> Part:
         ("why", "left", lambda row: row[1]),
         ("for one", "left", lambda row: row[2]),
     )
+
+
+def rejected_table(plan: Plan) -> Table:
+    """Return every candidate that is no answer, with its reason."""
+    from capacity.planning.records import KINDS
+
+    columns = [
+        Column("GPU", "pool.gpu"),
+        Column("TP", "pool.tensor_parallel_size", units.COUNT),
+        Column("weights", lambda each: each.pool.quantization or "as published"),
+        Column("KV cache", "pool.kv_cache_dtype"),
+        Column("replicas", "replicas", units.COUNT),
+        Column("kind", lambda each: KINDS[each.kind]),
+        Column("reason", "reason"),
+    ]
+    return Table("Turned down, and why", plan.rejected, columns)

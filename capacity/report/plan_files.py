@@ -21,7 +21,8 @@ from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
-from capacity.report.plan_html import plan_html
+from capacity.report.plan import plan_tables
+from capacity.report.sheet import answer_html
 from capacity.report.tables import finite
 from capacity.workload import Workload, parse_slos, write_timed_trace
 
@@ -44,9 +45,8 @@ def write_plan_files(
         if plan.best is not None:
             files = _Files(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
-        report = plan_html(plan, list(texts.items()))
         texts |= {
-            "report.html": report,
+            "report.html": answer_html(plan, plan_tables(plan), files=list(texts.items())),
             "plan.json": json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
         }
         for name, text in texts.items():
@@ -101,16 +101,15 @@ class _Files:
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
 
     def _launches(self, engine: str) -> dict[str, str]:
-        texts, planned = {}, list(self._planned)
-        pools = self.candidate.pools
-        for pool in pools:
+        texts, pools = {}, self.candidate.pools
+        planned = engine in (self.candidate.pool.engine, engine_name(self.candidate.pool.engine))
+        launches = (
+            self._planned if planned else [launch_command(engine, self.model_id, pool) for pool in pools]
+        )
+        for pool, launch in zip(pools, launches, strict=True):
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
-            launch = launch_command(engine, self.model_id, pool)
-            if engine == self.candidate.pool.engine or engine == engine_name(self.candidate.pool.engine):
-                launch = planned.pop(0)
-            else:
-                header += f"; not simulated on {engine}"
+            header += "" if planned else f"; not simulated on {engine}"
             texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(header, launch)
         if self.candidate.prefill is not None:
             prefill, decode = (_hosts(pool) for pool in pools)
@@ -123,14 +122,9 @@ class _Files:
         weights_gib = weight_bytes(self.spec, self.spec.checkpoint) / 2**30
         if self.candidate.prefill is None:
             trial, replicas = self.best.trial, self.candidate.replicas
-            return kubernetes_manifest(
-                name,
-                self._planned[0],
-                pools[0],
-                replicas,
-                weights_gib=weights_gib,
-                in_flight=trial.requests_per_s * trial.mean_e2e_s / replicas,
-            )
+            at_once = trial.requests_per_s * trial.mean_e2e_s / replicas
+            one = (self._planned[0], pools[0], replicas)
+            return kubernetes_manifest(name, *one, weights_gib=weights_gib, in_flight=at_once)
         proxy = proxy_command(pools[0].engine, *(addresses(name, pool) for pool in pools))
         return kubernetes_disaggregated(name, self._planned, pools, proxy, weights_gib=weights_gib)
 
@@ -155,10 +149,8 @@ class _Files:
         bench = self._bench(everything, replicas=candidate.replicas, result=RESULT)
         header = "the arrivals of the plan, against what stands before all replicas"
         if len(everything) < len(whole):
-            header += (
-                f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, "
-                f"{len(everything):,} of {len(whole):,} requests"
-            )
+            part = f"{len(everything):,} of {len(whole):,} requests"
+            header += f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, {part}"
         texts = {"benchmark.sh": _script(header, bench)}
         if candidate.prefill is not None:
             return texts
@@ -168,10 +160,8 @@ class _Files:
             return texts
         share = everything.take(np.arange(0, len(everything), candidate.replicas))
         one = self._bench(share, replicas=1, result=ONE_RESULT)
-        header = (
-            f"one replica alone with every {candidate.replicas}th arrival, "
-            "then that beside what was predicted"
-        )
+        nth = f"every {candidate.replicas}th arrival"
+        header = f"one replica alone with {nth}, then that beside what was predicted"
         texts["compare.sh"] = _script(header, one) + f"{self._compare(ONE_RESULT)}\n"
         return texts
 
@@ -182,19 +172,15 @@ class _Files:
 
     def _bench(self, workload: Workload, *, replicas: int, result: str) -> Launch:
         """The benchmark of `workload` against `replicas`."""
-        candidate = self.candidate
-        several = candidate.prefill is not None or replicas > 1
+        pool = self.candidate.pool
+        several = self.candidate.prefill is not None or replicas > 1
         return bench_command(
             self.model_id,
             self._arrivals(workload, replicas, result),
             slos=parse_slos(self.plan.slos),
             port=PROXY_PORT if several else PORT,
             result=result,
-            metadata=[
-                ("gpu", candidate.pool.gpu),
-                ("tp", candidate.pool.tensor_parallel_size),
-                ("replicas", replicas),
-            ],
+            metadata=[("gpu", pool.gpu), ("tp", pool.tensor_parallel_size), ("replicas", replicas)],
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
@@ -231,15 +217,12 @@ def busiest_part(workload: Workload) -> Workload:
     return replace(part, arrival_s=part.arrival_s - part.arrival_s[0])
 
 
-def _script(header: str, *launches: Launch) -> str:
-    """A shell script: the files that the commands read, then the commands."""
-    lines = ["#!/bin/sh", f"# {header}"]
-    for launch in launches:
-        lines += [f"# {note}" for note in launch.notes]
-        for name, text in launch.files:
-            lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]
-        lines.append(launch.text)
-    return "\n".join(lines) + "\n"
+def _script(header: str, launch: Launch) -> str:
+    """A shell script: the files that the command reads, then the command."""
+    lines = ["#!/bin/sh", f"# {header}", *(f"# {note}" for note in launch.notes)]
+    for name, text in launch.files:
+        lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]
+    return "\n".join([*lines, launch.text]) + "\n"
 
 
 def _hosts(pool: Pool) -> list[str]:

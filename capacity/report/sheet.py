@@ -69,19 +69,20 @@ def answer_html(
     parts: Iterable[Any],
     *,
     charts: Sequence[Chart] | None = None,
+    files: Sequence[tuple[str, str]] = (),
     command: str | None = None,
     python: str | None = None,
     made: date | None = None,
 ) -> str:
     """An answer as one file of HTML that needs nothing else, with a style for paper.
 
-    `parts` are its tables as a terminal shows them, `charts` those of its schema unless they are given; `command` and
-    `python` ask the same again.
+    `parts` are its tables as a terminal shows them, `charts` those of its schema unless they are given; `files` are
+    (title, text) to copy; `command` and `python` ask the same again.
     """
     from capacity.report.tables import schema_name
 
     shown, remarks = split_notes(parts)
-    asked = [("To ask again", command), ("In Python", python)]
+    asked = [*files, ("To ask again", command), ("In Python", python)]
     return Sheet(
         question=question_of(schema_name(answer)),
         subject=subject_of(answer),

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 from capacity_app.boundary import LEAK_NOTHING
-from capacity_app.example_files import example_benchmark
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import open_page, settle
+from capacity_app.screenshots import example_benchmark, open_page, settle
 from long_forms import mostly_slow
 
 import capacity

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from capacity_app.guard import ANY_ADDRESS, PASSWORD, names_of
 from capacity_app.launch import COLOURS, ENTRY, OPTIONS, check_password, server_command
-from capacity_app.pages import PAGES
-from capacity_app.presets import PRESETS
+from capacity_app.pages import PAGES, PRESETS
 
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import main

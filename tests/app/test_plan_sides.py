@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from capacity_app import plan_sides, sides
+from capacity_app import sides
 from capacity_app.boundary import plain
-from capacity_app.links import packed_text
 from capacity_app.questions import task_of
-from capacity_app.side import Side, read_side
+from capacity_app.side import Side, packed_text, read_side
 
 import capacity
 from capacity.report.plan import conditional_texts, level_text
+from capacity.report.plan_summary import plan_facts
 
 Open = Callable[..., Any]
 FEW = {"plan_n": "50", "plan_gpus": "h100-sxm-80gb", "plan_ttft": "2000", "rate": "4"}
@@ -140,6 +139,6 @@ def test_a_hostile_plan_of_a_link_is_refused(options: dict[str, Any]) -> None:
 
 def test_without_a_winner_it_says_what_is_in_the_way() -> None:
     plan = capacity.plan("llama-3.1-8b", **{**ASKED, "slo": ("ttft:p95:1ms",)}, request_rate=4.0)
-    (only,) = plan_sides.figures_of_merit(replace(plan, elapsed_s=0.0))
+    (only,) = plan_facts(plan)
     assert only.value == "nothing"
-    assert plan.misses[0].best in only.below
+    assert plan.misses[0].best in only.note

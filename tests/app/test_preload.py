@@ -7,11 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import streamlit
-from capacity_app.preload import ELEMENTS, Preload, links, scripts
-
-STATIC = Path(streamlit.__file__).parent / "static"
-FOLDER = STATIC / "static" / "js"
+from capacity_app.preload import ELEMENTS, FOLDER, Preload, links, scripts
 
 
 def test_every_element_has_a_script_in_this_release() -> None:

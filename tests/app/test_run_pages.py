@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 import pytest
 from capacity_app.boundary import LEAK_NOTHING
-from capacity_app.presets import PRESETS
+from capacity_app.pages import PRESETS
 from capacity_validate.review import review
 from long_forms import mostly_slow
 

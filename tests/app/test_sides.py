@@ -10,8 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 from capacity_app import sides
 from capacity_app.boundary import plain
-from capacity_app.links import packed_text
-from capacity_app.side import Side, read_side
+from capacity_app.side import Side, packed_text, read_side
 from capacity_app.sides import equal_load_text
 
 import capacity

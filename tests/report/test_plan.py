@@ -11,7 +11,6 @@ from capacity.planning.quality import AS_PUBLISHED, QualityChange
 from capacity.planning.records import Miss, Plan
 from capacity.report.layout import printed
 from capacity.report.plan import (
-    cost_text,
     level_text,
     plan_tables,
     quality_sources,
@@ -48,8 +47,9 @@ def test_a_loss_of_quality_in_words(
 def test_without_a_price_there_is_a_dash(small_plan: Plan) -> None:
     best = small_plan.ranked[0]
     assert best.cost is not None
-    assert cost_text(best, "usd_per_hour", ",.2f") == f"{best.cost.usd_per_hour:,.2f}"
-    assert cost_text(replace(best, cost=None), "usd_per_hour", ",.2f") == "-"
+    assert f"{best.cost.usd_per_hour:,.2f} {best.cost.usd_per_month:,.0f}" in flat(small_plan)
+    unpriced = replace(best, cost=None, joules_per_output_token=None)
+    assert f"{best.num_gpus} - - - -" in flat(replace(small_plan, ranked=(unpriced,)))
 
 
 def test_every_rejection_is_counted_under_its_reason(small_plan: Plan) -> None:

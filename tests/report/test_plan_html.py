@@ -8,13 +8,18 @@ from html import escape
 
 from capacity import curve
 from capacity.planning.records import Plan
-from capacity.report.plan_html import curve_html, plan_html
+from capacity.report.plan import plan_tables
+from capacity.report.plan_html import curve_html
+from capacity.report.sheet import answer_html
+from capacity.report.tables import render
 
 
 def test_a_report_holds_the_answer_its_charts_and_its_files(small_plan: Plan) -> None:
-    page = plan_html(small_plan, [("Launch <it>", "vllm serve & wait")])
+    page = answer_html(small_plan, plan_tables(small_plan), files=[("Launch <it>", "vllm serve & wait")])
     assert small_plan.best is not None
-    assert f"<strong>{escape(small_plan.best.candidate.label)}</strong>" in page
+    assert f"<td>{escape(small_plan.best.label)}</td>" in page
+    assert all(escape(f"price of {price}") in page for price in small_plan.prices)
+    assert f"{small_plan.counts.points:,} deployments" in page
     assert page.count("<svg") == 2
     assert "Launch &lt;it&gt;" in page
     assert "vllm serve &amp; wait" in page
@@ -22,12 +27,12 @@ def test_a_report_holds_the_answer_its_charts_and_its_files(small_plan: Plan) ->
 
 
 def test_names_are_text(small_plan: Plan) -> None:
-    assert "<script>" not in plan_html(replace(small_plan, model="<script>x</script>"))
+    assert "<script>" not in render(replace(small_plan, model="<script>x</script>"), "html")
 
 
 def test_an_unmet_plan_says_so(small_plan: Plan) -> None:
-    page = plan_html(replace(small_plan, ranked=(), speed_front=(), cost_front=()))
-    assert "Nothing in the space meets the SLO." in page
+    page = render(replace(small_plan, ranked=(), speed_front=(), cost_front=()), "html")
+    assert "Nothing in the space meets the SLO" in page
     assert "<svg" not in page
 
 

@@ -16,7 +16,8 @@ from capacity.planning.search.planned_launch import pinned
 from capacity.pool.resolve import resolve
 from capacity.report import layout
 from capacity.report.layout import printed
-from capacity.report.plan_summary import COMMAND_WIDTH, plan_summary, wrapped
+from capacity.report.plan import COMMAND_WIDTH, wrapped
+from capacity.report.plan_summary import plan_summary
 from capacity.report.tables import render
 
 SCREEN = 40

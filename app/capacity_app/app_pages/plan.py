@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,18 +16,28 @@ import capacity
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_search import Snapshot
-from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart, whisker_words
-from capacity.report.plan import CONDITIONAL, conditional_texts
+from capacity.report.figures.planning import speed_chart, whisker_words
+from capacity.report.plan import (
+    CONDITIONAL,
+    MISSES,
+    conditional_texts,
+    levels_table,
+    ranked_table,
+    rejected_table,
+    started_by,
+    wrapped,
+)
 from capacity.report.plan_files import write_plan_files
-from capacity.report.plan_summary import wrapped
-from capacity_app import parts, plan_sides, sides
+from capacity.report.plan_summary import plan_facts
+from capacity.report.views.view import Table
+from capacity_app import parts, sides
 from capacity_app.boundary import plain
 from capacity_app.questions import answered, asker
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
+from capacity_app.views import figures_of_merit, show_table
 from capacity_app.widgets import draw, show_field, widget_row
 
-DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
@@ -62,21 +71,11 @@ def so_far(report: Snapshot) -> tuple[float, str]:
 def launched(best: Ranked) -> None:
     """What starts the winner, to copy; the archive below has it for all."""
     for line in best.launch:
-        role = "" if line.role == "both" else f", for {line.role}"
-        st.caption(
-            f"Starts {'each of ' if line.replicas > 1 else ''}{line.replicas} replica"
-            f"{'s' * (line.replicas > 1)}{role}:"
-        )
+        st.caption(f"Starts {started_by(line)}:")
         st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
         parts.notes(line.notes)
     if not best.launch:
         st.caption("Nothing launches this engine: it is a baseline.")
-
-
-def compared(plan: Plan, options: Mapping[str, Any]) -> None:
-    """The winner in figures, beside those of the plans that are pinned."""
-    side = sides.side_of("plan", options)
-    sides.figures(side, plan, ask=asker("plan", inputs), row=plan_sides.figures_of_merit)
 
 
 def archive(plan: Plan, options: Mapping[str, Any]) -> None:
@@ -85,33 +84,30 @@ def archive(plan: Plan, options: Mapping[str, Any]) -> None:
 
     def zipped() -> bytes:
         """What `capacity plan --output FOLDER` writes."""
-        content = io.BytesIO()
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
-        ):
-            for path in write_plan_files(plan, Path(folder), model=options["model"], traffic=traffic):
-                packed.write(path, path.name)
-        return content.getvalue()
+        with tempfile.TemporaryDirectory() as folder:
+            files = Path(folder, "plan")
+            write_plan_files(plan, files, model=options["model"], traffic=traffic)
+            return Path(shutil.make_archive(str(files), "zip", files)).read_bytes()
 
     parts.download("Report and launch commands", "plan.zip", zipped, mime="application/zip")
 
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
-    if plan.best is None:
+    best = plan.best
+    if best is None:
         st.error("Nothing in the space meets the service levels.", icon=":material/close:")
-        compared(plan, options)
-        parts.table("misses", miss_rows(plan), alt="For each service level the best value found, and where.")
     else:
-        price = "" if plan.best.cost is None else f", ${plan.best.cost.usd_per_hour:,.2f} an hour"
-        st.success(plain(f"{plan.best.candidate.label}{price}; {plan.proof}"), icon=":material/check:")
-        compared(plan, options)
-        launched(plan.best)
-        st.subheader("Deployments that meet the service levels, best first")
-        formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
-        columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
-        parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
+        price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
+        st.success(plain(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
+    side = sides.side_of("plan", options)
+    sides.figures(side, plan, ask=asker("plan", inputs), row=lambda each: figures_of_merit(plan_facts(each)))
+    if best is None:
+        show_table(Table("The best found of each part of the SLO", plan.misses, MISSES))
+    else:
+        launched(best)
+        show_table(ranked_table(plan))
+        show_table(levels_table(plan))
         parts.chart(speed_chart(plan))
         st.caption(whisker_words(plan))
     if plan.conditional:
@@ -119,8 +115,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
         for text in conditional_texts(plan):
             st.markdown(f"- {plain(text)}")
     archive(plan, options)
-    st.subheader("Turned down, and why")
-    parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
+    show_table(rejected_table(plan))
     parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 

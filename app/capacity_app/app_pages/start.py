@@ -45,19 +45,13 @@ def edited(case: UseCase) -> dict[str, float | int]:
         return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
 
     think_s = case.think_time_s.mean
+    response: dict[str, Any] = {"start": 0.0 if think_s else 1.0, "most": 86_400.0}
     with widget_row():
         return draw(
             of("input_len", "isl", "Tokens of a question", case.input_len.mean, most=1_000_000, step=128),
             of("output_len", "osl", "Tokens of an answer", case.output_len.mean, most=1_000_000, step=64),
             of("think_time_s", "think", "Seconds between", think_s, most=86_400.0),
-            of(
-                "response_s",
-                "response",
-                "Seconds an answer takes",
-                0.0,
-                start=0.0 if think_s else 1.0,
-                most=86_400.0,
-            ),
+            of("response_s", "response", "Seconds an answer takes", 0.0, **response),
         )
 
 
@@ -112,8 +106,8 @@ st.markdown(f"**{case.title}**: {case.about}")
 levels = wanted(case, st.columns(3))
 answered = st.container()
 with st.expander("What is assumed of them, to be changed", expanded=True, key="start_more"):
-    said = edited(case)
-    traffic = build(Traffic, {"use_case": case.name, "users": users, **said})
+    asked = {"use_case": case.name, "users": users, **edited(case)}
+    traffic = build(Traffic, asked)
     slo = tuple(str(level) for level in levels)
     same = levels == parse_slos(case.slo.limits)
     parts.table(
@@ -131,16 +125,16 @@ formula = filled_notes(traffic)[-1]
 with beside:
     parts.kpis([parts.Kpi("Requests/s", f"{rate:,.2f}", f"of {users:,} people", help=formula)])
     with boundary():
-        asked = {
+        served = {
             "model": inputs.model,
             "pool": inputs.pool,
-            "traffic": {"use_case": case.name, "users": users, **said},
+            "traffic": asked,
             "cost": inputs.cost,
             "slo": slo,
         }
         tensor = inputs.pool.get("tensor_parallel_size", 1)
         st.markdown(plain(f"How many replicas of {inputs.model_name} on {tensor} x {inputs.pool['gpu']}?"))
-        parts.replicas_line(Task(function="capacity_app.tasks:replicas", arguments=asked))
+        parts.replicas_line(Task(function="capacity_app.tasks:replicas", arguments=served))
 with onwards:
     st.html(
         f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
@@ -148,9 +142,7 @@ with onwards:
     )
 options = {
     "gpus": ("h100-sxm-80gb", "l40s-48gb"),
-    "use_case": case.name,
-    "users": users,
-    **said,
+    **asked,
     **({} if same else {"slo": slo}),
     **inputs.cost,
     **({} if goal == "cost" else {"objective": goal}),

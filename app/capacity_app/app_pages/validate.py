@@ -5,9 +5,18 @@ from __future__ import annotations
 import streamlit as st
 from capacity_validate.review import errors_chart, parity_chart, review_html
 
+from capacity.report.views.units import COUNT, PERCENT, WORDS, Unit
+from capacity.report.views.view import Column, Fact, Table
 from capacity_app import parts, uploads
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
+from capacity_app.views import figures_of_merit, show_table
+
+EXACT = Unit(12)
+CONSTANTS = (
+    *(Column("family", "family"), Column("constant", "name")),
+    *(Column("profile", "before", EXACT), Column("calibrated", "after", EXACT)),
+)
 
 inputs = current_inputs()
 units = inputs.units
@@ -29,35 +38,21 @@ def measured() -> None:
     if review is None:
         return
     judged = [c for c in review.classes if c.after_median is not None]
-    parts.kpis(
-        [
-            parts.Kpi("Device", review.device, f"profile {review.profile}"),
-            parts.Kpi("Cases", f"{len(review.cases):,}", f"{len(judged)} classes calibrated"),
-            *(
-                parts.Kpi(
-                    f"Error, {c.family}",
-                    f"{c.after_median:.1%}",
-                    f"{c.before_median:.1%} before, {c.held_out} held out",
-                )
-                for c in judged
-            ),
-        ]
-    )
+    facts = [
+        Fact("Device", review.device, WORDS, f"profile {review.profile}"),
+        Fact("Cases", len(review.cases), COUNT, f"{len(judged)} classes calibrated"),
+    ]
+    for each in judged:
+        before = f"{each.before_median:.1%} before, {each.held_out} held out"
+        facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
+    parts.kpis(figures_of_merit(facts))
     python = (
         f"from capacity_validate.review import review\n\nanswer = review({[file.name for file in files]!r})\n"
     )
     parts.record_downloads("review", review, lambda: review_html(review, python=python))
     parts.chart(parity_chart(review.cases, review.device, units))
     parts.chart(errors_chart(review))
-    st.subheader("The profile as it is, and calibrated")
-    parts.table(
-        "constants",
-        [
-            {"family": row.family, "constant": row.name, "profile": row.before, "calibrated": row.after}
-            for row in review.constants
-        ],
-        alt="Constants of the step model before and after calibration.",
-    )
+    show_table(Table("The profile as it is, and calibrated", review.constants, CONSTANTS))
     parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
 
 

@@ -1,79 +1,38 @@
-"""A plan as pictures and tables: the ranked deployments, the fronts, and what was turned down."""
+"""A plan as pictures: the ranked deployments, the fronts, and the service levels over time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capacity.planning.records import KINDS
+from capacity.base.quantity import Quantity
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
-from capacity.report.figures.label_places import label_places
-from capacity.report.plan import level_name, level_text, quality_text, window_rows
+from capacity.report.figures.drawing import whiskers
+from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import subject_of
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import WindowLevels
-    from capacity.planning.records import Plan, Point, Ranked
-
+    from capacity.planning.records import Plan, Point
 
 WORST_SHOWN = 3.0  # times a limit
-
-
-def ranked_rows(plan: Plan) -> list[dict[str, object]]:
-    """The deployments that meet the service levels, best first."""
-    return [_ranked_row(number, answer) for number, answer in enumerate(plan.ranked, start=1)]
-
-
-def _ranked_row(number: int, answer: Ranked) -> dict[str, object]:
-    cost = answer.cost
-    row: dict[str, object] = {
-        "": number,
-        "deployment": answer.candidate.label,
-        "GPUs": answer.num_gpus,
-        "$/h": None if cost is None else cost.usd_per_hour,
-        "of the limit": answer.trial.ratio,
-        "confidence": answer.confidence,
-        "$/month": None if cost is None else cost.usd_per_month,
-        "$/1M output": None if cost is None else cost.usd_per_million_output_tokens,
-    }
-    row |= {level_name(level): level_text(level) for level in answer.trial.levels}
-    return row | {
-        "quality loss": quality_text(answer),
-        "provisioned J/output token": answer.joules_per_output_token,
-    }
-
-
-def rejected_rows(plan: Plan) -> list[dict[str, object]]:
-    """Every candidate that is no answer, with its reason."""
-    return [
-        {
-            "GPU": rejection.pool.gpu,
-            "TP": rejection.pool.tensor_parallel_size,
-            "weights": rejection.pool.quantization or "as published",
-            "KV cache": rejection.pool.kv_cache_dtype,
-            "replicas": rejection.replicas,
-            "kind": KINDS[rejection.kind],
-            "reason": rejection.reason,
-        }
-        for rejection in plan.rejected
-    ]
-
-
-def miss_rows(plan: Plan) -> list[dict[str, object]]:
-    """What stands in the way where nothing meets the service levels."""
-    return [
-        {
-            "part": m.slo,
-            "limit": m.limit,
-            "best found": m.best,
-            "times the limit": m.factor,
-            "on": m.candidate,
-        }
-        for m in plan.misses
-    ]
+# width and height of the smallest plot, that of a phone: what is free there is free everywhere
+PLOT_PX = 290, 330
+MARK_PX, LETTER_PX, LINE_PX = 16, 8, 14
+POSITIONS = {  # as plotly calls them: steps from the mark to the label's middle, aside and up
+    "top center": (0, 1),
+    "bottom center": (0, -1),
+    "middle right": (1, 0),
+    "middle left": (-1, 0),
+    "top right": (1, 1),
+    "top left": (-1, 1),
+    "bottom right": (1, -1),
+    "bottom left": (-1, -1),
+}
+SPEEDS = "%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>"
 
 
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
@@ -128,10 +87,11 @@ def speed_chart(plan: Plan) -> Chart:
 
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
-    likely = _as_predicted(plan)
-    everywhere = [*places, *_ranked_places(plan)]
-    x_range = _with_room([x for x, _ in everywhere] + [x for x, _ in likely.values()])
-    y_range = _with_room([y for _, y in everywhere])
+    predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
+    x_range = _with_room(
+        [x for x, _ in places] + [speed.value for _, speed, _ in ranked] + list(predicted.values())
+    )
+    y_range = _with_room([y for _, y in places] + [use for _, _, use in ranked])
     figure = go.Figure()
     figure.add_scatter(
         x=[x for x, _ in sorted(places)],
@@ -141,15 +101,105 @@ def speed_chart(plan: Plan) -> Chart:
         showlegend=False,
         hoverinfo="skip",
     )
-    _ranked_marks(figure, plan, likely)
-    gpus = list(dict.fromkeys(point.gpu for point in points))
+    _draw_ranked(figure, plan, ranked)
     marks = _marks(plan, points)
     sides = label_places(places, marks, x_range=x_range, y_range=y_range)
-    for mark, point, (x, y), side in zip(marks, points, places, sides, strict=True):
-        index = gpus.index(point.gpu)
+    _draw_front(figure, points, marks, sides, predicted)
+    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points))
+    figure.update_xaxes(range=x_range)
+    figure.update_yaxes(range=y_range)
+    winner = "" if plan.best is None else f"To rent, by {plan.objective}: {plan.best.label}. "
+    return Chart(
+        name="pareto",
+        title="Speed for a user against use of a GPU",
+        alt=f"{winner}{len(points)} simulated deployments that none beats in both; {sum(each.met for each in points)} "
+        f"of them meet the service levels. {whisker_words(plan)}",
+        figure=figure,
+        subject=subject_of(plan),
+        rows=tuple(
+            {
+                "mark": mark,
+                "deployment": point.label,
+                "tokens/s per user": point.tokens_per_s_per_user,
+                "as predicted": predicted.get(point.label),
+                "tokens/s per GPU": point.tokens_per_s_per_gpu,
+                "GPUs": point.num_gpus,
+                "$/h": point.usd_per_hour,
+                "meets the SLO": point.met,
+            }
+            for mark, point in zip(marks, points, strict=True)
+        ),
+    )
+
+
+def _predicted_speeds(plan: Plan) -> dict[str, float]:
+    """Tokens/s a user by label, with step times as predicted."""
+    return {
+        each.label: speed
+        for each in plan.ranked
+        if each.predicted is not None and (speed := each.predicted.tokens_per_s_per_user) is not None
+    }
+
+
+def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
+    """Label, tokens/s a user and a GPU of the ranking, of those whose answers have a speed."""
+    predicted = _predicted_speeds(plan)
+    return [
+        (each.label, _towards(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
+        for each in plan.ranked
+        if (speed := each.trial.tokens_per_s_per_user) is not None
+    ]
+
+
+def _towards(speed: float, predicted: float | None) -> Quantity:
+    """A speed whose interval reaches to where it is with step times as predicted."""
+    ends = () if predicted is None else (speed, predicted)
+    return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
+
+
+def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, float]]) -> None:
+    """What to rent, as a star that the legend names, and faintly what else meets the service levels."""
+    rest = ranked[1:]
+    if rest:
         figure.add_scatter(
-            x=[x],
-            y=[y],
+            x=[speed.value for _, speed, _ in rest],
+            y=[use for _, _, use in rest],
+            mode="markers",
+            name="also meets it",
+            opacity=0.45,
+            marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
+            error_x=whiskers([speed for _, speed, _ in rest]),
+            text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
+            hovertemplate=f"%{{text}}<br>{SPEEDS}",
+        )
+    if ranked and plan.best is not None and ranked[0][0] == plan.best.label:
+        label, speed, use = ranked[0]
+        figure.add_scatter(
+            x=[speed.value],
+            y=[use],
+            mode="markers",
+            name=f"1: {short_label(label)}, to rent by {plan.objective}",
+            marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
+            error_x=whiskers([speed], shade=colour(1)),
+            cliponaxis=False,
+            hovertemplate=f"{label}<br>{SPEEDS}",
+        )
+
+
+def _draw_front(
+    figure: Any,
+    points: Sequence[Point],
+    marks: Sequence[str],
+    sides: Sequence[str | None],
+    predicted: Mapping[str, float],
+) -> None:
+    """What is beaten in neither, each by its mark."""
+    gpus = list(dict.fromkeys(point.gpu for point in points))
+    for mark, point, side in zip(marks, points, sides, strict=True):
+        index, speed = gpus.index(point.gpu), point.tokens_per_s_per_user or 0.0
+        figure.add_scatter(
+            x=[speed],
+            y=[point.tokens_per_s_per_gpu],
             mode="markers+text",
             textposition=side or "top center",
             name=f"{mark}: {short_label(point.label)}{'' if point.met else ', misses the SLO'}",
@@ -161,35 +211,10 @@ def speed_chart(plan: Plan) -> Chart:
             },
             text=[mark if side else ""],
             customdata=[point.label],
-            error_x=_whisker([x], [likely.get(point.label)], colour(index)),
+            error_x=whiskers([_towards(speed, predicted.get(point.label))], shade=colour(index)),
             cliponaxis=False,
-            hovertemplate="%{customdata}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
+            hovertemplate=f"%{{customdata}}<br>{SPEEDS}",
         )
-    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=460 + 22 * len(points))
-    figure.update_xaxes(range=x_range)
-    figure.update_yaxes(range=y_range)
-    meeting = sum(point.met for point in points)
-    return Chart(
-        name="pareto",
-        title="Speed for a user against use of a GPU",
-        alt=f"{_winner_words(plan)}{len(points)} simulated deployments that none beats in both; {meeting} of them meet "
-        f"the service levels. {whisker_words(plan)}",
-        figure=figure,
-        subject=subject_of(plan),
-        rows=tuple(
-            {
-                "mark": mark,
-                "deployment": point.label,
-                "tokens/s per user": point.tokens_per_s_per_user,
-                "as predicted": None if (place := likely.get(point.label)) is None else place[0],
-                "tokens/s per GPU": point.tokens_per_s_per_gpu,
-                "GPUs": point.num_gpus,
-                "$/h": point.usd_per_hour,
-                "meets the SLO": point.met,
-            }
-            for mark, point in zip(marks, points, strict=True)
-        ),
-    )
 
 
 def whisker_words(plan: Plan) -> str:
@@ -209,17 +234,14 @@ def front_chart(plan: Plan) -> Chart:
 
     priced = all(point.usd_per_hour is not None for point in plan.cost_front)
     money = "$ per hour" if priced else "GPUs"
-    points = [
-        (p, float(p.num_gpus if p.usd_per_hour is None or not priced else p.usd_per_hour))
-        for p in plan.cost_front
-    ]
+    points = [(point, point.usd_per_hour if priced else point.num_gpus) for point in plan.cost_front]
     figure = go.Figure()
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
         figure.add_scatter(
             x=[price for _, price in chosen],
             y=[min(point.worst_ratio, WORST_SHOWN) for point, _ in chosen],
-            error_y=_sampling([point for point, _ in chosen], colour(index)),
+            error_y=whiskers([_worst_level(point) for point, _ in chosen], shade=colour(index)),
             mode="markers",
             name=gpu,
             marker={"color": colour(index), "symbol": symbol(index), "size": 13},
@@ -243,25 +265,10 @@ def front_chart(plan: Plan) -> Chart:
     )
 
 
-def _sampling(points: Sequence[Point], hue: str) -> dict[str, object]:
-    """The 90 % interval of each point's worst level by the traffic's chance, where it was asked for."""
-    ends = []
-    for point in points:
-        level = max(point.levels, key=lambda each: each.ratio, default=None)
-        known = level is not None and level.low_s is not None and level.high_s is not None
-        if level is None or not known or point.worst_ratio > WORST_SHOWN:
-            ends.append((0.0, 0.0))
-            continue
-        low, high = (level.low_s or 0.0) / level.limit_s, (level.high_s or 0.0) / level.limit_s
-        ends.append((max(level.ratio - low, 0.0), max(high - level.ratio, 0.0)))
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high for _, high in ends],
-        "arrayminus": [low for low, _ in ends],
-        "color": hue,
-        "thickness": 1.5,
-    }
+def _worst_level(point: Point) -> Quantity | None:
+    """The worst level with its interval of sampling, where it stands in the chart."""
+    level = max(point.levels, key=lambda each: each.ratio, default=None)
+    return None if level is None or point.worst_ratio > WORST_SHOWN else share_of_limit(level)
 
 
 def short_label(label: str) -> str:
@@ -271,76 +278,9 @@ def short_label(label: str) -> str:
 
 def _marks(plan: Plan, points: Sequence[Point]) -> list[str]:
     """What each point is called: by its number in the ranking, or by a letter where it has none."""
-    ranks = {answer.candidate.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
+    ranks = {answer.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
     letters = iter(ascii_lowercase * len(points))
     return [ranks.get(point.label) or next(letters) for point in points]
-
-
-def _ranked_places(plan: Plan) -> list[tuple[float, float]]:
-    """Where the ranking stands, of those whose answers have a speed."""
-    return [
-        (answer.trial.tokens_per_s_per_user, answer.tokens_per_s_per_gpu)
-        for answer in plan.ranked
-        if answer.trial.tokens_per_s_per_user is not None
-    ]
-
-
-def _as_predicted(plan: Plan) -> dict[str, tuple[float, float]]:
-    """By label, where it stands with step times as predicted."""
-    return {
-        answer.candidate.label: (speed, answer.predicted.output_tokens_per_s / answer.num_gpus)
-        for answer in plan.ranked
-        if answer.predicted is not None and (speed := answer.predicted.tokens_per_s_per_user) is not None
-    }
-
-
-def _whisker(
-    speeds: Sequence[float], likely: Sequence[tuple[float, float] | None], hue: str
-) -> dict[str, object]:
-    """From each mark to where it stands with step times as predicted."""
-    off = [0.0 if place is None else place[0] - x for x, place in zip(speeds, likely, strict=True)]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(each, 0.0) for each in off],
-        "arrayminus": [max(-each, 0.0) for each in off],
-        "color": hue,
-        "thickness": 1.5,
-    }
-
-
-def _ranked_marks(figure: Any, plan: Plan, likely: Mapping[str, tuple[float, float]]) -> None:
-    """What to rent, as a star that the legend names, and faintly what else meets the service levels."""
-    known = [
-        (answer.candidate.label, answer.trial.tokens_per_s_per_user, answer.tokens_per_s_per_gpu)
-        for answer in plan.ranked
-        if answer.trial.tokens_per_s_per_user is not None
-    ]
-    rest = known[1:]
-    if rest:
-        figure.add_scatter(
-            x=[x for _, x, _ in rest],
-            y=[y for _, _, y in rest],
-            mode="markers",
-            name="also meets it",
-            opacity=0.45,
-            marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
-            error_x=_whisker([x for _, x, _ in rest], [likely.get(label) for label, _, _ in rest], NEUTRAL),
-            text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
-            hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
-        )
-    if known and plan.best is not None and known[0][0] == plan.best.candidate.label:
-        label, speed, use = known[0]
-        figure.add_scatter(
-            x=[speed],
-            y=[use],
-            mode="markers",
-            name=f"1: {short_label(label)}, to rent by {plan.objective}",
-            marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
-            error_x=_whisker([speed], [likely.get(label)], colour(1)),
-            cliponaxis=False,
-            hovertemplate=f"{label}<br>%{{x:,.1f}} tokens/s a user, %{{y:,.0f}} a GPU<extra></extra>",
-        )
 
 
 def _with_room(values: Sequence[float]) -> tuple[float, float]:
@@ -351,5 +291,41 @@ def _with_room(values: Sequence[float]) -> tuple[float, float]:
     return (max(0.0, min(values) - room), max(values) + room)
 
 
-def _winner_words(plan: Plan) -> str:
-    return "" if plan.best is None else f"To rent, by {plan.objective}: {plan.best.candidate.label}. "
+class _Box(NamedTuple):
+    x: float  # of its middle
+    y: float
+    wide: float
+    high: float
+
+    def meets(self, other: _Box) -> bool:
+        apart = abs(self.x - other.x), abs(self.y - other.y)
+        return apart[0] < (self.wide + other.wide) / 2 and apart[1] < (self.high + other.high) / 2
+
+
+def label_places(
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    *,
+    x_range: tuple[float, float],
+    y_range: tuple[float, float],
+) -> list[str | None]:
+    """For each point a plotly `textposition` whose label lies on no mark and no other; None where all is taken."""
+    spots = [(PLOT_PX[0] * _share(x, x_range), PLOT_PX[1] * _share(y, y_range)) for x, y in points]
+    marks = [_Box(x, y, MARK_PX, MARK_PX) for x, y in spots]
+    taken: list[_Box] = []
+    places: list[str | None] = []
+    for number, ((x, y), label) in enumerate(zip(spots, labels, strict=True)):
+        wide = LETTER_PX * len(label)
+        others = [*taken, *marks[:number], *marks[number + 1 :]]
+        boxes = {
+            position: _Box(x + aside * (MARK_PX + wide) / 2, y + up * (MARK_PX + LINE_PX) / 2, wide, LINE_PX)
+            for position, (aside, up) in POSITIONS.items()
+        }
+        free = [position for position, box in boxes.items() if not any(map(box.meets, others))]
+        taken += [boxes[position] for position in free[:1]]
+        places.append(free[0] if free else None)
+    return places
+
+
+def _share(value: float, of: tuple[float, float]) -> float:
+    return (value - of[0]) / (of[1] - of[0]) if of[1] > of[0] else 0.5

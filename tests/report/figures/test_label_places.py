@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.report.figures.label_places import LETTER_PX, LINE_PX, MARK_PX, PLOT_PX, POSITIONS, label_places
+from capacity.report.figures.planning import LETTER_PX, LINE_PX, MARK_PX, PLOT_PX, POSITIONS, label_places
 
 UNIT = {"x_range": (0.0, 1.0), "y_range": (0.0, 1.0)}
 SHARES = st.floats(0, 1, allow_nan=False)
