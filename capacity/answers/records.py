@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.base.latency_metrics import METRICS
 from capacity.base.quantity import Quantity as Quantity
 from capacity.base.record import AnswerRecord
 from capacity.hardware.cost_estimate import CostEstimate
+from capacity.simulator.distribution import STATISTICS
 from capacity.step import Bound
 
 if TYPE_CHECKING:
-    from capacity.answers.pool_runs import PriorityClass
+    from capacity.answers.pool_runs import PoolRun, PriorityClass
     from capacity.simulator import SimulationResult
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.replications import Replications
@@ -31,31 +33,6 @@ class ModelSummary:
     name: str
     total_params: int
     active_params: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolRun:
-    """One pool of several in a run: `requests` came to it, of which `answered` got their answer from it.
-
-    Those that went on to another pool, were lost or turned away are the difference. Latencies are of the answered ones,
-    from their arrival at the deployment. `busy_fraction`: of the time that its replicas were there.
-    """
-
-    model: str
-    gpu: str
-    gpus_per_replica: int
-    engine: str
-    role: str
-    replicas: int
-    kv_capacity_tokens: int
-    requests: int
-    answered: int
-    busy_fraction: float
-    usd_per_hour: float | None
-    mean_ttft_ms: float | None
-    p95_ttft_ms: float | None
-    mean_e2el_ms: float | None
-    p95_e2el_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,11 +388,11 @@ class Simulation(AnswerRecord):
             "goodput": None if self.goodput is None else asdict(self.goodput),
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
-            "priorities": [asdict(each) for each in self.priorities],
+            "priorities": [each.to_dict() for each in self.priorities],
             "prediction_intervals": _intervals(self.predicted_ms),
             "prediction_intervals_as_found": _intervals(self.as_found_ms),
             "cost": None if self.cost is None else asdict(self.cost),
-            **({"pools": [asdict(pool) for pool in self.pools]} if self.pools else {}),
+            **({"pools": [pool.to_dict() for pool in self.pools]} if self.pools else {}),
             "warnings": list(self.warnings),
         }
 
@@ -424,7 +401,6 @@ class Simulation(AnswerRecord):
         """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
         number, count, text = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
         nullable = {"type": ["number", "null"]}
-        statistics = ("mean", "median", "std", "p50", "p90", "p95", "p99")
         properties: dict[str, object] = {
             "schema": {"const": cls.SCHEMA},
             "model": {"type": "object"},
@@ -437,7 +413,7 @@ class Simulation(AnswerRecord):
             **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
             **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
             **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
-            **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
+            **{f"{s}_{m}_ms": nullable for m in METRICS for s in STATISTICS},
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},

@@ -56,7 +56,7 @@ def bench_command(
     """`vllm bench serve` with these arrivals: generated ones, or the arguments of a timed trace (`write_timed_trace`
     gives them). `result`: the file that it writes."""
     traced = isinstance(arrivals, str)
-    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.metric != "itl"]
+    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.of_requests]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
     words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.words
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.report.display import bill_rows, last_place, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 from capacity.report.pool_runs import pool_tables
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.verdict import Verdict
 
-LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
 MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
@@ -86,8 +86,9 @@ def _priorities(answer: Simulation) -> list[Part]:
     """Latencies of each class of requests, where there are several."""
     if not answer.priorities:
         return []
-    names = [f"{statistic}_{key}_ms" for key in ("ttft", "tpot", "e2el") for statistic in ("mean", "p95")]
-    columns = ("requests", "failed", "preempted", "TTFT", "p95", "TPOT", "p95", "E2E", "p95")
+    names = [f"{statistic}_{key}_ms" for key in REQUEST_METRICS for statistic in ("mean", "p95")]
+    heads = (head for key in REQUEST_METRICS for head in (METRICS[key].label, "p95"))
+    columns = ("requests", "failed", "preempted", *heads)
     rows = (
         (
             f"priority {each.priority}",
@@ -95,7 +96,7 @@ def _priorities(answer: Simulation) -> list[Part]:
                 f"{each.requests:,}",
                 f"{each.requests - each.completed:,}",
                 f"{each.preemptions:,}",
-                *(latency_text(answer, name, getattr(each, name)) for name in names),
+                *(latency_text(answer, name, each.to_dict()[name]) for name in names),
             ),
         )
         for each in answer.priorities
@@ -105,7 +106,9 @@ def _priorities(answer: Simulation) -> list[Part]:
 
 def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str]) -> Table:
     """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
-    rows = ((label, (cell(f"{name}_{key}_ms") for name in statistics)) for label, key in LATENCIES)
+    rows = (
+        (metric.label, (cell(f"{name}_{key}_ms") for name in statistics)) for key, metric in METRICS.items()
+    )
     return crossed(title, statistics, rows)
 
 
@@ -381,7 +384,7 @@ def _service_levels(answer: Simulation) -> list[Part]:
     table = grid(f"Service levels{when}", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
-        metric, *percentile, _ = level.slo.replace("e2e", "e2el").split(":")
+        metric, *percentile, _ = level.slo.split(":")
         value = latency_text(answer, f"{percentile[0] if percentile else 'max'}_{metric}_ms", level.value_ms)
         table.add_row(level.slo, value, *_attained(level), met)
     return [table]

@@ -12,6 +12,7 @@ import streamlit as st
 
 import capacity
 from capacity.answers.records import Quantity, Simulation
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
@@ -191,8 +192,8 @@ def show(traffic: dict[str, Any]) -> None:
         parts.copies("simulate", inputs.model_name, pasted, base)
         parts.notes(base.warnings)
     if done:
-        metric = state.segments("Latency", "sim_metric", tuple(figures.METRIC_NAMES.values()), "TTFT")
-        key = next(name for name, title in figures.METRIC_NAMES.items() if title == metric)
+        keys = {METRICS[key].title: key for key in REQUEST_METRICS}
+        key = keys[state.segments("Latency", "sim_metric", tuple(keys), "TTFT")]
         limit_s = {"ttft": inputs.ttft_ms / 1e3, "tpot": inputs.tpot_ms / 1e3}.get(key)
         parts.chart(figures.latency_chart(done, key, units, limit_s=limit_s))
         parts.chart(figures.state_chart(done))

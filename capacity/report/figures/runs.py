@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
     MODE_BAR,
@@ -20,15 +21,12 @@ from capacity.report.figures.chart import (
     symbol,
 )
 from capacity.report.subject import subject_of
+from capacity.simulator.distribution import PERCENTILES
 
 if TYPE_CHECKING:
     from capacity.answers.records import Quantity, Simulation
-    from capacity.simulator.metrics import LatencyMetric
 
-METRIC_NAMES: dict[LatencyMetric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SUMMARY_NAMES: dict[LatencyMetric, str] = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
-SHOWN_PERCENTILES = (50, 90, 95, 99)
 CURVE_POINTS = 400
 SERIES_POINTS = 600
 LABELLED_SHARE = 0.06
@@ -41,7 +39,7 @@ STATES = (
 
 def latency_chart(
     runs: Mapping[str, Simulation],
-    metric: LatencyMetric,
+    metric: str,
     units: Units = STANDARD,
     *,
     limit_s: float | None = None,
@@ -50,7 +48,7 @@ def latency_chart(
     import numpy as np
     import plotly.graph_objects as go
 
-    name = METRIC_NAMES[metric]
+    name = METRICS[metric].title
     figure, rows, phrases = go.Figure(), [], []
     for index, (label, answer) in enumerate(runs.items()):
         values_s = np.sort(answer.run.records.latency_s(metric))
@@ -66,7 +64,7 @@ def latency_chart(
             line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": line_width(index)},
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
-        quantiles = {p: float(np.percentile(values_s, p)) for p in SHOWN_PERCENTILES}
+        quantiles = {p: float(np.percentile(values_s, p)) for p in PERCENTILES}
         figure.add_scatter(
             x=[units.of_seconds(v) for v in quantiles.values()],
             y=[p / 100 for p in quantiles],
@@ -121,22 +119,20 @@ def line_width(index: int) -> float:
     return max(2.0, 5.0 - 1.5 * index)
 
 
-def _prediction_s(answer: Simulation, metric: LatencyMetric, percentile: int) -> Quantity | None:
+def _prediction_s(answer: Simulation, metric: str, percentile: int) -> Quantity | None:
     """What is known of a percentile's error, in seconds."""
-    found = answer.predicted_ms.get(f"p{percentile}_{SUMMARY_NAMES[metric]}_ms")
+    found = answer.predicted_ms.get(f"p{percentile}_{metric}_ms")
     return None if found is None else found.scaled(1e-3)
 
 
-def _quantile_text(
-    answer: Simulation, metric: LatencyMetric, percentile: int, seconds: float, units: Units
-) -> str:
+def _quantile_text(answer: Simulation, metric: str, percentile: int, seconds: float, units: Units) -> str:
     found = _prediction_s(answer, metric, percentile)
     within = "" if found is None else units.time_interval(found)
     return units.time_text(seconds, found) + (f" (90 %: {within})" if within else "")
 
 
 def _error_bars(
-    answer: Simulation, metric: LatencyMetric, quantiles: Mapping[int, float], units: Units
+    answer: Simulation, metric: str, quantiles: Mapping[int, float], units: Units
 ) -> dict[str, Any]:
     """The 90 % interval of each percentile that has one."""
     known = [(v, _prediction_s(answer, metric, p)) for p, v in quantiles.items()]

@@ -12,12 +12,12 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.foreign import printable_values
+from capacity.simulator.distribution import PERCENTILES
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 from capacity_validate.server_log import ServerLog
 
-METRICS = ("ttft", "tpot", "itl", "e2el")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
