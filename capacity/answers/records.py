@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
-from capacity.base.latency_metrics import METRICS
+from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
 from capacity.base.record import AnswerRecord
 from capacity.hardware.cost_estimate import CostEstimate
@@ -256,6 +256,11 @@ class Estimate(Fit):
     energy: Energy
     basis: Basis
     replicas_needed: ReplicasNeeded | None = None
+
+    @property
+    def further_latencies(self) -> dict[str, Quantity | None]:
+        """The metrics beyond TTFT, TPOT and E2E, by title."""
+        return {METRICS[key].title: getattr(self, f"{key}_s") for key in FURTHER_METRICS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,4 +61,6 @@ METRICS: Mapping[str, LatencyMetric] = {
     )
 }
 REQUEST_METRICS = tuple(key for key, metric in METRICS.items() if metric.span is not None)
+FURTHER_METRICS = tuple(key for key in REQUEST_METRICS if key not in ("ttft", "tpot", "e2el"))
+"""Metrics that an estimate does not predict but computes from TTFT and E2E."""
 ALIASES = {alias: metric.key for metric in METRICS.values() for alias in metric.aliases}

@@ -9,6 +9,7 @@ Percentiles interpolate linearly (numpy's default), standard deviations are thos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, overload
@@ -137,7 +138,7 @@ class RequestTable(Sequence[RequestRecord]):
         return np.where(known, time_ps / PS_PER_S / np.maximum(parts, 1), np.nan)
 
     def latencies(self, metric: str, *, per_ps: float) -> npt.NDArray[np.float64]:
-        """Return a latency, in the unit of which a picosecond is `per_ps`, of the requests that have it, in their order.
+        """Return a latency (a picosecond is `per_ps` of its unit) of the requests that have it, in their order.
 
         All requests of the table must be completed.
         """
@@ -171,6 +172,21 @@ class RequestTable(Sequence[RequestRecord]):
             cached_tokens=counts("cached_tokens"),
             preemptions=counts("preemptions"),
         )
+
+
+def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
+    """Return a latency (s) of a request with this TTFT and E2E; None where it does not have it."""
+    request = RequestRecord(
+        index=0,
+        arrival_s=0.0,
+        first_scheduled_s=0.0,
+        first_token_s=ttft_s,
+        finish_s=e2e_s,
+        prompt_tokens=0,
+        output_tokens=output_tokens,
+    )
+    latency_s = float(RequestTable.of([request]).latency_s(metric)[0])
+    return None if math.isnan(latency_s) else latency_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
