@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
@@ -21,7 +20,6 @@ from capacity.answers.records import (
     Breakdown,
     Energy,
     Estimate,
-    Fit,
     Intensity,
     LaunchSettings,
     OperatorTime,
@@ -29,6 +27,7 @@ from capacity.answers.records import (
     RunMeans,
 )
 from capacity.base.latency_metrics import FURTHER_METRICS
+from capacity.base.record import make_from
 from capacity.deployment import Traffic
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
 from capacity.hardware.pricing import Price, cautions_of
@@ -64,9 +63,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
-    memory = fit_with(resolved, notes)
-    return Estimate(
-        **{field.name: getattr(memory, field.name) for field in fields(Fit)},
+    return make_from(
+        Estimate,
+        fit_with(resolved, notes),
         input_len=lengths.input_len,
         output_len=lengths.output_len,
         batch_size=traffic.batch_size,
@@ -193,14 +192,7 @@ def _ttft_parts(
 def _whole_run(load: Served | None) -> RunMeans | None:
     if load is None or load.whole is None or load.steady is None:
         return None
-    means = load.whole
-    return RunMeans(
-        num_prompts=load.num_prompts,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
-        requests_per_s=means.requests_per_s,
-    )
+    return make_from(RunMeans, load.whole, num_prompts=load.num_prompts)
 
 
 def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
@@ -209,10 +201,7 @@ def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
 
 
 def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
-    return tuple(
-        OperatorTime(name=op.name, seconds=op.seconds, flops=op.flops, bytes=op.bytes, bound=op.bound)
-        for op in cost.operators
-    )
+    return tuple(make_from(OperatorTime, operator) for operator in cost.operators)
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:

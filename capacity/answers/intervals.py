@@ -24,6 +24,7 @@ from capacity.answers.interval_parts import (
 )
 from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
+from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.deployment.launched import LAUNCH_DEFAULTS
@@ -266,15 +267,12 @@ def load_bands(
 ) -> LoadBands:
     """The intervals of a load with these means and mean prompt and output `lengths`."""
     engine = resolved.engine
-    seen = LoadSeen(
+    seen = make_from(
+        LoadSeen,
+        means,
         input_len=lengths[0],
         output_len=lengths[1],
-        in_flight=means.in_flight,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
         server_s=client_latency_s + engine.request_latency_s + engine.response_latency_s,
-        waiting_s=means.waiting_s,
         load_fraction=load_fraction,
     )
     return LoadBands(resolved, seen)
@@ -369,13 +367,12 @@ def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
     """The intervals of a batch: a load without a queue."""
-    seen = LoadSeen(
+    seen = make_from(
+        LoadSeen,
+        times,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
         in_flight=batch_size,
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
-        e2e_s=times.e2e_s,
         server_s=resolved.limits.request_latency_s,
     )
     return LoadBands(resolved, seen)

@@ -27,6 +27,8 @@ from capacity.workload.columns import IntArray
 PS_PER_MS = PS_PER_S // 1000
 PS_TO_MS = 1e3 / PS_PER_S
 MISSING = -1  # an instant that never came
+_INSTANTS = ("arrival", "first_scheduled", "first_token", "finish")
+_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +77,8 @@ class RequestTable(Sequence[RequestRecord]):
     output_tokens: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
-    preempted_ps: IntArray | None = (
-        None  # after the first token, without a place in the batch; None: not known
-    )
+    # after the first token, without a place in the batch; None: not known
+    preempted_ps: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ps)
@@ -93,21 +94,12 @@ class RequestTable(Sequence[RequestRecord]):
             raise IndexError(index)
         index %= len(self)
 
-        def instant(column: IntArray) -> float | None:
-            ps = int(column[index])
-            return None if ps == MISSING else ps / PS_PER_S
-
-        return RequestRecord(
-            index=index,
-            arrival_s=int(self.arrival_ps[index]) / PS_PER_S,
-            first_scheduled_s=instant(self.first_scheduled_ps),
-            first_token_s=instant(self.first_token_ps),
-            finish_s=instant(self.finish_ps),
-            prompt_tokens=int(self.prompt_tokens[index]),
-            output_tokens=int(self.output_tokens[index]),
-            cached_tokens=int(self.cached_tokens[index]),
-            preemptions=int(self.preemptions[index]),
-        )
+        instants: dict[str, Any] = {}
+        for name in _INSTANTS:
+            ps = int(getattr(self, f"{name}_ps")[index])
+            instants[f"{name}_s"] = None if ps == MISSING else ps / PS_PER_S
+        counts = {name: int(getattr(self, name)[index]) for name in _COUNTS}
+        return RequestRecord(index=index, **instants, **counts)
 
     def __iter__(self) -> Iterator[RequestRecord]:
         return (self[i] for i in range(len(self)))
@@ -154,24 +146,14 @@ class RequestTable(Sequence[RequestRecord]):
     def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
         """Columns of records, a real server's included (whatever their clock's origin)."""
         rows = list(records)
-
-        def instants(name: str) -> IntArray:
-            values = [getattr(row, name) for row in rows]
-            return np.array([MISSING if v is None else round(v * PS_PER_S) for v in values], dtype=np.int64)
-
-        def counts(name: str) -> IntArray:
-            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
-
-        return cls(
-            arrival_ps=instants("arrival_s"),
-            first_scheduled_ps=instants("first_scheduled_s"),
-            first_token_ps=instants("first_token_s"),
-            finish_ps=instants("finish_s"),
-            prompt_tokens=counts("prompt_tokens"),
-            output_tokens=counts("output_tokens"),
-            cached_tokens=counts("cached_tokens"),
-            preemptions=counts("preemptions"),
-        )
+        columns: dict[str, IntArray] = {}
+        for name in _INSTANTS:
+            values = [getattr(row, f"{name}_s") for row in rows]
+            instants = [MISSING if value is None else round(value * PS_PER_S) for value in values]
+            columns[f"{name}_ps"] = np.array(instants, dtype=np.int64)
+        for name in _COUNTS:
+            columns[name] = np.array([getattr(row, name) for row in rows], dtype=np.int64)
+        return cls(**columns)
 
 
 def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -50,15 +50,6 @@ class Replications:
 
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "seeds": list(self.seeds),
-            "metrics": {
-                name: None if interval is None else asdict(interval)
-                for name, interval in self.metrics.items()
-            },
-        }
 
 
 def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Replications:

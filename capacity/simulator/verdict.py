@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.base.record import plain
 from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.gap_counter import GapCounter
@@ -109,10 +110,7 @@ class Verdict:
             "verdict": self.verdict,
             "verdict_reason": self.reason,
             "evidence": evidence,
-            "intervals": {
-                name: None if interval is None else asdict(interval)
-                for name, interval in self.intervals_ms.items()
-            },
+            "intervals": plain(self.intervals_ms),
         }
 
 
