@@ -12,7 +12,7 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.foreign import printable_values
-from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 from capacity_validate.server_log import ServerLog
@@ -196,13 +196,10 @@ def count(value: object) -> int | None:
 def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     """Mean and percentiles in ms, as the benchmark clients compute them."""
     array = np.asarray(values_s, dtype=float)
-    if not len(array):
-        return {}
     if not (np.abs(array) < MAX_NUMBER).all():
         raise ValueError("a time is no number of seconds")
-    array = array * 1e3
-    quantiles = {f"p{p}": float(np.percentile(array, p)) for p in (50, 90, 95, 99)}
-    return {"mean": float(array.mean()), **quantiles}
+    found = Distribution.of(array * 1e3)
+    return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
 def mean(total: object, count: int) -> float | None:
