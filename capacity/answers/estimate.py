@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with
@@ -102,9 +102,11 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     )
 
 
-def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Any]:
+def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
     """Return the latencies by the fields of `Estimate`, further metrics computed from TTFT and E2E."""
-    found = dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
+    found: dict[str, Quantity | None] = (
+        dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
+    )
     return found | {f"{key}_s": _further_latency(key, latencies, output_len) for key in FURTHER_METRICS}
 
 

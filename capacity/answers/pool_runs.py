@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class RequestGroup:
 
     latencies_ms: Mapping[str, Distribution | None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         names = [field.name for field in fields(self) if field.name != "latencies_ms"]
         return {name: getattr(self, name) for name in names} | flattened_latencies(
             self.latencies_ms, ("mean", "p95")

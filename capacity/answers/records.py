@@ -372,7 +372,7 @@ class Simulation(AnswerRecord):
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first; the keys of the run and of its verdict on one level."""
 
-        def written(*names: str) -> dict[str, Any]:
+        def written(*names: str) -> dict[str, object]:
             return {name: plain(getattr(self, name)) for name in names}
 
         judged: dict[str, object] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))

@@ -44,12 +44,11 @@ def _latency_columns(answer: Simulation) -> Iterator[Column[PoolRun]]:
     for key in answer.pools[0].latencies_ms:
 
         def cell(pool: PoolRun, key: str = key) -> str:
-            values = pool.to_dict()
-            names = [name for name in (f"mean_{key}_ms", f"p95_{key}_ms") if values[name] is not None]
-            return (
-                ", ".join(number_text(values[name], answer.predicted_ms.get(name)) for name in names)
-                or "-, -"
-            )
+            found = pool.latencies_ms[key]
+            if found is None:
+                return "-, -"
+            mean, p95 = (answer.predicted_ms.get(f"{statistic}_{key}_ms") for statistic in ("mean", "p95"))
+            return f"{number_text(found.mean, mean)}, {number_text(found.percentiles[95], p95)}"
 
         yield (f"{METRICS[key].label} mean, p95 ms", "right", cell)
 

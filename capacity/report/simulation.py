@@ -11,6 +11,7 @@ from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.report.display import bill_rows, last_place, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 from capacity.report.pool_runs import pool_tables
+from capacity.simulator.distribution import flattened_latencies
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +96,7 @@ def _priorities(answer: Simulation) -> list[Part]:
                 f"{each.requests:,}",
                 f"{each.requests - each.completed:,}",
                 f"{each.preemptions:,}",
-                *(latency_text(answer, name, each.to_dict()[name]) for name in names),
+                *(latency_text(answer, name, flattened_latencies(each.latencies_ms)[name]) for name in names),
             ),
         )
         for each in answer.priorities

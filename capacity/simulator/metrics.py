@@ -94,7 +94,7 @@ class RequestTable(Sequence[RequestRecord]):
             raise IndexError(index)
         index %= len(self)
 
-        instants: dict[str, Any] = {}
+        instants: Any = {}
         for name in _INSTANTS:
             ps = int(getattr(self, f"{name}_ps")[index])
             instants[f"{name}_s"] = None if ps == MISSING else ps / PS_PER_S
