@@ -251,7 +251,7 @@ def _in_busiest_window(
     if not windows or verdict.verdict == "overloaded":
         return verdict
     busiest = windows[0]
-    records = run.records.rows(*rows_of(workload, busiest))
+    records = run.records.rows(rows_of(workload, busiest))
     own = judge(records, take_window(workload, busiest), capacity=capacity)
     where = f"the busiest {duration_text(WINDOW_S)}, {busiest.label}"
     if own.verdict == "overloaded" or (own.verdict == "saturated" and verdict.verdict in STABLE):

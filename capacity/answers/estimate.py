@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from capacity.answers.costs import ServedLoad, cost_of
@@ -21,19 +20,21 @@ from capacity.answers.records import (
     Breakdown,
     Energy,
     Estimate,
-    Fit,
     Intensity,
     LaunchSettings,
     OperatorTime,
     Quantity,
     RunMeans,
 )
+from capacity.base.latency_metrics import FURTHER_METRICS
+from capacity.base.record import make_from
 from capacity.deployment import Traffic
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
 from capacity.hardware.pricing import Price, cautions_of
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.metrics import latency_of
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
 
@@ -62,9 +63,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *cautions_of(price))
-    memory = fit_with(resolved, notes)
-    return Estimate(
-        **{field.name: getattr(memory, field.name) for field in fields(Fit)},
+    return make_from(
+        Estimate,
+        fit_with(resolved, notes),
         input_len=lengths.input_len,
         output_len=lengths.output_len,
         batch_size=traffic.batch_size,
@@ -74,11 +75,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         verdict_reason=None if load is None else load.verdict.reason,
         in_step=None if load is None else synchronised(traffic),
         launch=_launch_settings(resolved, traffic),
-        ttft_s=None if latencies is None else latencies.ttft_s,
+        **_by_field(latencies, lengths.output_len),
         ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
-        tpot_s=None if latencies is None else latencies.tpot_s,
-        e2e_s=None if latencies is None else latencies.e2e_s,
-        as_found=None if found is None else found._asdict(),
+        as_found=None if found is None else _by_field(found, lengths.output_len),
         tokens_per_step=steps.tokens_per_step,
         requests_in_flight=in_flight,
         whole_run=_whole_run(load),
@@ -101,6 +100,25 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         if tower_notes(resolved, pictured=bool(lengths.images))
         else resolved.step_model.basis,
     )
+
+
+def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
+    """Return the latencies by the fields of `Estimate`, further metrics computed from TTFT and E2E."""
+    found: dict[str, Quantity | None] = (
+        dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
+    )
+    return found | {f"{key}_s": _further_latency(key, latencies, output_len) for key in FURTHER_METRICS}
+
+
+def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> Quantity | None:
+    if latencies is None:
+        return None
+    ttft, e2e = latencies.ttft_s, latencies.e2e_s
+    value, low, high = (
+        None if ttft_s is None or e2e_s is None else latency_of(key, ttft_s, e2e_s, output_len)
+        for ttft_s, e2e_s in ((ttft.value, e2e.value), (ttft.low, e2e.low), (ttft.high, e2e.high))
+    )
+    return None if value is None else Quantity(value=value, low=low, high=high)
 
 
 def _launch_settings(resolved: ResolvedPool, traffic: Traffic) -> LaunchSettings:
@@ -176,14 +194,7 @@ def _ttft_parts(
 def _whole_run(load: Served | None) -> RunMeans | None:
     if load is None or load.whole is None or load.steady is None:
         return None
-    means = load.whole
-    return RunMeans(
-        num_prompts=load.num_prompts,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
-        requests_per_s=means.requests_per_s,
-    )
+    return make_from(RunMeans, load.whole, num_prompts=load.num_prompts)
 
 
 def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
@@ -192,10 +203,7 @@ def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
 
 
 def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
-    return tuple(
-        OperatorTime(name=op.name, seconds=op.seconds, flops=op.flops, bytes=op.bytes, bound=op.bound)
-        for op in cost.operators
-    )
+    return tuple(make_from(OperatorTime, operator) for operator in cost.operators)
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:

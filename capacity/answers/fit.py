@@ -9,6 +9,7 @@ from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummar
 from capacity.answers.startup import startup_of
 from capacity.base.checked import checked
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import TREE
 from capacity.model import ModelSpec
@@ -55,31 +56,16 @@ def fit_of(resolved: ResolvedPool) -> Fit:
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
     """The record of a pool's memory, with further warnings behind its own."""
     plan = memory_with_draft(resolved)
-    return Fit(
-        fits=plan.fits,
-        reason=plan.reason,
+    return make_from(
+        Fit,
+        plan,
         model=model_summary(resolved),
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         weight_format=resolved.scheme.name,
         kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
         max_model_len=resolved.max_model_len,
-        memory=MemorySummary(
-            total_bytes=plan.total_bytes,
-            usable_bytes=plan.usable_bytes,
-            weights_bytes=plan.weights_bytes,
-            activations_bytes=plan.activations_bytes,
-            overhead_bytes=plan.overhead_bytes,
-            kv_cache_bytes=max(plan.kv_cache_bytes, 0),
-        ),
-        kv_bytes_per_token=plan.kv_bytes_per_token,
-        kv_window_bytes_per_token=plan.kv_window_bytes_per_token,
-        linear_state_bytes_per_request=plan.linear_state_bytes_per_request,
-        kv_block_tokens=plan.kv_block_tokens,
-        kv_capacity_blocks=plan.kv_capacity_blocks,
-        kv_capacity_tokens=plan.kv_capacity_tokens,
-        max_context_tokens=plan.max_context_tokens,
-        max_concurrency=plan.max_concurrency,
+        memory=make_from(MemorySummary, plan, kv_cache_bytes=max(plan.kv_cache_bytes, 0)),
         smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
         startup=startup_of(resolved) if plan.fits else None,
         warnings=(*resolved.notes, *one_replica_notes(resolved), *plan.warnings, *warnings),

@@ -12,7 +12,7 @@ from capacity.answers.load_point import EVERY_GPU, Profiles, price_or_why_not, s
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, build, deployment_of
 from capacity.hardware import load_profile, profile_names
 from capacity.hardware.pricing import billed_gpus, usd_per_hour
@@ -130,19 +130,15 @@ def _memory(pool: ResolvedPool) -> MemoryPlan:
 def _filled(pool: ResolvedPool, cost: Cost) -> FitPoint:
     plan, gpus = _memory(pool), pool.pool.num_gpus
     price, price_note = price_or_why_not(pool.profile.name, cost)
-    return FitPoint(
+    return make_from(
+        FitPoint,
+        plan,
         gpu=pool.profile.name,
         num_gpus=gpus,
         tensor_parallel_size=pool.pool.tensor_parallel_size,
-        fits=plan.fits,
-        reason=plan.reason,
         weight_format=pool.scheme.name,
         max_model_len=pool.max_model_len,
-        weights_bytes=plan.weights_bytes,
         kv_cache_bytes=max(plan.kv_cache_bytes, 0),
-        kv_capacity_tokens=plan.kv_capacity_tokens,
-        max_context_tokens=plan.max_context_tokens,
-        max_concurrency=plan.max_concurrency,
         usd_per_hour=None if price is None else usd_per_hour(price, billed_gpus(price, gpus)),
         price_note=price_note,
     )

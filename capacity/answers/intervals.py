@@ -8,6 +8,7 @@ form has no client, no queue and no server of its own: it takes the band of its 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -24,6 +25,7 @@ from capacity.answers.interval_parts import (
 )
 from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
+from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.deployment.launched import LAUNCH_DEFAULTS
@@ -266,15 +268,12 @@ def load_bands(
 ) -> LoadBands:
     """The intervals of a load with these means and mean prompt and output `lengths`."""
     engine = resolved.engine
-    seen = LoadSeen(
+    seen = make_from(
+        LoadSeen,
+        means,
         input_len=lengths[0],
         output_len=lengths[1],
-        in_flight=means.in_flight,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
         server_s=client_latency_s + engine.request_latency_s + engine.response_latency_s,
-        waiting_s=means.waiting_s,
         load_fraction=load_fraction,
     )
     return LoadBands(resolved, seen)
@@ -307,29 +306,23 @@ def served_latencies(
     bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
         return None
-    covered = _of_means(bands, load.steady)
+    covered = _latencies(load.steady, bands.around)
     if load.whole is not None:
-        whole = _as_they_are(load.whole)
+        whole = _latencies(load.whole, lambda _, value: with_interval(value, 0.0, 0.0))
         covered = Latencies(
             covered.ttft_s.covering(whole.ttft_s),
             None if covered.tpot_s is None else covered.tpot_s.covering(whole.tpot_s),
             covered.e2e_s.covering(whole.e2e_s),
         )
     if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None:
-        unbounded = (replace(each, high=None) for each in (covered.ttft_s, covered.e2e_s))
-        return Latencies(next(unbounded), covered.tpot_s, next(unbounded))
+        ttft_s, e2e_s = (replace(each, high=None) for each in (covered.ttft_s, covered.e2e_s))
+        return Latencies(ttft_s, covered.tpot_s, e2e_s)
     return covered
 
 
-def _of_means(bands: LoadBands, means: LoadMeans) -> Latencies:
-    tpot = None if means.tpot_s is None else bands.around("tpot", means.tpot_s)
-    return Latencies(bands.around("ttft", means.ttft_s), tpot, bands.around("e2e", means.e2e_s))
-
-
-def _as_they_are(means: LoadMeans) -> Latencies:
-    """Means without an error of their own."""
-    ttft, e2e = (with_interval(value, 0.0, 0.0) for value in (means.ttft_s, means.e2e_s))
-    return Latencies(ttft, None if means.tpot_s is None else with_interval(means.tpot_s, 0.0, 0.0), e2e)
+def _latencies(means: LoadMeans | PhaseTimes, predicted: Callable[[Metric, float], Quantity]) -> Latencies:
+    tpot = None if means.tpot_s is None else predicted("tpot", means.tpot_s)
+    return Latencies(predicted("ttft", means.ttft_s), tpot, predicted("e2e", means.e2e_s))
 
 
 # a batch in closed form
@@ -340,9 +333,7 @@ def batch_latencies(
 ) -> Latencies:
     """The closed form of a batch with the bands of its steps; by parts where own runs calibrated the profile."""
     if resolved.profile.adjustment is not None:
-        bands = batch_bands(resolved, times, lengths, batch_size)
-        tpot = None if times.tpot_s is None else bands.around("tpot", times.tpot_s)
-        return Latencies(bands.around("ttft", times.ttft_s), tpot, bands.around("e2e", times.e2e_s))
+        return _latencies(times, batch_bands(resolved, times, lengths, batch_size).around)
     ttft = _of_steps(resolved, "prefill", times.ttft_s)
     if ttft.low is not None and ttft.high is not None:
         other_s = other_side_s(resolved, lengths.input_len * batch_size)
@@ -369,13 +360,12 @@ def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
     """The intervals of a batch: a load without a queue."""
-    seen = LoadSeen(
+    seen = make_from(
+        LoadSeen,
+        times,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
         in_flight=batch_size,
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
-        e2e_s=times.e2e_s,
         server_s=resolved.limits.request_latency_s,
     )
     return LoadBands(resolved, seen)

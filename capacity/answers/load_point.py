@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from capacity.answers.estimate import estimate_of
 from capacity.answers.records import Estimate, Quantity
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
+from capacity.base.record import make_from
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, price_of
@@ -131,27 +132,15 @@ def _held(resolved: ResolvedPool, tokens: int) -> int:
 
 def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
     bill = answer.cost
-    return LoadPoint(
+    return make_from(
+        LoadPoint,
+        answer,
         **place,
-        weight_format=answer.weight_format,
-        kv_cache_dtype=answer.kv_cache_dtype,
-        verdict=answer.verdict,
-        verdict_reason=answer.verdict_reason,
-        requests_in_flight=answer.requests_in_flight,
-        ttft_s=answer.ttft_s,
-        tpot_s=answer.tpot_s,
-        e2e_s=answer.e2e_s,
-        requests_per_s=answer.requests_per_s,
-        output_tokens_per_s=answer.output_tokens_per_s,
-        output_tokens_per_s_per_gpu=answer.output_tokens_per_s_per_gpu,
-        output_tokens_per_s_per_user=answer.output_tokens_per_s_per_user,
-        usd_per_million_output_tokens=answer.usd_per_million_output_tokens,
         usd_per_thousand_requests=None
         if bill is None
         else answer.requests_per_s.inverse(bill.usd_per_hour / SECONDS_PER_HOUR * 1e3),
         usd_per_hour=None if bill is None else bill.usd_per_hour,
         usd_per_month=None if bill is None else bill.usd_per_month,
-        basis=answer.basis,
     )
 
 

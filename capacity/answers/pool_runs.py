@@ -1,35 +1,63 @@
 """A run by its pools, where there are several, and by the priority of its requests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from capacity.answers.costs import Prices
-from capacity.answers.records import PoolRun
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.hardware.pricing import usd_per_hour
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
-from capacity.simulator.distribution import Distribution
-from capacity.simulator.metrics import LatencyMetric, RequestTable, summarize
+from capacity.simulator.distribution import Distribution, flattened_latencies
+from capacity.simulator.metrics import RequestTable, summarize
 from capacity.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityClass:
-    """Requests of one priority, the lower served first: how many, and their latencies (ms); None without any."""
+class RequestGroup:
+    """Some requests of a run, with their latencies by metric (None: no request has it). JSON has the means and p95s."""
+
+    latencies_ms: Mapping[str, Distribution | None]
+
+    def to_dict(self) -> dict[str, object]:
+        names = [field.name for field in fields(self) if field.name != "latencies_ms"]
+        return {name: getattr(self, name) for name in names} | flattened_latencies(
+            self.latencies_ms, ("mean", "p95")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass(RequestGroup):
+    """Requests of one priority, the lower served first."""
 
     priority: int
     requests: int
     completed: int
     preemptions: int
-    mean_ttft_ms: float | None
-    p95_ttft_ms: float | None
-    mean_tpot_ms: float | None
-    p95_tpot_ms: float | None
-    mean_e2el_ms: float | None
-    p95_e2el_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRun(RequestGroup):
+    """One pool of several in a run: `requests` came to it, of which `answered` got their answer from it.
+
+    Those that went on to another pool, were lost or turned away are the difference. Latencies are of the answered ones,
+    from their arrival at the deployment. `busy_fraction`: of the time that its replicas were there.
+    """
+
+    model: str
+    gpu: str
+    gpus_per_replica: int
+    engine: str
+    role: str
+    replicas: int
+    kv_capacity_tokens: int
+    requests: int
+    answered: int
+    busy_fraction: float
+    usd_per_hour: float | None
 
 
 def priority_classes(requests: Workload, records: RequestTable) -> tuple[PriorityClass, ...]:
@@ -39,36 +67,17 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
     kinds = np.unique(requests.priority)
     if len(kinds) < 2:
         return ()
-    return tuple(_class(int(kind), _only(records, requests.priority == kind)) for kind in kinds)
+    return tuple(_priority_class(kind, records.rows(requests.priority == kind)) for kind in kinds.tolist())
 
 
-def _only(records: RequestTable, chosen: np.typing.NDArray[np.bool_]) -> RequestTable:
-    columns = {field.name: getattr(records, field.name) for field in fields(records)}
-    return replace(
-        records, **{name: column[chosen] for name, column in columns.items() if column is not None}
-    )
-
-
-def _class(priority: int, records: RequestTable) -> PriorityClass:
+def _priority_class(priority: int, records: RequestTable) -> PriorityClass:
     summary = summarize(records)
-
-    def mean(found: Distribution | None) -> float | None:
-        return None if found is None else found.mean
-
-    def p95(found: Distribution | None) -> float | None:
-        return None if found is None else found.percentiles[95]
-
     return PriorityClass(
         priority=priority,
         requests=len(records),
         completed=summary.completed,
         preemptions=int(records.preemptions.sum()),
-        mean_ttft_ms=mean(summary.ttft_ms),
-        p95_ttft_ms=p95(summary.ttft_ms),
-        mean_tpot_ms=mean(summary.tpot_ms),
-        p95_tpot_ms=p95(summary.tpot_ms),
-        mean_e2el_ms=mean(summary.e2el_ms),
-        p95_e2el_ms=p95(summary.e2el_ms),
+        latencies_ms={key: summary.latencies_ms[key] for key in REQUEST_METRICS},
     )
 
 
@@ -95,11 +104,6 @@ def _pool_run(
     members = [replica for replica in run.replicas if replica.pool == place]
     there_s = sum((run.duration_s if m.until_s is None else m.until_s) - m.from_s for m in members)
     own = (answered_by == place) & run.records.completed
-
-    def latency(metric: LatencyMetric) -> Distribution | None:
-        return Distribution.of(run.records.latency_s(metric)[own] * 1e3)
-
-    ttft, e2e = latency("ttft"), latency("e2e")
     return PoolRun(
         model=resolved.model.name,
         gpu=resolved.profile.name,
@@ -114,8 +118,9 @@ def _pool_run(
         usd_per_hour=None
         if prices is None
         else usd_per_hour(prices[resolved.profile.name], pool.num_gpus * pool.replicas),
-        mean_ttft_ms=None if ttft is None else ttft.mean,
-        p95_ttft_ms=None if ttft is None else ttft.percentiles[95],
-        mean_e2el_ms=None if e2e is None else e2e.mean,
-        p95_e2el_ms=None if e2e is None else e2e.percentiles[95],
+        latencies_ms={
+            key: Distribution.of(run.records.latency_s(key)[own] * 1e3)
+            for key, metric in METRICS.items()
+            if metric.from_arrival
+        },
     )

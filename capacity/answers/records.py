@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, plain
 from capacity.hardware.cost_estimate import CostEstimate
+from capacity.simulator.distribution import flattened_latencies
 from capacity.step import Bound
 
 if TYPE_CHECKING:
-    from capacity.answers.pool_runs import PriorityClass
+    from capacity.answers.pool_runs import PoolRun, PriorityClass
     from capacity.simulator import SimulationResult
     from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.replications import Replications
@@ -31,31 +33,6 @@ class ModelSummary:
     name: str
     total_params: int
     active_params: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolRun:
-    """One pool of several in a run: `requests` came to it, of which `answered` got their answer from it.
-
-    Those that went on to another pool, were lost or turned away are the difference. Latencies are of the answered ones,
-    from their arrival at the deployment. `busy_fraction`: of the time that its replicas were there.
-    """
-
-    model: str
-    gpu: str
-    gpus_per_replica: int
-    engine: str
-    role: str
-    replicas: int
-    kv_capacity_tokens: int
-    requests: int
-    answered: int
-    busy_fraction: float
-    usd_per_hour: float | None
-    mean_ttft_ms: float | None
-    p95_ttft_ms: float | None
-    mean_e2el_ms: float | None
-    p95_e2el_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +257,11 @@ class Estimate(Fit):
     basis: Basis
     replicas_needed: ReplicasNeeded | None = None
 
+    @property
+    def further_latencies(self) -> dict[str, Quantity | None]:
+        """The metrics beyond TTFT, TPOT and E2E, by title."""
+        return {METRICS[key].title: getattr(self, f"{key}_s") for key in FURTHER_METRICS}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalPart:
@@ -388,47 +370,37 @@ class Simulation(AnswerRecord):
         return self.predicted_ms.get("mean_tpot_ms")
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as plain JSON values, `schema` first."""
-        described = {
-            "model": asdict(self.model),
-            "gpu": asdict(self.gpu),
-            "engine": self.engine,
-            "kv_capacity_tokens": self.kv_capacity_tokens,
-            "kv_capacity_blocks": self.kv_capacity_blocks,
-            "max_num_seqs": self.max_num_seqs,
-            "max_num_batched_tokens": self.max_num_batched_tokens,
-            "workload": self.workload,
-        }
+        """The summary as plain JSON values, `schema` first; the keys of the run and of its verdict on one level."""
+
+        def written(*names: str) -> dict[str, object]:
+            return {name: plain(getattr(self, name)) for name in names}
+
         judged: dict[str, object] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
         return {
             "schema": self.SCHEMA,
-            **described,
+            **written("model", "gpu", "engine", "kv_capacity_tokens", "kv_capacity_blocks"),
+            **written("max_num_seqs", "max_num_batched_tokens", "workload"),
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
-            "slos": [asdict(level) for level in self.slos],
-            "slo_window": None if self.slo_window is None else asdict(self.slo_window),
-            "replications": None if self.replications is None else self.replications.to_dict(),
-            "goodput": None if self.goodput is None else asdict(self.goodput),
-            "time_parts": self.time_parts,
-            "step_bounds": [asdict(bound) for bound in self.step_bounds],
-            "priorities": [asdict(each) for each in self.priorities],
+            **written("slos", "slo_window", "replications", "goodput", "time_parts", "step_bounds"),
+            "priorities": [each.to_dict() for each in self.priorities],
             "prediction_intervals": _intervals(self.predicted_ms),
             "prediction_intervals_as_found": _intervals(self.as_found_ms),
-            "cost": None if self.cost is None else asdict(self.cost),
-            **({"pools": [asdict(pool) for pool in self.pools]} if self.pools else {}),
-            "warnings": list(self.warnings),
+            **written("cost"),
+            **({"pools": [pool.to_dict() for pool in self.pools]} if self.pools else {}),
+            **written("warnings"),
         }
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
-        number, count, text = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
-        nullable = {"type": ["number", "null"]}
-        statistics = ("mean", "median", "std", "p50", "p90", "p95", "p99")
+        number, text, group = {"type": "number"}, {"type": "string"}, {"type": "object"}
+        count = {"type": "integer", "minimum": 0}
+        nullable, optional = {"type": ["number", "null"]}, {"type": ["object", "null"]}
+        groups = {"type": "array", "items": group}
         properties: dict[str, object] = {
             "schema": {"const": cls.SCHEMA},
-            "model": {"type": "object"},
-            "gpu": {"type": "object"},
+            **dict.fromkeys(("model", "gpu"), group),
             **dict.fromkeys(("engine", "workload", "status"), text),
             **dict.fromkeys(("kv_capacity_tokens", "kv_capacity_blocks", "max_num_seqs"), count),
             **dict.fromkeys(("max_num_batched_tokens", "completed", "failed", "rejected", "steps"), count),
@@ -437,24 +409,20 @@ class Simulation(AnswerRecord):
             **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
             **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
             **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
-            **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
+            **dict.fromkeys(flattened_latencies(dict.fromkeys(METRICS)), nullable),
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
-            **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
-            "slos": {"type": "array", "items": {"type": "object"}},
-            "slo_window": {"type": ["object", "null"]},
-            **{key: {"type": ["object", "null"]} for key in ("goodput", "cost")},
-            "replications": {"type": ["object", "null"]},
-            "time_parts": {"type": ["object", "null"]},
-            **{key: {"type": "array", "items": {"type": "object"}} for key in ("step_bounds", "priorities")},
-            "prediction_intervals": {"type": "object"},
-            "prediction_intervals_as_found": {"type": "object"},
+            **dict.fromkeys(("evidence", "intervals"), optional),
+            "slos": groups,
+            **dict.fromkeys(("slo_window", "goodput", "cost", "replications", "time_parts"), optional),
+            **dict.fromkeys(("step_bounds", "priorities"), groups),
+            **dict.fromkeys(("prediction_intervals", "prediction_intervals_as_found"), group),
             "warnings": {"type": "array", "items": text},
         }
-        of_some_engines: dict[str, object] = {
-            "kv_tiers": {"type": "array", "items": {"type": "object"}},
+        of_some_engines = {
+            "kv_tiers": groups,
             "data_parallel_requests": {"type": "array", "items": count},
-            "pools": {"type": "array", "items": {"type": "object"}},
-            "cascade": {"type": "object"},
+            "pools": groups,
+            "cascade": group,
         }
         return {
             "type": "object",

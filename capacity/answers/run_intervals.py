@@ -7,8 +7,8 @@ import numpy as np
 
 from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment import Traffic
-from capacity.hardware.spreads import Metric
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import LoadMeans, whole_means
@@ -17,9 +17,6 @@ from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
-METRICS: dict[str, Metric] = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "e2e"}
-"""By the summary's names, whose interval each takes: gaps between tokens are as sure as TPOT."""
-OF_SIMULATION = ("ttft", "tpot", "e2el")
 HIGH_PERCENTILES = (95, 99)
 
 
@@ -88,7 +85,8 @@ def _as_made(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
     ttft_s = float((made_ps - records.arrival_ps)[done].mean()) / PS_PER_S
     further = float(records.output_tokens[done].mean()) - 1
     tpot_s = (whole.e2e_s - ttft_s) / further if further > 0 else 0.0
-    return replace(whole, ttft_s=ttft_s, tpot_s=tpot_s if tpot_s > 0 else None)
+    made_s = {"ttft": ttft_s, "tpot": tpot_s if tpot_s > 0 else None}
+    return replace(whole, latencies_s={**whole.latencies_s, **made_s})
 
 
 def latency_intervals(
@@ -97,21 +95,29 @@ def latency_intervals(
     traffic: Traffic,
     verdict: Verdict | None,
     *,
-    names: Sequence[str] = OF_SIMULATION,
+    names: Sequence[str] = REQUEST_METRICS,
     percentiles: Sequence[int] = HIGH_PERCENTILES,
 ) -> dict[str, Quantity]:
     """Means and `percentiles` (ms) of the latencies `names` with their intervals, by the summary's names of them.
 
+    The interval of a mean also covers the mean of the steady part; that of gaps between tokens is the TPOT's.
     `traffic` says how far its clients are, or leaves it open.
     """
     found = {}
     steady = None if verdict is None else verdict.steady
     for name in names:
-        latency, lasting = getattr(run.summary, f"{name}_ms"), METRICS[name]
-        metric: Metric = "e2e" if lasting == "ttft" and _judged(run) else lasting
+        latency, metric = run.summary.latencies_ms[name], METRICS[name].error
+        if metric == "ttft" and _judged(run):
+            metric = "e2e"
         if latency is None or (_judged(run) and getattr(bands.sensitivities, metric) is None):
             continue
-        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, lasting, latency.mean, steady)}
+        mean = bands.around(metric, latency.mean)
+        lasting_s = (
+            None if steady is None else steady.latencies_s[name if name in REQUEST_METRICS else "tpot"]
+        )
+        if lasting_s is not None:
+            mean = mean.covering(with_interval(lasting_s * 1e3, 0.0, 0.0))
+        quantities = {f"mean_{name}_ms": mean}
         for percentile in percentiles:
             value = latency.percentiles[percentile]
             quantities[f"p{percentile}_{name}_ms"] = bands.around(metric, value, f"p{percentile}")
@@ -123,15 +129,6 @@ def latency_intervals(
                 )
             found[key] = quantity
     return found
-
-
-def _banded_mean(
-    bands: LoadBands, metric: Metric, name: Metric, mean: float, steady: LoadMeans | None
-) -> Quantity:
-    """A simulated mean (ms) of `name` with the interval of `metric`, which covers the steady part's mean."""
-    own = bands.around(metric, mean)
-    lasting = None if steady is None else getattr(steady, f"{name}_s")
-    return own if lasting is None else own.covering(with_interval(lasting * 1e3, 0.0, 0.0))
 
 
 def rate_intervals(

@@ -12,6 +12,7 @@ from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import make_workload
 from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
+from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
@@ -97,12 +98,14 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
     """The means of an engine that is full with more requests waiting: they add to the first token's time alone."""
     if means is None:
         return None
-    e2e_s = in_flight / means.requests_per_s
-    more_s = e2e_s - means.e2e_s
+    more_s = in_flight / means.requests_per_s - means.e2e_s
+    latencies_s = {
+        key: mean_s + more_s if mean_s is not None and METRICS[key].from_arrival else mean_s
+        for key, mean_s in means.latencies_s.items()
+    }
     return replace(
         means,
-        e2e_s=e2e_s,
-        ttft_s=means.ttft_s + more_s,
+        latencies_s=latencies_s,
         waiting_s=means.waiting_s + more_s,
         in_flight=float(in_flight),
     )
@@ -132,7 +135,7 @@ def prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
     offered = run.records.arrival_ps
     span_s = int(offered.max() - offered.min()) / PS_PER_S
     rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)  # of a peak, that of the peak
-    return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * rate)
+    return math.ceil(1.5 * LEAST_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
 
 
 def long_enough(traffic: Traffic) -> Traffic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,7 +102,9 @@ def simulate(
     requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
         check_task(each, int(requests.output_tokens.max(initial=1)))
-    saved = _saved(requests, save_trace, save_trace_for)
+    saved = []
+    if save_trace is not None:
+        saved = [f"replay with: {write_for_client(requests, save_trace, save_trace_for)}"]
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
         pools,
@@ -141,11 +143,8 @@ def simulate(
         warnings=(
             *answer.warnings,
             *(() if workload is not None else equal_length_notes(traffic)),
-            *_failure_notes(service),
-            *_sharing_notes(prices),
-            *route_notes(pools, run),
-            *unheeded_notes(pools, traffic),
-            *_loop_notes(run, engine_loop, observer),
+            *_run_notes(run, pools, traffic, service, prices),
+            *([] if engine_loop != "auto" or observer is not None else _loop_notes(run)),
             *(caution for price in (prices or {}).values() for caution in cautions_of(price)),
             *saved,
         ),
@@ -184,13 +183,6 @@ def _longest_request(pools: Sequence[ResolvedPool]) -> int:
     """Tokens of the longest request that every pool takes, those for short requests apart."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
-
-
-def _saved(requests: Workload, path: str | Path | None, client: str) -> tuple[str, ...]:
-    """Writes the requests where a path is given; how to replay them."""
-    if path is None:
-        return ()
-    return (f"replay with: {write_for_client(requests, path, client)}",)
 
 
 def _replicated(
@@ -273,27 +265,26 @@ def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn:
     return seeds
 
 
-def _sharing_notes(prices: Prices | None) -> tuple[str, ...]:
-    """How a bill of unequal pools is shared by input and output tokens."""
-    if prices is None or len(prices) == 1:
-        return ()
-    return (
-        "of unequal pools the bill and $ a request are as they are; its split into input and output tokens is as if "
-        "every replica had an equal share of the load",
-    )
+def _run_notes(
+    run: SimulationResult,
+    pools: Sequence[ResolvedPool],
+    traffic: Traffic,
+    service: Service,
+    prices: Prices | None,
+) -> Iterator[str]:
+    """What the verdict and the bill leave out, how requests were routed, and what the engines ignore."""
+    if service.mean_time_between_failures_s is not None:
+        yield "the verdict's capacity is that of replicas that never fail: while one is lost there is less"
+    if prices is not None and len(prices) > 1:
+        yield (
+            "of unequal pools the bill and $ a request are as they are; its split into input and output tokens is as "
+            "if every replica had an equal share of the load"
+        )
+    yield from route_notes(pools, run)
+    yield from unheeded_notes(pools, traffic)
 
 
-def _failure_notes(service: Service) -> tuple[str, ...]:
-    """What the verdict's capacity leaves out."""
-    if service.mean_time_between_failures_s is None:
-        return ()
-    return ("the verdict's capacity is that of replicas that never fail: while one is lost there is less",)
-
-
-def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver | None) -> tuple[str, ...]:
-    """Which engines ran, where nobody asked for those that are slow."""
-    if engine_loop != "auto" or observer is not None or run.readable_because is None:
-        return ()
-    return (
-        f"simulated by the readable engines, hundreds of times slower than the compiled: {run.readable_because}",
-    )
+def _loop_notes(run: SimulationResult) -> Iterator[str]:
+    if run.readable_because is not None:
+        because = run.readable_because
+        yield f"simulated by the readable engines, hundreds of times slower than the compiled: {because}"

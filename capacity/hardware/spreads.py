@@ -9,16 +9,17 @@ measurements, each source judged by the others' (`held_out_by`), and writes `spr
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from capacity.base.data_files import make_row, read_data
+from capacity.base.latency_metrics import METRICS, ErrorKind
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, PARAMETERS, Adjustment
 from capacity.hardware.coefficients import Fit
 
-Metric = Literal["ttft", "tpot", "e2e"]
+Metric = ErrorKind
 Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
@@ -183,7 +184,7 @@ def figure_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None)
         return PRINTED
     kind = (known or spreads()).kind("ttft" if metric == "ttft" else "tpot", is_moe=is_moe)
     deviation = math.hypot(kind.run, kind.deployment * math.sqrt(ANEW))
-    return deviation * (END_TO_END if metric == "e2el" else 1.0)
+    return deviation * (END_TO_END if metric in METRICS and METRICS[metric].error == "e2e" else 1.0)
 
 
 def _kind(metric: str, engine: str, gpu: str, *, is_moe: bool, known: Spreads) -> tuple[Kind, float]:

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.drafts import drafting_notes
@@ -153,29 +154,21 @@ class ResolvedPool(PoolSettings):
     @property
     def step_setting(self) -> StepSetting:
         """What the step model is made of."""
-        return StepSetting(
+        return make_from(
+            StepSetting,
+            self.pool,
             model=self.model,
             profile=self.profile,
             engine=self.engine,
             scheme=self.scheme,
             kv_cache_dtype=self.kv_cache_dtype,
-            tensor_parallel_size=self.pool.tensor_parallel_size,
-            pipeline_parallel_size=self.pool.pipeline_parallel_size,
             data_parallel_size=self.lockstep_ranks,
-            enable_expert_parallel=self.pool.enable_expert_parallel,
-            enforce_eager=self.pool.enforce_eager,
             max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
-            async_scheduling=self.pool.async_scheduling,
             host_weight_share=host_weight_share(self),
             gpu_layers=self.pool.n_gpu_layers,
             host_cpu=self.host_cpu,
-            decode_context_parallel_size=self.pool.decode_context_parallel_size,
             max_loras=self.pool.max_loras or 0,
-            max_lora_rank=self.pool.max_lora_rank,
-            attn_implementation=self.pool.attn_implementation,
-            moe_backend=self.pool.moe_backend,
-            use_cache=self.pool.use_cache,
         )
 
     @cached_property

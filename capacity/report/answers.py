@@ -189,6 +189,7 @@ def _prediction_rows(answer: Estimate) -> list[Fact]:
         *_ttft_parts_row(answer),
         ("TPOT", *(time_and_interval(answer.tpot_s) if answer.tpot_s else single)),
         ("E2E latency", *(seconds_and_interval(answer.e2e_s) if answer.e2e_s else no_state)),
+        *((title, *time_and_interval(each)) for title, each in answer.further_latencies.items() if each),
         ("output tokens/s", *rate_and_interval(answer.output_tokens_per_s)),
         ("  per GPU", *rate_and_interval(answer.output_tokens_per_s_per_gpu)),
         ("  per user", *(rate_and_interval(per_user) if per_user else no_state)),

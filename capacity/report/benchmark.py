@@ -55,7 +55,7 @@ def bench_command(
 ) -> Launch:
     """`vllm bench serve` with these arrivals: generated ones, or the arguments of a timed trace (`write_timed_trace`
     gives them). `result`: the file that it writes."""
-    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.metric != "itl"]
+    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.of_requests]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
     notes = (
         ("set PYTHONHASHSEED for prompts that are the same each time",) if isinstance(arrivals, str) else ()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
 from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.report.views import units
@@ -244,13 +245,10 @@ def conditional_text(minimised: Objective, best: float | None, each: Conditional
     return f"with {' and '.join(each.conditions)}: {price}{saving}: {answer.label}{loss}"
 
 
-METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E", "itl": "ITL"}
-
-
 def level_name(level: Level) -> str:
     """`p95 TTFT` of ttft:p95:1s."""
     metric, *percentile, _ = level.slo.split(":")
-    return " ".join((*percentile, METRIC_NAMES[metric]))
+    return " ".join((*percentile, METRICS[metric].label))
 
 
 def level_text(level: Level | None) -> str:

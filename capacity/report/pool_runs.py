@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import number_text
 from capacity.report.layout import Column, Part, listed
 
 if TYPE_CHECKING:
-    from capacity.answers.records import PoolRun, Simulation
+    from capacity.answers.pool_runs import PoolRun
+    from capacity.answers.records import Simulation
 
 
 def pool_tables(answer: Simulation) -> list[Part]:
@@ -23,8 +26,7 @@ def pool_tables(answer: Simulation) -> list[Part]:
         ("requests", "right", lambda pool: f"{pool.requests:,}"),
         ("answered", "right", lambda pool: f"{pool.answered / total:.1%}" if total else "-"),
         ("busy", "right", lambda pool: f"{pool.busy_fraction:.0%}"),
-        ("TTFT mean, p95 ms", "right", lambda pool: _latency(answer, pool, "ttft")),
-        ("E2E mean, p95 ms", "right", lambda pool: _latency(answer, pool, "e2el")),
+        *_latency_columns(answer),
     ]
     if any(pool.usd_per_hour is not None for pool in answer.pools):
         columns.insert(6, ("$/h", "right", _bill))
@@ -37,11 +39,18 @@ def pool_tables(answer: Simulation) -> list[Part]:
     ]
 
 
-def _latency(answer: Simulation, pool: PoolRun, metric: str) -> str:
+def _latency_columns(answer: Simulation) -> Iterator[Column[PoolRun]]:
     """Mean and 95th percentile with the digits that the whole deployment's prediction leaves."""
-    names = (f"mean_{metric}_ms", f"p95_{metric}_ms")
-    values = [(getattr(pool, name), answer.predicted_ms.get(name)) for name in names]
-    return ", ".join("-" if value is None else number_text(value, known) for value, known in values)
+    for key in answer.pools[0].latencies_ms:
+
+        def cell(pool: PoolRun, key: str = key) -> str:
+            found = pool.latencies_ms[key]
+            if found is None:
+                return "-, -"
+            mean, p95 = (answer.predicted_ms.get(f"{statistic}_{key}_ms") for statistic in ("mean", "p95"))
+            return f"{number_text(found.mean, mean)}, {number_text(found.percentiles[95], p95)}"
+
+        yield (f"{METRICS[key].label} mean, p95 ms", "right", cell)
 
 
 def _named(pool: PoolRun) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.report.display import bill_rows, last_place, number_text, text_and_interval, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 from capacity.report.pool_runs import pool_tables
+from capacity.simulator.distribution import flattened_latencies
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,9 +19,7 @@ if TYPE_CHECKING:
     from capacity.answers.records import Simulation
     from capacity.simulator.intervals import Interval
     from capacity.simulator.levels import Goodput, SloLevel
-    from capacity.simulator.verdict import Verdict
 
-LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
 MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
@@ -37,24 +37,24 @@ def simulation_summary(answer: Simulation) -> list[Part]:
 
 def simulation_sheet(answer: Simulation) -> list[Part]:
     """The same for a page, whose charts have the rest."""
-    return [
-        *_what_was_served(answer),
-        *_priorities(answer),
-        *_replications(answer),
-        *_goodput(answer.goodput),
-        *_service_levels(answer),
-        *notes(answer.warnings),
-    ]
+    return [*_what_was_served(answer), *_by_group(answer)]
 
 
 def simulation_tables(answer: Simulation) -> list[Part]:
     """The whole answer, most important first."""
     return [
         *_what_was_served(answer),
-        *_as_found(answer),
+        *_error(answer.as_found_ms, "of a server with unknown settings and client"),
         *_time_parts(answer),
         *_step_bounds(answer),
         *_steady_part(answer),
+        *_by_group(answer),
+    ]
+
+
+def _by_group(answer: Simulation) -> list[Part]:
+    """Priorities, replications, the service levels and notes."""
+    return [
         *_priorities(answer),
         *_replications(answer),
         *_goodput(answer.goodput),
@@ -74,11 +74,11 @@ def _what_was_served(answer: Simulation) -> list[Part]:
     return [
         headline,
         *ended,
-        *_verdict(answer.verdict),
+        *([] if answer.verdict is None else [verdict_text(answer.verdict.verdict, answer.verdict.reason)]),
         facts("Served", _served_rows(answer, values)),
         *pool_tables(answer),
         latency,
-        *_model_error(answer),
+        *_error(answer.predicted_ms, "by the simulator's error against real servers"),
     ]
 
 
@@ -86,8 +86,9 @@ def _priorities(answer: Simulation) -> list[Part]:
     """Latencies of each class of requests, where there are several."""
     if not answer.priorities:
         return []
-    names = [f"{statistic}_{key}_ms" for key in ("ttft", "tpot", "e2el") for statistic in ("mean", "p95")]
-    columns = ("requests", "failed", "preempted", "TTFT", "p95", "TPOT", "p95", "E2E", "p95")
+    names = [f"{statistic}_{key}_ms" for key in REQUEST_METRICS for statistic in ("mean", "p95")]
+    heads = (head for key in REQUEST_METRICS for head in (METRICS[key].label, "p95"))
+    columns = ("requests", "failed", "preempted", *heads)
     rows = (
         (
             f"priority {each.priority}",
@@ -95,7 +96,7 @@ def _priorities(answer: Simulation) -> list[Part]:
                 f"{each.requests:,}",
                 f"{each.requests - each.completed:,}",
                 f"{each.preemptions:,}",
-                *(latency_text(answer, name, getattr(each, name)) for name in names),
+                *(latency_text(answer, name, flattened_latencies(each.latencies_ms)[name]) for name in names),
             ),
         )
         for each in answer.priorities
@@ -105,7 +106,9 @@ def _priorities(answer: Simulation) -> list[Part]:
 
 def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str]) -> Table:
     """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
-    rows = ((label, (cell(f"{name}_{key}_ms") for name in statistics)) for label, key in LATENCIES)
+    rows = (
+        (metric.label, (cell(f"{name}_{key}_ms") for name in statistics)) for key, metric in METRICS.items()
+    )
     return crossed(title, statistics, rows)
 
 
@@ -131,12 +134,6 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
     return number_text(value_ms, places[min(places)] if places else None)
 
 
-def _verdict(verdict: Verdict | None) -> list[Part]:
-    if verdict is None:
-        return []
-    return [verdict_text(verdict.verdict, verdict.reason)]
-
-
 # what was served
 
 
@@ -146,7 +143,6 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
         ("duration", f"{values['duration']:,.1f} s", "simulated"),
         ("requests/s", f"{values['request_throughput']:,.2f}", drained_text(answer, values)),
         ("output tokens/s", f"{values['output_throughput']:,.0f}", ""),
-        *_goodput_rows(values),
         ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
         ("KV use", f"{values['kv_utilization_mean']:.0%}", f"peak {values['kv_utilization_peak']:.0%}"),
         ("preemptions", f"{values['preemptions']:,}", ""),
@@ -154,6 +150,8 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
         *_tier_rows(answer),
         *_cost_rows(answer),
     ]
+    if (goodput := values["request_goodput"]) is not None:
+        rows.insert(4, ("goodput", f"{goodput:,.2f}", "requests/s that meet the SLO"))
     if ranks := values["data_parallel_requests"]:
         spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(("data-parallel ranks", str(len(ranks)), spread))
@@ -193,11 +191,6 @@ def is_at_full_load(answer: Simulation) -> bool:
     if cost is None or verdict is None or verdict.verdict != "overloaded":
         return False
     return cost.requests_per_s == verdict.capacity_requests_per_s
-
-
-def _goodput_rows(values: Values) -> list[Fact]:
-    goodput = values.get("request_goodput")
-    return [] if goodput is None else [("goodput", f"{goodput:,.2f}", "requests/s that meet the SLO")]
 
 
 def _hits(fraction: float | None) -> str:
@@ -259,20 +252,12 @@ def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
 # latencies, and what they are made of
 
 
-def _model_error(answer: Simulation) -> list[Part]:
-    error = _interval_text(answer.predicted_ms)
-    return [f"90 % interval by the simulator's error against real servers: {error}"] if error else []
-
-
-def _as_found(answer: Simulation) -> list[Part]:
-    error = _interval_text(answer.as_found_ms)
-    return [f"90 % interval of a server with unknown settings and client: {error}"] if error else []
-
-
-def _interval_text(known: Mapping[str, Quantity]) -> str:
+def _error(known: Mapping[str, Quantity], what: str) -> list[Part]:
     means = (("TTFT", known.get("mean_ttft_ms")), ("TPOT", known.get("mean_tpot_ms")))
-    shown = ((name, text_and_interval(mean, unit=" ms")[1]) for name, mean in means if mean is not None)
-    return ", ".join(f"mean {name} {interval}" for name, interval in shown)
+    shown = [
+        f"mean {name} {text_and_interval(mean, unit=' ms')[1]}" for name, mean in means if mean is not None
+    ]
+    return [f"90 % interval {what}: {', '.join(shown)}"] if shown else []
 
 
 def _time_parts(answer: Simulation) -> list[Part]:
@@ -381,7 +366,7 @@ def _service_levels(answer: Simulation) -> list[Part]:
     table = grid(f"Service levels{when}", ("", "left"), *((head, "right") for head in columns), ("", "left"))
     for level in levels:
         met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
-        metric, *percentile, _ = level.slo.replace("e2e", "e2el").split(":")
+        metric, *percentile, _ = level.slo.split(":")
         value = latency_text(answer, f"{percentile[0] if percentile else 'max'}_{metric}_ms", level.value_ms)
         table.add_row(level.slo, value, *_attained(level), met)
     return [table]

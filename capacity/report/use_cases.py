@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from capacity.answers.listings import UseCaseListing
+from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Traffic
 from capacity.deployment.use_cases import Known, find_use_case
 from capacity.report.layout import grid, printed
@@ -80,9 +81,8 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
 
 def _owed(levels: Sequence[str]) -> str:
     """`p99 TTFT 450 ms, p99 TPOT 40 ms`."""
-    named = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
     return ", ".join(
-        f"{'' if level.percentile is None else f'p{level.percentile:g} '}{named[level.metric]} "
+        f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "
         f"{1e3 * level.limit_s:,.4g} ms"
         for level in parse_slos(levels)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 PERCENTILES = (50, 90, 95, 99)
+STATISTICS = ("mean", "median", "std", *(f"p{percent}" for percent in PERCENTILES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,10 @@ class Distribution:
     percentiles: Mapping[int, float]
 
     @property
-    def median(self) -> float:
-        return self.percentiles[50]
+    def statistics(self) -> dict[str, float]:
+        """The values of `STATISTICS` by name."""
+        values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
+        return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
     def of(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
@@ -35,6 +38,17 @@ class Distribution:
         else:
             values_ms = np.sort(values_ms)
         return cls(mean=mean, std=std, percentiles={p: percentile(values_ms, p) for p in PERCENTILES})
+
+
+def flattened_latencies(
+    latencies_ms: Mapping[str, Distribution | None], statistics: Sequence[str] = STATISTICS
+) -> dict[str, float | None]:
+    """Return latencies as `vllm bench serve` writes them: a key such as `p99_ttft_ms` for each statistic."""
+    flat: dict[str, float | None] = {}
+    for key, latency in latencies_ms.items():
+        known = {} if latency is None else latency.statistics
+        flat |= {f"{name}_{key}_ms": known.get(name) for name in statistics}
+    return flat
 
 
 def percentile(ascending: npt.NDArray[Any], percent: float) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from capacity.base.errors import InvalidInput
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import share_interval
-from capacity.simulator.metrics import LatencyMetric, LatencySummary, RequestTable
+from capacity.simulator.metrics import LatencySummary, RequestTable
 from capacity.workload import Slo, Workload
 from capacity.workload.windows import Window, judged_windows, parse_window_s, rows_of, windows_of
 
@@ -86,7 +86,7 @@ def hold(
     interval. Raises InvalidInput for a percentile of gaps that the summary does not have.
     """
     return tuple(
-        _of_gaps(slo, summary) if slo.metric == "itl" else _of_requests(slo, records, steady) for slo in slos
+        _of_requests(slo, records, steady) if slo.of_requests else _of_gaps(slo, summary) for slo in slos
     )
 
 
@@ -112,7 +112,7 @@ def hold_in_windows(
     """
     windows = judged_windows(windows_of([workload], parse_window_s(slo_window))) if slos else ()
     held = [
-        (hold(slos, records.rows(*rows_of(workload, window)), summary, steady=steady), window)
+        (hold(slos, records.rows(rows_of(workload, window)), summary, steady=steady), window)
         for window in windows
     ]
     if not held:
@@ -122,9 +122,8 @@ def hold_in_windows(
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
     """The latency of every request that a limit is about; infinite where it never ended."""
-    metric: LatencyMetric = "tpot" if slo.metric == "tpot" else "ttft" if slo.metric == "ttft" else "e2e"
     # of a single token, TPOT is 0: as `vllm bench serve` counts goodput
-    return np.where(records.completed, np.nan_to_num(records.latency_s(metric)), np.inf)
+    return np.where(records.completed, np.nan_to_num(records.latency_s(slo.metric)), np.inf)
 
 
 def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
@@ -152,8 +151,8 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
 def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
         raise InvalidInput(f"{slo}: gaps have the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}")
-    itl_ms = summary.itl_ms
-    value_ms = None if itl_ms is None else itl_ms.percentiles[int(slo.percentile)]
+    gaps_ms = summary.latencies_ms[slo.metric]
+    value_ms = None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]
     return SloLevel(
         slo=str(slo),
         limit_ms=slo.limit_s * 1e3,

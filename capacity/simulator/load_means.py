@@ -6,11 +6,13 @@ its drain; the longer the run, the nearer its means come to those of the steady 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from capacity.base.latency_metrics import REQUEST_METRICS
 from capacity.simulator.metrics import LatencySummary, RequestTable
 from capacity.step import PS_PER_S
 
@@ -24,22 +26,31 @@ class LoadMeans:
     """
 
     requests: int
-    ttft_s: float
+    latencies_s: Mapping[str, float | None]
     waiting_s: float
-    tpot_s: float | None
-    e2e_s: float
     requests_per_s: float
     in_flight: float
 
+    @property
+    def ttft_s(self) -> float:
+        return self.latencies_s["ttft"] or 0.0
+
+    @property
+    def tpot_s(self) -> float | None:
+        return self.latencies_s["tpot"]
+
+    @property
+    def e2e_s(self) -> float:
+        return self.latencies_s["e2el"] or 0.0
+
     def to_dict(self) -> dict[str, float | None]:
         """JSON values by the names of `vllm bench serve`, latencies in ms."""
-        seconds = {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s}
-        shown = asdict(self)
+        means = self.latencies_s.items()
         return {
-            "requests": shown["requests"],
-            **{f"mean_{name}_ms": None if mean is None else mean * 1e3 for name, mean in seconds.items()},
-            "request_throughput": shown["requests_per_s"],
-            "mean_in_flight": shown["in_flight"],
+            "requests": self.requests,
+            **{f"mean_{name}_ms": None if mean is None else mean * 1e3 for name, mean in means},
+            "request_throughput": self.requests_per_s,
+            "mean_in_flight": self.in_flight,
         }
 
 
@@ -51,14 +62,13 @@ def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked:
     """
     if len(rows) < 2:
         return None
-    arrival, first, finish = (
-        column[rows] for column in (records.arrival_ps, records.first_token_ps, records.finish_ps)
-    )
-    decoded = records.output_tokens[rows] - 1
-    several = decoded > 0
-    tpot = ((finish - first)[several] / decoded[several]).mean() if several.any() else None
-    e2e_s = float((finish - arrival).mean()) / PS_PER_S
-    start_ps, end_ps = int(arrival[0]), int(arrival[-1])
+    measured = records.rows(rows)
+    latencies_s: dict[str, float | None] = {}
+    for key in REQUEST_METRICS:
+        latencies_ps = measured.latencies(key, per_ps=1.0)
+        latencies_s[key] = float(latencies_ps.mean()) / PS_PER_S if len(latencies_ps) else None
+    e2e_s = latencies_s["e2el"]
+    start_ps, end_ps = int(measured.arrival_ps[0]), int(measured.arrival_ps[-1])
     if end_ps <= start_ps or not e2e_s:
         return None
     if clocked:
@@ -69,10 +79,8 @@ def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked:
         requests_per_s = in_flight / e2e_s
     return LoadMeans(
         requests=len(rows),
-        ttft_s=float((first - arrival).mean()) / PS_PER_S,
-        waiting_s=float((records.first_scheduled_ps[rows] - arrival).mean()) / PS_PER_S,
-        tpot_s=None if tpot is None else float(tpot) / PS_PER_S,
-        e2e_s=e2e_s,
+        latencies_s=latencies_s,
+        waiting_s=_mean_wait_s(measured),
         requests_per_s=requests_per_s,
         in_flight=in_flight,
     )
@@ -88,17 +96,18 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
 
 def whole_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
     """Means over all requests of a run, as `vllm bench serve` prints them; None where none was completed."""
-    ttft, tpot, e2e = summary.ttft_ms, summary.tpot_ms, summary.e2el_ms
-    if ttft is None or e2e is None:
+    e2e = summary.e2el_ms
+    if e2e is None:
         return None
-    done = records.completed
-    waited = (records.first_scheduled_ps - records.arrival_ps)[done]
+    known = ((key, summary.latencies_ms[key]) for key in REQUEST_METRICS)
     return LoadMeans(
         requests=summary.completed,
-        ttft_s=ttft.mean / 1e3,
-        waiting_s=float(waited.mean()) / PS_PER_S,
-        tpot_s=None if tpot is None else tpot.mean / 1e3,
-        e2e_s=e2e.mean / 1e3,
+        latencies_s={key: None if latency is None else latency.mean / 1e3 for key, latency in known},
+        waiting_s=_mean_wait_s(records.rows(records.completed)),
         requests_per_s=summary.request_throughput,
         in_flight=summary.request_throughput * e2e.mean / 1e3,
     )
+
+
+def _mean_wait_s(done: RequestTable) -> float:
+    return float((done.first_scheduled_ps - done.arrival_ps).mean()) / PS_PER_S

@@ -9,26 +9,26 @@ Percentiles interpolate linearly (numpy's default), standard deviations are thos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from dataclasses import dataclass, fields
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.distribution import PERCENTILES, Distribution
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.simulator.distribution import Distribution, flattened_latencies
 from capacity.simulator.gap_counter import GapCounter
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
 PS_PER_MS = PS_PER_S // 1000
 PS_TO_MS = 1e3 / PS_PER_S
-GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 MISSING = -1  # an instant that never came
-
-
-LatencyMetric = Literal["ttft", "tpot", "e2e"]
+_INSTANTS = ("arrival", "first_scheduled", "first_token", "finish")
+_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,8 @@ class RequestTable(Sequence[RequestRecord]):
     output_tokens: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
-    preempted_ps: IntArray | None = (
-        None  # after the first token, without a place in the batch; None: not known
-    )
+    # after the first token, without a place in the batch; None: not known
+    preempted_ps: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ps)
@@ -95,29 +94,20 @@ class RequestTable(Sequence[RequestRecord]):
             raise IndexError(index)
         index %= len(self)
 
-        def instant(column: IntArray) -> float | None:
-            ps = int(column[index])
-            return None if ps == MISSING else ps / PS_PER_S
-
-        return RequestRecord(
-            index=index,
-            arrival_s=int(self.arrival_ps[index]) / PS_PER_S,
-            first_scheduled_s=instant(self.first_scheduled_ps),
-            first_token_s=instant(self.first_token_ps),
-            finish_s=instant(self.finish_ps),
-            prompt_tokens=int(self.prompt_tokens[index]),
-            output_tokens=int(self.output_tokens[index]),
-            cached_tokens=int(self.cached_tokens[index]),
-            preemptions=int(self.preemptions[index]),
-        )
+        instants: Any = {}
+        for name in _INSTANTS:
+            ps = int(getattr(self, f"{name}_ps")[index])
+            instants[f"{name}_s"] = None if ps == MISSING else ps / PS_PER_S
+        counts = {name: int(getattr(self, name)[index]) for name in _COUNTS}
+        return RequestRecord(index=index, **instants, **counts)
 
     def __iter__(self) -> Iterator[RequestRecord]:
         return (self[i] for i in range(len(self)))
 
-    def rows(self, first: int, last: int) -> RequestTable:
-        """The requests from row `first` until before `last`."""
+    def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
+        """Return the table of some rows: a slice, a mask, or their numbers."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
-        parts: Any = {name: None if c is None else c[first:last] for name, c in columns}
+        parts: Any = {name: None if column is None else column[chosen] for name, column in columns}
         return RequestTable(**parts)
 
     @property
@@ -125,36 +115,60 @@ class RequestTable(Sequence[RequestRecord]):
         done: npt.NDArray[np.bool_] = self.finish_ps != MISSING
         return done
 
-    def latency_s(self, metric: LatencyMetric) -> npt.NDArray[np.float64]:
+    def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the time (ps) of a latency, and the parts that it is divided by, of each request. Only of those that
+        completed they mean anything."""
+        span = METRICS[metric].span
+        assert span is not None
+        time_ps, parts = span(self)
+        return time_ps, np.maximum(parts, 0)
+
+    def latency_s(self, metric: str) -> npt.NDArray[np.float64]:
         """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
-        begin = self.first_token_ps if metric == "tpot" else self.arrival_ps
-        end = self.first_token_ps if metric == "ttft" else self.finish_ps
-        parts = self.output_tokens - 1 if metric == "tpot" else np.ones(len(self), dtype=np.int64)
+        time_ps, parts = self.span_ps(metric)
         known = self.completed & (parts > 0)
-        return np.where(known, (end - begin) / PS_PER_S / np.maximum(parts, 1), np.nan)
+        return np.where(known, time_ps / PS_PER_S / np.maximum(parts, 1), np.nan)
+
+    def latencies(self, metric: str, *, per_ps: float) -> npt.NDArray[np.float64]:
+        """Return a latency (a picosecond is `per_ps` of its unit) of the requests that have it, in their order.
+
+        All requests of the table must be completed.
+        """
+        time_ps, parts = self.span_ps(metric)
+        if not parts.ndim:
+            return time_ps * per_ps
+        several = parts > 0
+        times: npt.NDArray[np.float64] = time_ps[several] * per_ps
+        times /= parts[several]
+        return times
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
         """Columns of records, a real server's included (whatever their clock's origin)."""
         rows = list(records)
+        columns: dict[str, IntArray] = {}
+        for name in _INSTANTS:
+            values = [getattr(row, f"{name}_s") for row in rows]
+            instants = [MISSING if value is None else round(value * PS_PER_S) for value in values]
+            columns[f"{name}_ps"] = np.array(instants, dtype=np.int64)
+        for name in _COUNTS:
+            columns[name] = np.array([getattr(row, name) for row in rows], dtype=np.int64)
+        return cls(**columns)
 
-        def instants(name: str) -> IntArray:
-            values = [getattr(row, name) for row in rows]
-            return np.array([MISSING if v is None else round(v * PS_PER_S) for v in values], dtype=np.int64)
 
-        def counts(name: str) -> IntArray:
-            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
-
-        return cls(
-            arrival_ps=instants("arrival_s"),
-            first_scheduled_ps=instants("first_scheduled_s"),
-            first_token_ps=instants("first_token_s"),
-            finish_ps=instants("finish_s"),
-            prompt_tokens=counts("prompt_tokens"),
-            output_tokens=counts("output_tokens"),
-            cached_tokens=counts("cached_tokens"),
-            preemptions=counts("preemptions"),
-        )
+def latency_of(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
+    """Return a latency (s) of a request with this TTFT and E2E; None where it does not have it."""
+    request = RequestRecord(
+        index=0,
+        arrival_s=0.0,
+        first_scheduled_s=0.0,
+        first_token_s=ttft_s,
+        finish_s=e2e_s,
+        prompt_tokens=0,
+        output_tokens=output_tokens,
+    )
+    latency_s = float(RequestTable.of([request]).latency_s(metric)[0])
+    return None if math.isnan(latency_s) else latency_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,39 +184,32 @@ class LatencySummary:
     total_input_tokens: int
     total_output_tokens: int
     request_throughput: float
+    request_goodput: float | None
     output_throughput: float
     total_token_throughput: float
-    request_goodput: float | None
-    ttft_ms: Distribution | None
-    tpot_ms: Distribution | None
-    itl_ms: Distribution | None
-    e2el_ms: Distribution | None
+    latencies_ms: Mapping[str, Distribution | None]
     itl_resolution: float = 0.0  # relative width of the bins of the ITL percentiles; 0: exact
+
+    @property
+    def ttft_ms(self) -> Distribution | None:
+        return self.latencies_ms["ttft"]
+
+    @property
+    def tpot_ms(self) -> Distribution | None:
+        return self.latencies_ms["tpot"]
+
+    @property
+    def itl_ms(self) -> Distribution | None:
+        return self.latencies_ms["itl"]
+
+    @property
+    def e2el_ms(self) -> Distribution | None:
+        return self.latencies_ms["e2el"]
 
     def to_dict(self) -> dict[str, Any]:
         """The flat keys of `vllm bench serve`'s result body."""
-        result: dict[str, float | None] = {
-            name: getattr(self, name)
-            for name in (
-                "duration",
-                "completed",
-                "failed",
-                "total_input_tokens",
-                "total_output_tokens",
-                "request_throughput",
-                "request_goodput",
-                "output_throughput",
-                "total_token_throughput",
-            )
-        }
-        for metric in ("ttft", "tpot", "itl", "e2el"):
-            latency: Distribution | None = getattr(self, f"{metric}_ms")
-            result[f"mean_{metric}_ms"] = None if latency is None else latency.mean
-            result[f"median_{metric}_ms"] = None if latency is None else latency.median
-            result[f"std_{metric}_ms"] = None if latency is None else latency.std
-            for percent in PERCENTILES:
-                result[f"p{percent}_{metric}_ms"] = None if latency is None else latency.percentiles[percent]
-        return result
+        names = [field.name for field in fields(self) if field.name not in ("latencies_ms", "itl_resolution")]
+        return {name: getattr(self, name) for name in names} | flattened_latencies(self.latencies_ms)
 
 
 def summarize(
@@ -214,32 +221,32 @@ def summarize(
 ) -> LatencySummary:
     """Summary of the completed requests; what never completed counts as failed.
 
-    `goodput_ms` limits ttft, tpot or e2el (ms, inclusive): requests within all of them per second are the goodput;
+    `goodput_ms` limits latencies of requests (ms, inclusive): requests within all limits per second are the goodput;
     a single output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, where it is known.
     """
-    unknown = sorted(set(goodput_ms or ()) - set(GOODPUT_METRICS))
+    unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:
-        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(GOODPUT_METRICS)}")
-    done = requests.completed
-    completed = int(done.sum())
-    which = slice(None) if completed == len(requests) else done  # of all, no column is copied
-    arrival, finish = requests.arrival_ps[which], requests.finish_ps[which]
-    first, outputs = requests.first_token_ps[which], requests.output_tokens[which]
+        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(REQUEST_METRICS)}")
+    completed = int(requests.completed.sum())
+    # of all, no column is copied
+    done = requests if completed == len(requests) else requests.rows(requests.completed)
     if duration_s is None:
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
-        duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
+        duration_s = (int(done.finish_ps.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
-    # in picoseconds, where a latency that equals its limit does so exactly
-    for metric, begin, end in (("ttft", arrival, first), ("tpot", first, finish), ("e2el", arrival, finish)):
-        if goodput_ms and metric in goodput_ms:
-            parts = np.maximum(outputs - 1, 0) if metric == "tpot" else 1
-            good &= end - begin <= goodput_ms[metric] * PS_PER_MS * parts
-    input_tokens = int(requests.prompt_tokens[which].sum())
-    output_tokens = int(outputs.sum())
+    for metric, limit_ms in (goodput_ms or {}).items():
+        # in picoseconds, where a latency that equals its limit does so exactly
+        time_ps, parts = done.span_ps(metric)
+        good &= time_ps <= limit_ms * PS_PER_MS * parts
+    input_tokens, output_tokens = int(done.prompt_tokens.sum()), int(done.output_tokens.sum())
 
     def rate(count: int) -> float:
         return count / duration_s if duration_s else 0.0
 
+    latencies_ms = {
+        key: Distribution.of(done.latencies(key, per_ps=PS_TO_MS), reorder=True) for key in REQUEST_METRICS
+    }
+    latencies_ms |= {"itl": gaps.distribution_ms() if gaps is not None else None}
     return LatencySummary(
         duration=duration_s,
         completed=completed,
@@ -247,23 +254,9 @@ def summarize(
         total_input_tokens=input_tokens,
         total_output_tokens=output_tokens,
         request_throughput=rate(completed),
+        request_goodput=rate(int(good.sum())) if goodput_ms else None,
         output_throughput=rate(output_tokens),
         total_token_throughput=rate(input_tokens + output_tokens),
-        request_goodput=rate(int(good.sum())) if goodput_ms else None,
-        ttft_ms=_latencies_ms(arrival, first),
-        tpot_ms=_tpots_ms(first, finish, outputs),
-        itl_ms=gaps.distribution_ms() if gaps is not None else None,
-        e2el_ms=_latencies_ms(arrival, finish),
+        latencies_ms={key: latencies_ms[key] for key in METRICS},
         itl_resolution=gaps.resolution if gaps is not None else 0.0,
     )
-
-
-def _latencies_ms(begin_ps: IntArray, end_ps: IntArray) -> Distribution | None:
-    return Distribution.of((end_ps - begin_ps) * PS_TO_MS, reorder=True)
-
-
-def _tpots_ms(first_ps: IntArray, finish_ps: IntArray, outputs: IntArray) -> Distribution | None:
-    several = outputs > 1
-    times_ms = (finish_ps - first_ps)[several] * PS_TO_MS
-    times_ms /= outputs[several] - 1
-    return Distribution.of(times_ms, reorder=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.base.latency_metrics import METRICS
 from capacity.base.record import Written
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import CONFIDENCE, Interval, paired_difference, replicated, t_quantile
@@ -24,10 +25,10 @@ MOST_REPLICATIONS = 1000
 RATES = ("request_throughput", "output_throughput", "request_goodput")
 LATENCIES = tuple(
     f"{statistic}_{metric}_ms"
-    for metric in ("ttft", "tpot", "itl", "e2el")
+    for metric in METRICS
     for statistic in ("mean", *(f"p{percent}" for percent in PERCENTILES))
 )
-METRICS = (*RATES, *LATENCIES)
+FIGURES = (*RATES, *LATENCIES)
 
 
 def check_replications(count: int) -> None:
@@ -49,15 +50,6 @@ class Replications:
 
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "seeds": list(self.seeds),
-            "metrics": {
-                name: None if interval is None else asdict(interval)
-                for name, interval in self.metrics.items()
-            },
-        }
 
 
 def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Replications:
@@ -98,7 +90,7 @@ def pair_runs(first: Iterable[LatencySummary], second: Iterable[LatencySummary])
     before, after = _columns(first), _columns(second)
     return tuple(
         _pair(name, a, b)
-        for name in METRICS
+        for name in FIGURES
         if (a := before[name]) is not None and (b := after[name]) is not None
     )
 
@@ -133,5 +125,5 @@ def _columns(summaries: Iterable[LatencySummary]) -> dict[str, list[float] | Non
         raise InvalidInput("no runs to put together")
     return {
         name: None if any(row[name] is None for row in rows) else [float(row[name]) for row in rows]
-        for name in METRICS
+        for name in FIGURES
     }

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.base.record import plain
 from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.gap_counter import GapCounter
@@ -25,7 +27,7 @@ from capacity.simulator.intervals import (
     t_quantile,
 )
 from capacity.simulator.load_means import LoadMeans, steady_means
-from capacity.simulator.metrics import RequestTable
+from capacity.simulator.metrics import PS_TO_MS, RequestTable
 from capacity.simulator.peaks import LEAST_RESIDENCES, Peak, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
@@ -108,10 +110,7 @@ class Verdict:
             "verdict": self.verdict,
             "verdict_reason": self.reason,
             "evidence": evidence,
-            "intervals": {
-                name: None if interval is None else asdict(interval)
-                for name, interval in self.intervals_ms.items()
-            },
+            "intervals": plain(self.intervals_ms),
         }
 
 
@@ -393,32 +392,25 @@ def _intervals(
     records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None, *, steady: bool
 ) -> dict[str, Interval | None]:
     """Of every percentile of the steady part, by the keys of the summary."""
-    metrics = ("ttft", "tpot", "itl", "e2el")
-    names = [f"p{percent}_{metric}_ms" for metric in metrics for percent in PERCENTILES]
+    names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
     if not steady or not len(rows):
         return dict.fromkeys(names)
-    arrival, first, finish = (
-        column[rows] for column in (records.arrival_ps, records.first_token_ps, records.finish_ps)
-    )
-    outputs = records.output_tokens[rows]
-    several = outputs > 1
-    to_ms = 1e3 / PS_PER_S
-    values: dict[str, npt.NDArray[Any]] = {
-        "ttft": (first - arrival) * to_ms,
-        "tpot": (finish - first)[several] * to_ms / (outputs[several] - 1),
-        "e2el": (finish - arrival) * to_ms,
+    measured = records.rows(rows)
+    found = {
+        name: percentile_intervals(measured.latencies(name, per_ps=PS_TO_MS), PERCENTILES)
+        for name in REQUEST_METRICS
     }
-    intervals: dict[str, Interval | None] = dict.fromkeys(names)
-    for name, column in values.items():
-        found = percentile_intervals(column, PERCENTILES)
-        intervals |= {f"p{p}_{name}_ms": each for p, each in zip(PERCENTILES, found, strict=True)}
     if gaps is not None:
         batches = gaps.batches().histograms()
-        begin, end = _gaps_until(records, (int(arrival[0]), int(arrival[-1]))) * len(batches)
-        steady_batches = batches[math.ceil(begin) : math.floor(end)]
-        found = gap_intervals_ms(steady_batches, PERCENTILES)
-        intervals |= {f"p{p}_itl_ms": each for p, each in zip(PERCENTILES, found, strict=True)}
-    return intervals
+        ends = int(measured.arrival_ps[0]), int(measured.arrival_ps[-1])
+        begin, end = _gaps_until(records, ends) * len(batches)
+        found["itl"] = gap_intervals_ms(batches[math.ceil(begin) : math.floor(end)], PERCENTILES)
+    known = {
+        f"p{percent}_{name}_ms": interval
+        for name, intervals in found.items()
+        for percent, interval in zip(PERCENTILES, intervals, strict=True)
+    }
+    return dict.fromkeys(names) | known
 
 
 def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.flags import Flag
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
@@ -59,31 +59,20 @@ def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
 def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
     limits = engine.default_limits(memory_bytes, architecture)
     origins = engine.origins.values()
-    return EngineRow(
+    return make_from(
+        EngineRow,
+        engine,
         engine=engine.label,
         policy=engine.scheduler,
         simulated=engine.scheduler in SCHEDULERS,
-        paged=engine.paged,
-        block_size=engine.block_size,
-        chunked_prefill=engine.chunked_prefill,
-        prefix_caching=engine.prefix_caching,
-        mixes_prefill_with_decode=engine.mixes_prefill_with_decode,
-        async_scheduling=engine.async_scheduling,
-        cuda_graphs=engine.cuda_graphs,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        memory_rule=engine.memory_rule,
         host_step_s=engine.host_base_s
         + 32 * engine.host_per_layer_s
         + engine.host_per_sequence_s
         + engine.host_serial_s,
-        request_latency_s=engine.request_latency_s,
-        weight_formats=engine.weight_formats,
-        kv_cache_formats=engine.kv_cache_formats,
         drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
-        notes=engine.notes,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.deployment.engines import engine_names, find_engine
 from capacity.model import ModelSpec
 from capacity.pool.kv_eviction import KvEviction, Published, find_eviction, kv_evictions
@@ -99,18 +100,7 @@ def _formats() -> Iterator[KvEviction]:
 
 def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
     """What is known of each method."""
-    return tuple(
-        EvictionMethod(
-            method=way.name,
-            title=way.title,
-            prompt=way.prompt,
-            scored=way.scored,
-            engines=way.engines,
-            note=way.note,
-            published=way.published,
-        )
-        for way in methods
-    )
+    return tuple(make_from(EvictionMethod, way, method=way.name) for way in methods)
 
 
 def eviction_rows(

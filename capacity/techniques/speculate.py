@@ -14,7 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.deployment.drafts import ONLY_IN, drafting_notes
 from capacity.model import ModelSpec
@@ -319,18 +319,13 @@ def speculation_methods() -> Speculators:
     """The presets, each with its published acceptance and source."""
     return Speculators(
         rows=tuple(
-            SpeculatorRow(
+            make_from(
+                SpeculatorRow,
+                way,
                 method=name,
-                kind=way.kind,
-                draft_tokens=way.draft_tokens,
-                tree_tokens=way.tree_tokens,
                 tokens_per_round=way.tokens_per_round(way.draft_tokens),
                 tokens_per_round_by_task=way.accepted_lengths_by_task,
                 engines=ONLY_IN.get(name, ()),
-                acceptance_model=way.acceptance_model,
-                source=way.source,
-                date=way.date,
-                basis=way.basis,
             )
             for name, way in speculators().items()
         )

@@ -4,15 +4,13 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.latency_metrics import ALIASES, METRICS
 
-SloMetric = Literal["ttft", "tpot", "itl", "e2el"]
-_ALIASES = {"e2e": "e2el", "e2e_latency": "e2el", "latency": "e2el"}
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _GOODPUT_UNIT_S = 1e-3  # of a bare number, as in vLLM's --goodput
 _FORM = "write it as ttft:p95:500ms, or ttft:500 for 500 ms of every request"
@@ -25,22 +23,22 @@ class Slo:
     Limits are inclusive, as in `vllm bench serve --goodput`.
     """
 
-    metric: SloMetric
+    metric: str
     limit_s: float
     percentile: float | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in get_args(SloMetric):
-            raise UnknownName("latency metric", str(self.metric), get_args(SloMetric), aliases=_ALIASES)
+        if self.metric not in METRICS:
+            raise UnknownName("latency metric", str(self.metric), METRICS, aliases=ALIASES)
         if not 0 < self.limit_s < math.inf:
             raise InvalidInput(f"the {self.metric} limit must be finite and above 0 s, not {self.limit_s}")
         if self.percentile is not None and not 0 < self.percentile <= 100:
             raise InvalidInput(
                 f"the {self.metric} percentile must be above 0 and at most 100, not {self.percentile}"
             )
-        if self.percentile is None and self.metric == "itl":
+        if self.percentile is None and not self.of_requests:
             raise InvalidInput(
-                "itl is a limit on gaps, not on requests: give it a percentile, as in itl:p99:50ms"
+                f"{self.metric} is a limit on gaps, not on requests: give it a percentile, as in {self.metric}:p99:50ms"
             )
 
     @classmethod
@@ -49,11 +47,9 @@ class Slo:
         parts = [part.strip() for part in text.strip().lower().split(":")]
         if len(parts) not in (2, 3):
             raise InvalidInput(f"SLO {text!r} has {len(parts)} parts; {_FORM}")
-        metric = _ALIASES.get(parts[0], parts[0])
-        if metric not in get_args(SloMetric):
-            raise UnknownName("latency metric", parts[0], get_args(SloMetric), aliases=_ALIASES)
+        metric = ALIASES.get(parts[0], parts[0])
         percentile = _percentile(text, parts[1]) if len(parts) == 3 else None
-        return cls(metric=cast(SloMetric, metric), limit_s=_limit_s(text, parts[-1]), percentile=percentile)
+        return cls(metric=metric, limit_s=_limit_s(text, parts[-1]), percentile=percentile)
 
     def __str__(self) -> str:
         limit = f"{self.limit_s:g}s" if self.limit_s >= 1 else f"{self.limit_s * 1e3:g}ms"
@@ -63,6 +59,16 @@ class Slo:
             else f"{self.metric}:p{self.percentile:g}:{limit}"
         )
 
+    @property
+    def of_requests(self) -> bool:
+        """Whether it limits a latency of each request, and not the gaps between deliveries."""
+        return METRICS[self.metric].span is not None
+
+    @property
+    def includes_wait(self) -> bool:
+        """Whether the latency counts from the arrival, so that a queue lengthens it."""
+        return METRICS[self.metric].from_arrival
+
     def attained_by(self, value_s: float | None) -> bool:
         """Whether one value, a request's or a percentile's, is within the limit.
 
@@ -70,7 +76,7 @@ class Slo:
         no other (a request without a first token has failed). NaN attains nothing.
         """
         if value_s is None:
-            return self.metric in ("tpot", "itl")
+            return not self.includes_wait
         return value_s <= self.limit_s
 
     def value_s(self, values_s: npt.ArrayLike) -> float | None:

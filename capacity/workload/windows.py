@@ -124,15 +124,15 @@ def judged_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
     return tuple(window for window in windows if window.work >= HEAVY * windows[0].work)
 
 
-def rows_of(workload: Workload, window: Window) -> tuple[int, int]:
-    """The first row that arrives in the window, and the first after it."""
+def rows_of(workload: Workload, window: Window) -> slice:
+    """Return the rows of the requests that arrive in the window."""
     first, last = np.searchsorted(workload.arrival_s, [window.start_s, window.end_s])
-    return int(first), int(last)
+    return slice(int(first), int(last))
 
 
 def take_window(workload: Workload, window: Window) -> Workload:
     """The requests that arrive in the window; the rate in the long run stays that of the whole workload."""
-    part = workload.take(np.arange(*rows_of(workload, window)))
+    part = workload.take(np.arange(len(workload))[rows_of(workload, window)])
     return replace(part, asked_per_s=workload.offered_per_s)
 
 

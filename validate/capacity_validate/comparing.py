@@ -15,11 +15,12 @@ from capacity.answers.run_intervals import latency_intervals, rate_intervals, ru
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
+from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
-from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
+from capacity_validate.benchmark_results import STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.replaying import (
     client_of,
@@ -193,7 +194,9 @@ def _with_intervals(
     if run.in_process:
         bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
     percentiles = [int(name[1:]) for name in STATISTICS if name != "mean"]
-    latencies = latency_intervals(bands, result, client, verdict, names=METRICS, percentiles=percentiles)
+    latencies = latency_intervals(
+        bands, result, client, verdict, names=tuple(METRICS), percentiles=percentiles
+    )
     return {**latencies, **rate_intervals(bands, requests, result, verdict)}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from capacity.answers.records import Quantity
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout
 from capacity.report.layout import Part, crossed, notes
@@ -11,7 +12,6 @@ from capacity.report.subject import subject_of
 from capacity.report.tables import render
 from capacity_validate.comparison import Comparison, MetricRow, RunComparison
 
-WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
 TITLES = {
     "request_throughput": "requests/s",
     "output_throughput": "output tokens/s",
@@ -28,7 +28,7 @@ def metric_title(name: str) -> str:
     """`p95 TTFT, ms` of `p95_ttft_ms`."""
     statistic, _, rest = name.partition("_")
     metric = rest.removesuffix("_ms")
-    return TITLES.get(name) or (f"{statistic} {WORDS[metric]}, ms" if metric in WORDS else name)
+    return TITLES.get(name) or (f"{statistic} {METRICS[metric].label}, ms" if metric in METRICS else name)
 
 
 def error_text(error: float | None) -> str:

@@ -102,6 +102,11 @@ def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.K
         kpi("TTFT", NONE if ttft is None else time_and_interval(ttft, units), ttft),
         kpi("TPOT", single if tpot is None else time_and_interval(tpot, units), tpot),
         kpi("E2E latency", NONE if e2e is None else seconds_and_interval(e2e), e2e),
+        *(
+            kpi(title, time_and_interval(each, units), each)
+            for title, each in answer.further_latencies.items()
+            if each
+        ),
         kpi("Output tokens/s", rate_and_interval(rate), rate),
         kpi("per user", NONE if per_user is None else rate_and_interval(per_user), per_user),
         kpi("per GPU", rate_and_interval(per_gpu), per_gpu),

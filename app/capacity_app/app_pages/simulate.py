@@ -12,6 +12,7 @@ import streamlit as st
 
 import capacity
 from capacity.answers.records import Quantity, Simulation
+from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment.pool_routers import APART
 from capacity.deployment.routers import ROUTERS
 from capacity.report.display import shown
@@ -60,38 +61,21 @@ def verdict_line(label: str, answer: Simulation) -> None:
     parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
 
 
-def latency(answer: Simulation, values: dict[str, Any], name: str) -> tuple[str, str]:
-    """A latency of the run's summary and its 90 % interval, where the simulator has earned one against real servers."""
-    value_ms, like = values[name], prediction_of(answer, name)
-    if value_ms is None:
-        return "-", ""
-    own = answer.predicted_ms.get(name)
-    within = "" if own is None else units.time_interval(own.scaled(1e-3))
-    return units.time_text(value_ms / 1e3, None if like is None else like.scaled(1e-3)), within
-
-
-def predicted(answer: Simulation, name: str) -> Quantity | None:
-    """A latency as a comparison takes it."""
-    value_ms = answer.to_dict()[name]
-    return (
-        None
-        if value_ms is None
-        else replace(answer.predicted_ms.get(name) or Quantity(value=0.0), value=value_ms)
-    )
-
-
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
     """The KPI row, and what the deployment costs at the load that the run shows."""
     values = answer.to_dict()
-    goodput = values["request_goodput"]
 
     def timed(label: str, name: str) -> parts.Kpi:
-        value, within = latency(answer, values, name)
-        return parts.Kpi(label, value, within, predicted(answer, name))
+        """A latency with its 90 % interval, where the simulator has earned one against real servers."""
+        value_ms, own, like = values[name], answer.predicted_ms.get(name), prediction_of(answer, name)
+        if value_ms is None:
+            return parts.Kpi(label, "-")
+        text = units.time_text(value_ms / 1e3, None if like is None else like.scaled(1e-3))
+        within = "" if own is None else units.time_interval(own.scaled(1e-3))
+        return parts.Kpi(label, text, within, replace(own or Quantity(value=0.0), value=value_ms))
 
     def counted(label: str, form: str, below: str, number: float | None) -> parts.Kpi:
-        exact = None if number is None else Quantity(value=number)
-        return parts.Kpi(label, shown(number, form), below, exact)
+        return parts.exact(label, shown(number, form), below, number)
 
     return [
         timed("Mean TTFT", "mean_ttft_ms"),
@@ -100,7 +84,7 @@ def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
         timed("p95 TPOT", "p95_tpot_ms"),
         counted("Requests/s", ",.2f", _rates(answer, values), values["request_throughput"]),
         counted("Output tokens/s", ",.0f", "over the whole run", values["output_throughput"]),
-        counted("Goodput", ",.2f", "requests/s within the SLO", goodput),
+        counted("Goodput", ",.2f", "requests/s within the SLO", values["request_goodput"]),
         counted(
             "KV use",
             ".0%",
@@ -191,8 +175,8 @@ def show(traffic: dict[str, Any]) -> None:
         parts.copies("simulate", inputs.model_name, pasted, base)
         parts.notes(base.warnings)
     if done:
-        metric = state.segments("Latency", "sim_metric", tuple(figures.METRIC_NAMES.values()), "TTFT")
-        key = next(name for name, title in figures.METRIC_NAMES.items() if title == metric)
+        keys = {METRICS[key].title: key for key in REQUEST_METRICS}
+        key = keys[state.segments("Latency", "sim_metric", tuple(keys), "TTFT")]
         limit_s = {"ttft": inputs.ttft_ms / 1e3, "tpot": inputs.tpot_ms / 1e3}.get(key)
         parts.chart(figures.latency_chart(done, key, units, limit_s=limit_s))
         parts.chart(figures.state_chart(done))

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from capacity.answers.records import Quantity, ReplicasNeeded
 from capacity.base.errors import InvalidInput
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Billing
 from capacity.hardware.cost_estimate import MILLION, RULE, unit_costs
 from capacity.hardware.pricing import (
@@ -213,7 +213,9 @@ def make_bill(
 
     job = batch_job(price, billing, gpus_per_replica, full)
     listed = [*apis, *(() if own is None else (own,))]
-    return Bill(
+    return make_from(
+        Bill,
+        price,
         deployment=deployment,
         verdict=None if verdict is None else verdict.verdict,
         verdict_reason=None if verdict is None else verdict.reason,
@@ -221,13 +223,7 @@ def make_bill(
         needed=needed,
         levels=levels,
         slo_window=slo_window,
-        tier=price.tier,
-        provider=price.provider,
-        product=price.product,
-        gpus_per_instance=price.gpus_per_instance,
         source=price.described,
-        date=price.date,
-        usd_per_gpu_hour=price.usd_per_gpu_hour,
         num_gpus=gpus,
         billed_gpus=billed,
         usd_per_hour=hourly,

@@ -24,7 +24,6 @@ from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.planning.cascades.mixture import Ends, Stage
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator.metrics import LatencyMetric
 
 MOST_ENGINES = 1_000_000
 UNSTEADY = ("saturated", "overloaded")  # verdicts under which latencies are of a queue that grows, or nearly
@@ -197,15 +196,15 @@ def waits_of(answer: Simulation) -> Waits:
             f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
             "give a lower --target-utilization"
         )
-    return Waits(_stage(answer, "ttft", "ttft"), _stage(answer, "e2e", "e2el"), warning)
+    return Waits(_stage(answer, "ttft"), _stage(answer, "e2el"), warning)
 
 
-def _stage(answer: Simulation, metric: LatencyMetric, name: str) -> Stage:
+def _stage(answer: Simulation, metric: str) -> Stage:
     records = answer.run.records
     return Stage(
         seconds=np.asarray(records.latency_s(metric)[records.completed]),
-        mean_ends=_ends(answer.predicted_ms.get(f"mean_{name}_ms")),
-        p95_ends=_ends(answer.predicted_ms.get(f"p95_{name}_ms")),
+        mean_ends=_ends(answer.predicted_ms.get(f"mean_{metric}_ms")),
+        p95_ends=_ends(answer.predicted_ms.get(f"p95_{metric}_ms")),
     )
 
 

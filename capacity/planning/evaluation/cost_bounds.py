@@ -24,11 +24,6 @@ from capacity.workload import Slo, Workload
 
 SLACK = 0.10  # of a bound: it must miss by more
 LUCKY = 0.9
-METRICS: dict[Role, tuple[str, ...]] = {
-    "both": ("ttft", "e2el", "tpot"),
-    "prefill": ("ttft", "e2el"),
-    "decode": ("tpot",),
-}  # the latencies that an engine in each role alone bounds
 StepSeconds = Callable[[StepShape], float]
 
 
@@ -143,7 +138,7 @@ def bound(
 
     `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
     """
-    slos = [slo for slo in goal.slos if slo.metric in METRICS[role]]
+    slos = [slo for slo in goal.slos if _bounds_alone(role, slo)]
     ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
     batches = _Batches(resolved, step_seconds, load, role, drafting)
     limit_s = min(
@@ -170,7 +165,7 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
     Of the requests whose first token is due, all but those still in flight are finished; of these, all but the
     share that may miss the TPOT limit run in batches small enough for it. Endless traffic has no last limit.
     """
-    waits = [slo for slo in goal.slos if slo.metric in ("ttft", "e2el")]
+    waits = [slo for slo in goal.slos if slo.includes_wait]
     if not waits:
         return 1
     in_time = max(_share(slo.percentile, goal) for slo in waits)
@@ -184,6 +179,11 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
         endless_s = load.offered_per_s * ((1 - slow) * fast_s + slow * any_s) * (1 - SLACK)
         least = max(least, math.ceil(endless_s))
     return max(1, least)
+
+
+def _bounds_alone(role: Role, slo: Slo) -> bool:
+    """Whether an engine in this role alone bounds the latency: prefill the wait, decode the TPOT."""
+    return role != "decode" if slo.includes_wait else role != "prefill" and slo.metric == "tpot"
 
 
 def _share(percentile: float | None, goal: Goal) -> float:
@@ -280,7 +280,7 @@ def _least_latencies(
             if share <= 0:
                 continue
         least_s = 0.0
-        if slo.metric in ("ttft", "e2el"):
+        if slo.includes_wait:
             if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
                 prompt = int(_below(load.prompt_tokens, share))
                 least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))

@@ -231,7 +231,7 @@ class EvaluationContext:
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]
-        waits = tuple(slo for slo in self.goal.slos if slo.metric in ("ttft", "e2el"))
+        waits = tuple(slo for slo in self.goal.slos if slo.includes_wait)
         return ones, replace(self.goal, slos=waits)
 
     def _engines(self, pool: Pool, replicas: int, role: Role, confidence: float | None) -> Engines:

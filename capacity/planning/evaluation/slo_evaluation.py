@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
+from capacity.base.latency_metrics import METRICS
 from capacity.simulator import SimulationResult
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.metrics import RequestTable
@@ -55,6 +56,11 @@ class Level:
     met: bool
     low_s: float | None = None
     high_s: float | None = None
+
+    @property
+    def includes_wait(self) -> bool:
+        """Whether the latency counts from the arrival."""
+        return METRICS[self.slo.partition(":")[0]].from_arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,7 @@ class Evaluation:
     @property
     def decode_missed(self) -> bool:
         """Whether a limit of decode alone was missed."""
-        return any(level.slo.startswith(("tpot", "itl")) and level.ratio > 1 for level in self.levels)
+        return any(level.ratio > 1 and not level.includes_wait for level in self.levels)
 
 
 def judged(
@@ -151,12 +157,12 @@ def judged_in_windows(
 
     `busiest` is of a run of the busiest window alone. Gaps between tokens are its own: runs keep none by time.
     """
-    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
+    owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.of_requests))
     found: list[tuple[WindowLevels, list[SimulationResult]]] = []
     owing = judged_windows(windows)
     for window in windows:
         parts = [
-            replace(run, records=run.records.rows(*rows_of(workload, window)))
+            replace(run, records=run.records.rows(rows_of(workload, window)))
             for run, workload in zip(runs, workloads, strict=True)
         ]
         parts = [part for part in parts if len(part.records)]
@@ -209,12 +215,9 @@ def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
     """The latency of every request over a limit, `NEVER_S` for failed ones; TPOT of one output token is 0."""
     ratios = []
     for table in tables:
-        if slo.metric == "tpot":
-            seconds = (table.finish_ps - table.first_token_ps) / PS_PER_S
-            limit_s = slo.limit_s * np.maximum(table.output_tokens - 1, 1)
-        else:
-            seconds, limit_s = _column(table, slo.metric), np.asarray(slo.limit_s)
-        ratios.append(np.where(table.completed, seconds / limit_s, NEVER_S / slo.limit_s))
+        time_ps, parts = table.span_ps(slo.metric)
+        limits_s = slo.limit_s * np.maximum(parts, 1)
+        ratios.append(np.where(table.completed, time_ps / PS_PER_S / limits_s, NEVER_S / slo.limit_s))
     return np.concatenate(ratios)
 
 
@@ -245,7 +248,7 @@ def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
 def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Level:
     assert slo.percentile is not None
     low_s, high_s = None, None
-    if slo.metric == "itl":
+    if not slo.of_requests:
         value_s = _gap_s(slo, slo.percentile, runs)
         within = float(slo.attained_by(value_s))
     else:
@@ -272,9 +275,9 @@ def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> flo
     """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
-        raise InvalidInput(f"{slo}: percentiles of itl are kept at {known} only")
-    gaps = [run.summary.itl_ms for run in runs if run.summary.itl_ms is not None]
-    return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps), default=None)
+        raise InvalidInput(f"{slo}: percentiles of {slo.metric} are kept at {known} only")
+    gaps = [run.summary.latencies_ms[slo.metric] for run in runs]
+    return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps if each is not None), default=None)
 
 
 def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
@@ -344,7 +347,7 @@ def _beyond(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
     """The requests beyond each limit, and the share that may be."""
     tables = [run.records for run in runs]
     for slo in goal.slos:
-        if slo.metric != "itl":
+        if slo.of_requests:
             yield int((latencies_s(tables, slo.metric) > slo.limit_s).sum()), goal.may_miss(slo)
 
 
@@ -358,13 +361,5 @@ def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
 
 
 def _column(table: RequestTable, metric: str) -> Floats:
-    done = table.completed
-    if metric == "tpot":
-        several = done & (table.output_tokens > 1)
-        decode_ps = (table.finish_ps - table.first_token_ps)[several]
-        failed: Floats = np.full(int((~done).sum()), NEVER_S)
-        return np.concatenate((decode_ps / PS_PER_S / (table.output_tokens[several] - 1), failed))
-    end_ps = table.first_token_ps if metric == "ttft" else table.finish_ps
-    values = (end_ps - table.arrival_ps) / PS_PER_S
-    values[~done] = NEVER_S
-    return np.asarray(values, dtype=np.float64)
+    values = np.where(table.completed, table.latency_s(metric), NEVER_S)
+    return values[~np.isnan(values)]

@@ -97,7 +97,7 @@ def _allowing(goal: Goal, factor: float) -> Goal:
 
     slos = tuple(
         slo
-        if slo.percentile is None or slo.metric == "itl"
+        if slo.percentile is None or not slo.of_requests
         else replace(slo, percentile=percentile(slo.percentile))
         for slo in goal.slos
     )

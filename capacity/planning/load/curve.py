@@ -21,7 +21,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.deployment.field_flags import flag
@@ -304,15 +304,11 @@ def _point(
     most = None if capacity is None else capacity.requests_per_s
     load = trial_load(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s
-    return CurvePoint(
+    return make_from(
+        CurvePoint,
+        trial,
         request_rate_per_s=rate,
         requests_per_s=served,
         output_tokens_per_s=0.0 if load is None else served * load.output_tokens,
-        mean_e2e_s=trial.mean_e2e_s,
-        tokens_per_s_per_user=trial.tokens_per_s_per_user,
-        mean_batch_size=trial.mean_batch_size,
-        kv_utilization_peak=trial.kv_utilization_peak,
-        levels=trial.levels,
-        met=trial.met,
         cost=None if load is None else cost_of(price, pools, load),
     )

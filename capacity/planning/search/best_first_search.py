@@ -257,7 +257,7 @@ class LeastLatency:
         while low < high:
             middle = (low + high) // 2
             worst = max(self._try(options[middle]).levels, key=lambda level: level.ratio)
-            low, high = (low, middle) if worst.slo.startswith(("tpot", "itl")) else (middle + 1, high)
+            low, high = (middle + 1, high) if worst.includes_wait else (low, middle)
 
 
 def _full(option: CandidateFamily) -> EvaluationRequest:

@@ -46,7 +46,7 @@ class Hanging:
 
 def hanging(goal: Goal, requests: int) -> Hanging | None:
     """Of the levels of whole requests; None where there are only levels of gaps between tokens."""
-    levels = [slo for slo in goal.slos if slo.metric != "itl"]
+    levels = [slo for slo in goal.slos if slo.of_requests]
     if not levels:
         return None
     slo = min(levels, key=goal.may_miss)

@@ -151,7 +151,7 @@ def check_search(search: Search, cost: Cost) -> None:
 
 def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
     """Raise InvalidInput where no level limits how long a request waits."""
-    waits = any(slo.metric in ("ttft", "e2el") for slo in slos)
+    waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"

@@ -80,7 +80,7 @@ def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | N
     return Latencies(
         ttft_s=table.latency_s("ttft"),
         tpot_s=table.latency_s("tpot"),
-        e2e_s=table.latency_s("e2e"),
+        e2e_s=table.latency_s("e2el"),
         requests_per_s=rate,
         full_per_s=max(most, rate),  # a closed loop may show that more is possible
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
     MODE_BAR,
@@ -20,15 +21,12 @@ from capacity.report.figures.chart import (
     symbol,
 )
 from capacity.report.subject import subject_of
+from capacity.simulator.distribution import PERCENTILES
 
 if TYPE_CHECKING:
     from capacity.answers.records import Quantity, Simulation
-    from capacity.simulator.metrics import LatencyMetric
 
-METRIC_NAMES: dict[LatencyMetric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SUMMARY_NAMES: dict[LatencyMetric, str] = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
-SHOWN_PERCENTILES = (50, 90, 95, 99)
 CURVE_POINTS = 400
 SERIES_POINTS = 600
 LABELLED_SHARE = 0.06
@@ -41,7 +39,7 @@ STATES = (
 
 def latency_chart(
     runs: Mapping[str, Simulation],
-    metric: LatencyMetric,
+    metric: str,
     units: Units = STANDARD,
     *,
     limit_s: float | None = None,
@@ -50,7 +48,7 @@ def latency_chart(
     import numpy as np
     import plotly.graph_objects as go
 
-    name = METRIC_NAMES[metric]
+    name = METRICS[metric].title
     figure, rows, phrases = go.Figure(), [], []
     for index, (label, answer) in enumerate(runs.items()):
         values_s = np.sort(answer.run.records.latency_s(metric))
@@ -66,7 +64,7 @@ def latency_chart(
             line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": line_width(index)},
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
-        quantiles = {p: float(np.percentile(values_s, p)) for p in SHOWN_PERCENTILES}
+        quantiles = {p: float(np.percentile(values_s, p)) for p in PERCENTILES}
         figure.add_scatter(
             x=[units.of_seconds(v) for v in quantiles.values()],
             y=[p / 100 for p in quantiles],
@@ -74,7 +72,7 @@ def latency_chart(
             marker={"symbol": symbol(index), "color": colour(index), "size": 9},
             text=[f"p{p}" for p in quantiles],
             textposition="middle right" if index == 0 else "middle left",
-            error_x=_error_bars(answer, metric, quantiles, units),
+            error_x=_error_bars([_prediction_s(answer, metric, p) for p in quantiles], units, 1.5),
             customdata=[_quantile_text(answer, metric, p, v, units) for p, v in quantiles.items()],
             hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
             showlegend=False,
@@ -121,30 +119,25 @@ def line_width(index: int) -> float:
     return max(2.0, 5.0 - 1.5 * index)
 
 
-def _prediction_s(answer: Simulation, metric: LatencyMetric, percentile: int) -> Quantity | None:
+def _prediction_s(answer: Simulation, metric: str, percentile: int) -> Quantity | None:
     """What is known of a percentile's error, in seconds."""
-    found = answer.predicted_ms.get(f"p{percentile}_{SUMMARY_NAMES[metric]}_ms")
+    found = answer.predicted_ms.get(f"p{percentile}_{metric}_ms")
     return None if found is None else found.scaled(1e-3)
 
 
-def _quantile_text(
-    answer: Simulation, metric: LatencyMetric, percentile: int, seconds: float, units: Units
-) -> str:
+def _quantile_text(answer: Simulation, metric: str, percentile: int, seconds: float, units: Units) -> str:
     found = _prediction_s(answer, metric, percentile)
     within = "" if found is None else units.time_interval(found)
     return units.time_text(seconds, found) + (f" (90 %: {within})" if within else "")
 
 
-def _error_bars(
-    answer: Simulation, metric: LatencyMetric, quantiles: Mapping[int, float], units: Units
-) -> dict[str, Any]:
-    """The 90 % interval of each percentile that has one."""
-    known = [(v, _prediction_s(answer, metric, p)) for p, v in quantiles.items()]
+def _error_bars(known: Sequence[Quantity | None], units: Units, thickness: float) -> dict[str, Any]:
+    """The 90 % interval (s) of each figure that has one."""
     ends = [
         (0.0, 0.0)
-        if q is None or q.low is None or q.high is None
-        else (max(0.0, q.high - v), max(0.0, v - q.low))
-        for v, q in known
+        if each is None or each.low is None or each.high is None
+        else (max(0.0, each.high - each.value), max(0.0, each.value - each.low))
+        for each in known
     ]
     return {
         "type": "data",
@@ -152,7 +145,7 @@ def _error_bars(
         "array": [units.of_seconds(above) for above, _ in ends],
         "arrayminus": [units.of_seconds(below) for _, below in ends],
         "color": NEUTRAL,
-        "thickness": 1.5,
+        "thickness": thickness,
     }
 
 
@@ -258,24 +251,21 @@ def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) ->
 
 def _interval_of_the_mean(figure: Any, runs: Mapping[str, Simulation], units: Units) -> None:
     """The 90 % interval of each run's mean E2E latency, over its bar."""
-    known = [(label, q) for label, answer in runs.items() if (q := answer.predicted_ms.get("mean_e2el_ms"))]
-    ends = [(label, q.value, q.low, q.high) for label, q in known if q.low is not None and q.high is not None]
-    if not ends:
+    means = ((label, answer.predicted_ms.get("mean_e2el_ms")) for label, answer in runs.items())
+    known = {
+        f"{label}, all": mean.scaled(1e-3)
+        for label, mean in means
+        if mean is not None and mean.low is not None and mean.high is not None
+    }
+    if not known:
         return
     figure.add_scatter(
         name="90 % interval",
-        x=[units.of_seconds(value / 1e3) for _, value, _, _ in ends],
-        y=[f"{label}, all" for label, *_ in ends],
+        x=[units.of_seconds(mean.value) for mean in known.values()],
+        y=list(known),
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [units.of_seconds((high - value) / 1e3) for _, value, _, high in ends],
-            "arrayminus": [units.of_seconds((value - low) / 1e3) for _, value, low, _ in ends],
-            "color": NEUTRAL,
-            "thickness": 2,
-        },
+        error_x=_error_bars([*known.values()], units, 2),
         hovertemplate="mean E2E latency: %{x:,.4g}<extra></extra>",
     )
 
@@ -284,10 +274,13 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
     """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
     import plotly.graph_objects as go
 
-    labels = [label for label, answer in runs.items() if answer.step_bounds]
+    known = {label: answer.step_bounds for label, answer in runs.items() if answer.step_bounds}
+    labels = list(known)
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
-        shares = [_share_of(runs[label], bound) for label in labels]
+        shares = [
+            sum(part.time_fraction for part in parts if part.bound == bound) for parts in known.values()
+        ]
         figure.add_bar(
             name=bound,
             orientation="h",
@@ -301,7 +294,10 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
     layout(figure, x="share of busy time", y="", height=200 + 42 * len(labels), barmode="stack")
     figure.update_xaxes(tickformat=".0%", range=[0, 1])
     figure.update_yaxes(autorange="reversed")
-    phrases = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]
+    phrases = [
+        f"{label}: mostly {max(parts, key=lambda part: part.time_fraction).bound}"
+        for label, parts in known.items()
+    ]
     return Chart(
         name="what_bound_the_steps",
         title="What bound the steps",
@@ -316,18 +312,10 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
                 "share of busy time": bound.time_fraction,
                 "s": bound.time_s,
             }
-            for label in labels
-            for bound in runs[label].step_bounds
+            for label, parts in known.items()
+            for bound in parts
         ),
     )
-
-
-def _largest_bound(answer: Simulation) -> str:
-    return max(answer.step_bounds, key=lambda part: part.time_fraction).bound
-
-
-def _share_of(answer: Simulation, bound: str) -> float:
-    return sum(part.time_fraction for part in answer.step_bounds if part.bound == bound)
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:

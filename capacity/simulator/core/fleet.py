@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.simulator.core import binding, interface, library
 from capacity.simulator.core.binding import NEVER_KEY
 from capacity.simulator.core.interface import enums, structs
@@ -290,16 +291,12 @@ class Fleet:
             else offload.block_bytes * offload.chunk_blocks
         )
         return tuple(
-            TierUse(
+            make_from(
+                TierUse,
+                use,
                 name=name,
-                stored=use.stored,
-                evicted=use.evicted,
-                loaded=use.loaded,
-                held=use.held,
-                refused=use.refused,
                 stored_bytes=use.stored * chunk_bytes,
                 loaded_bytes=use.loaded * chunk_bytes,
-                hit_tokens=use.hit_tokens,
             )
             for name, use in zip(names, uses[:count])
         )

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.simulator.kv_cache.content import Content
 from capacity.step import picoseconds
 
@@ -170,16 +171,13 @@ class TierStore:
         return picoseconds(chunks * self.chunk_bytes / self.tier.bytes_per_s)
 
     def use(self) -> TierUse:
-        return TierUse(
+        return make_from(
+            TierUse,
+            self,
             name=self.tier.name,
-            stored=self.stored,
-            evicted=self.evicted,
-            loaded=self.loaded,
             held=len(self),
-            refused=self.refused,
             stored_bytes=self.stored * self.chunk_bytes,
             loaded_bytes=self.loaded * self.chunk_bytes,
-            hit_tokens=self.hit_tokens,
         )
 
 

@@ -19,7 +19,7 @@ SIMULATED = {
 
 def test_the_latency_chart_ends_at_the_summarys_percentiles() -> None:
     answer = capacity.simulate("llama-3.1-8b", **SIMULATED)
-    shown = latency_chart({"run": answer}, "e2e").rows[0]
+    shown = latency_chart({"run": answer}, "e2el").rows[0]
     assert shown["p95, ms"] == pytest.approx(answer.to_dict()["p95_e2el_ms"])
 
 

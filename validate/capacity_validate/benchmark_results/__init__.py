@@ -19,7 +19,6 @@ from capacity_validate.benchmark_results.in_process import LLAMA_BENCH, TRTLLM_B
 from capacity_validate.benchmark_results.inference_perf import INFERENCE_PERF
 from capacity_validate.benchmark_results.measured_run import (
     MAX_NUMBER,
-    METRICS,
     STATISTICS,
     MeasuredRun,
     ResultFormat,
@@ -28,7 +27,7 @@ from capacity_validate.benchmark_results.measured_run import (
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
 from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
-__all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
+__all__ = ["STATISTICS", "MeasuredRun", "read_results"]
 
 MAX_TOKENS = 10**8  # of one request
 

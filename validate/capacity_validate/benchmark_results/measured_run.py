@@ -12,12 +12,12 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.foreign import printable_values
+from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 from capacity_validate.server_log import ServerLog
 
-METRICS = ("ttft", "tpot", "itl", "e2el")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +196,10 @@ def count(value: object) -> int | None:
 def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     """Mean and percentiles in ms, as the benchmark clients compute them."""
     array = np.asarray(values_s, dtype=float)
-    if not len(array):
-        return {}
     if not (np.abs(array) < MAX_NUMBER).all():
         raise ValueError("a time is no number of seconds")
-    array = array * 1e3
-    quantiles = {f"p{p}": float(np.percentile(array, p)) for p in (50, 90, 95, 99)}
-    return {"mean": float(array.mean()), **quantiles}
+    found = Distribution.of(array * 1e3)
+    return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
 def mean(total: object, count: int) -> float | None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
+from capacity.base.latency_metrics import METRICS
 from capacity_validate.benchmark_results.measured_run import (
-    METRICS,
     Document,
     MeasuredRun,
     RequestColumns,
