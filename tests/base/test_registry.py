@@ -96,15 +96,12 @@ def halve(*, number: Annotated[float, Flag(help="The number to halve.")] = 2.0) 
     """Return half of a number."""
     return Half(number=number, half=number / 2)
 '''
-NEW_ENTRY = """    Verb(
-        "halve",
-        help="What is half of a number?",
-        function="capacity.techniques.halving:halve",
-        answers=(Answer("halve", "capacity.techniques.halving:Half"),),
-        examples=("halve --number 5",),
-    ),
-)
-BY_NAME = """
+NEW_ENTRY = {
+    "help": "What is half of a number?",
+    "function": "capacity.techniques.halving:halve",
+    "answers": [{"name": "halve", "record": "capacity.techniques.halving:Half"}],
+    "examples": ["halve --number 5"],
+}
 
 
 def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
@@ -114,10 +111,10 @@ def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "capacity/techniques/halving.py").write_text(NEW_MODULE, encoding="utf-8")
-    registry = tmp_path / "capacity/base/registry.py"
-    registry.write_text(
-        registry.read_text(encoding="utf-8").replace(")\nBY_NAME = ", NEW_ENTRY, 1), encoding="utf-8"
-    )
+    path = tmp_path / "capacity/base/verbs.json"
+    declared = json.loads(path.read_bytes())
+    declared["verbs"]["halve"] = NEW_ENTRY
+    path.write_text(json.dumps(declared), encoding="utf-8")
 
     def output(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
