@@ -6,7 +6,7 @@ the function with its record, and the functions that show it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +90,7 @@ def _verb(name: str, row: dict[str, Any]) -> Verb:
     others = tuple(
         Alternative(**{**each, "answer": Answer(**each["answer"])}) for each in row.pop("alternatives", ())
     )
-    fields = {
+    fields: Mapping[str, Any] = {
         key: _filled(value) if isinstance(value, list) else value.format(**_FILE["words"])
         for key, value in row.items()
     }
