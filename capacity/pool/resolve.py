@@ -35,6 +35,7 @@ from capacity.pool.supported import (
     check_attention,
     check_formats,
     check_runs,
+    check_settings,
     loaded_of,
     served_in,
     what_ifs,
@@ -227,7 +228,8 @@ def resolve(
         return _longest_that_fits(spec, pool, profiles)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     engine = _engine(pool, profile)
-    served = served_in(loaded_of(spec, pool, engine), pool.dtype, profile)
+    check_settings(pool, engine)
+    served = served_in(loaded_of(spec, pool), pool.dtype, profile)
     resolved = with_defaults(
         pool,
         served,
@@ -426,12 +428,6 @@ def _check_experts(settings: PoolSettings) -> None:
     }
     for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
         raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
-    engine = settings.engine
-    if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
-        raise InvalidInput(
-            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
-            "leave it out"
-        )
 
 
 def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:

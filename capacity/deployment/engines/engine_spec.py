@@ -72,7 +72,8 @@ class EngineSpec(Spec):
     constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
     those of all data-parallel ranks together. `reserves_output`: a request starts only where all the output that its
     client allows (max_tokens) has room. `host_memory`: what of a model may stand there: weights, which each step reads
-    over PCIe, or layers, which the CPU computes; None: nothing.
+    over PCIe, or layers, which the CPU computes; None: nothing. `lacks`: fields of a pool that it has no setting for,
+    each with the flag to use instead, or nothing.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
@@ -99,7 +100,6 @@ class EngineSpec(Spec):
     `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are
     those of that name (`moe` of `KernelFamily`). `early_block_experts`: by how much steps of experts in FP8 blocks
     may be off, whose kernels of its time nobody measured here; 1: they are those of the tables.
-    `chooses_moe_backend`: whether a flag of its own names them.
     `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
@@ -142,6 +142,7 @@ class EngineSpec(Spec):
     data_parallel_divides_limits: bool = False
     reserves_output: bool = False
     host_memory: Literal["weights", "layers"] | None = None
+    lacks: dict[str, str] = Field(default_factory=dict)
 
     scheduler: str
     block_size: Count
@@ -175,7 +176,6 @@ class EngineSpec(Spec):
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
     expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
     early_block_experts: Annotated[float, Field(ge=1)] = 1.0
-    chooses_moe_backend: bool = False
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule

@@ -31,6 +31,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "data_parallel_divides_limits",
         "reserves_output",
         "host_memory",
+        "lacks",
     }
     described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
     constants = set(type(engine).model_fields) - described
@@ -46,7 +47,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
-    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "chooses_moe_backend"}
+    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts"}
     optional |= {
         "state_memory_ratio",
         "states_per_request",
