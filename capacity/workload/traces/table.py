@@ -34,6 +34,7 @@ class CsvSchema:
     """One family of tables: which column holds what, and what its clock and its zeros mean."""
 
     name: str
+    title: str
     arrival: str
     prompt: str
     output: str
@@ -59,11 +60,11 @@ _CALENDAR = re.compile(
 )
 
 
-def table_format(schema: CsvSchema, *, title: str) -> TraceFormat:
+def table_format(schema: CsvSchema) -> TraceFormat:
     """The format of one family of tables, recognised by its three required columns."""
     return TraceFormat(
         name=schema.name,
-        title=title,
+        title=schema.title,
         recognises=lambda first: isinstance(first, Table) and first.has(schema.required),
         read=partial(_read, schema),
         needed=schema.required,
