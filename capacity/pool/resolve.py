@@ -428,6 +428,12 @@ def _check_experts(settings: PoolSettings) -> None:
     }
     for flag in (name for name, asked in flags.items() if asked and not model.is_moe):
         raise InvalidInput(f"{flag} changes nothing without experts, and {model.name} has none: leave it out")
+    engine = settings.engine
+    if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
+        raise InvalidInput(
+            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, vllm and sglang have: "
+            "leave it out"
+        )
 
 
 def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:

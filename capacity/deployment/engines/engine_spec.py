@@ -100,6 +100,7 @@ class EngineSpec(Spec):
     `weight_kernels_on`: beside them, by architecture; `expert_kernels_on`: of experts alone, whose constants are
     those of that name (`moe` of `KernelFamily`). `early_block_experts`: by how much steps of experts in FP8 blocks
     may be off, whose kernels of its time nobody measured here; 1: they are those of the tables.
+    `chooses_moe_backend`: whether a flag of its own names them.
     `splits_fp32_router_on`: where it multiplies a router of 32-bit weights as three of 16 bit, by architecture.
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
@@ -176,6 +177,7 @@ class EngineSpec(Spec):
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
     expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
     early_block_experts: Annotated[float, Field(ge=1)] = 1.0
+    chooses_moe_backend: bool = False
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule

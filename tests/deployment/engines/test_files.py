@@ -47,7 +47,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
-    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts"}
+    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "chooses_moe_backend"}
     optional |= {
         "state_memory_ratio",
         "states_per_request",
