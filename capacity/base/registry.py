@@ -8,6 +8,7 @@ the function with its record, and the functions that show it.
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 STORED = ("deployment", "from_launch")
@@ -53,6 +54,7 @@ class Verb(NamedTuple):
     are flags; `traffic_fields`: only these of Traffic's; `without`: fields that are no flags here. `progress`: what the
     function's progress counts; `unmet`: the property of the answer without which the exit code is 1. `reads`: the parts
     of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first help page.
+    `options`: the help of the command's own flags by its parameters, or a table of what else the parser is told of one.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Verb(NamedTuple):
     first: str = ""
     examples: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
@@ -90,11 +93,12 @@ def _verb(name: str, row: dict[str, Any]) -> Verb:
     others = tuple(
         Alternative(**{**each, "answer": Answer(**each["answer"])}) for each in row.pop("alternatives", ())
     )
+    options = row.pop("options", {})
     fields: Mapping[str, Any] = {
         key: _filled(value) if isinstance(value, list) else value.format(**_FILE["words"])
         for key, value in row.items()
     }
-    return Verb(name, answers=answers, alternatives=others, **fields)
+    return Verb(name, answers=answers, alternatives=others, options=options, **fields)
 
 
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())

@@ -83,7 +83,7 @@ def command_of(entry: Verb) -> Any:
     """
     specs = tuple(map(pkgutil.resolve_name, entry.specs))
     if entry.command:
-        function = pkgutil.resolve_name(entry.command)
+        function = _with_options(entry, pkgutil.resolve_name(entry.command))
     else:
         from capacity.cli import registered
 
@@ -96,6 +96,33 @@ def command_of(entry: Verb) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)
+
+
+def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., None]:
+    """The function with its own flags as the parser takes them: their help is the registry's."""
+    if not entry.options:
+        return function
+
+    def command(**values: Any) -> None:
+        function(**values)
+
+    declared = inspect.signature(function, eval_str=True)
+    parameters = [
+        p.replace(annotation=Annotated[p.annotation, _option(name, entry.options[name])])
+        if name in entry.options
+        else p
+        for name, p in declared.parameters.items()
+    ]
+    command.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _option(name: str, row: str | Mapping[str, Any]) -> Any:
+    """What the parser is told of a flag by its row: a help text, or a table of settings."""
+    settings: Mapping[str, Any] = {"help": row} if isinstance(row, str) else row
+    flags = settings.get("flags", (f"--{dashed(name)}",))
+    return typer.Option(*flags, **{key: value for key, value in settings.items() if key != "flags"})
 
 
 def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import os
 import shutil
@@ -70,6 +71,15 @@ def test_every_path_of_the_registry_resolves(verb: object) -> None:
     paths += [other.function for other in entry.alternatives]
     assert all(callable(resolve_name(path)) for path in paths if path)
     assert entry.function == "" or hasattr(capacity, entry.function.partition(":")[2])
+
+
+def test_options_are_of_the_commands_own_parameters() -> None:
+    from pkgutil import resolve_name
+
+    for entry in (each for each in VERBS if each.options):
+        assert entry.options.keys() <= inspect.signature(resolve_name(entry.command)).parameters.keys(), (
+            entry.name
+        )
 
 
 NEW_MODULE = '''"""Half of a number."""
