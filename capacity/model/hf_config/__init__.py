@@ -21,8 +21,7 @@ from capacity.model.hf_config.assumed import (
     stretches_its_tables_alone,
     with_known_kinds,
 )
-from capacity.model.hf_config.families import find_family
-from capacity.model.hf_config.family import Beside, Family
+from capacity.model.hf_config.family import Beside, Family, find_family
 from capacity.model.hf_config.field_names import NAMES
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS

@@ -11,8 +11,7 @@ from dataclasses import replace
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
-from capacity.model.hf_config.families import find_family, find_rule
-from capacity.model.hf_config.family import Family, Flag
+from capacity.model.hf_config.family import Family, Flag, find_family, find_rule
 from capacity.model.hf_config.feed_forwards import FeedForwardRule
 from capacity.model.hf_config.field_names import NAMES
 from capacity.model.latent import LatentAttention
