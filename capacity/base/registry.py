@@ -88,16 +88,15 @@ def _filled(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _verb(name: str, row: dict[str, Any]) -> Verb:
-    answers = tuple(Answer(**each) for each in row.pop("answers", ()))
+def _verb(name: str, row: Mapping[str, Any]) -> Verb:
+    fields = dict(row)
+    answers = tuple(Answer(**each) for each in fields.pop("answers", ()))
     others = tuple(
-        Alternative(**{**each, "answer": Answer(**each["answer"])}) for each in row.pop("alternatives", ())
+        Alternative(**{**each, "answer": Answer(**each["answer"])}) for each in fields.pop("alternatives", ())
     )
-    options = row.pop("options", {})
-    fields: Mapping[str, Any] = {
-        key: _filled(value) if isinstance(value, list) else value.format(**_FILE["words"])
-        for key, value in row.items()
-    }
+    options = fields.pop("options", {})
+    for key, value in fields.items():
+        fields[key] = _filled(value) if isinstance(value, list) else value.format(**_FILE["words"])
     return Verb(name, answers=answers, alternatives=others, options=options, **fields)
 
 
