@@ -66,7 +66,7 @@ class Verb(NamedTuple):
     further: tuple[str, ...] = ()
     specs: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    traffic_fields: tuple[str, ...] | str | None = None
+    traffic_fields: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     progress: str = ""
     unmet: str = ""

@@ -12,16 +12,6 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import MODEL_HELP, check_format, dashed, progress_bar, show, typed
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
 
-COMPARED_TRAFFIC = (
-    "input_len",
-    "output_len",
-    "request_rate",
-    "concurrency",
-    "random_range_ratio",
-    "client_latency_s",
-    "seed",
-)
-
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]

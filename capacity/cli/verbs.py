@@ -131,12 +131,10 @@ def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
     from capacity.deployment.field_flags import part_of
     from capacity.deployment.reading import reads
 
-    traffic_fields = entry.traffic_fields
-    if isinstance(traffic_fields, str):
-        traffic_fields = pkgutil.resolve_name(traffic_fields)
+    chosen = entry.traffic_fields
     for spec in specs:
         for name, field in spec.model_fields.items():
-            if name in entry.without or (spec is Traffic and traffic_fields and name not in traffic_fields):
+            if name in entry.without or (spec is Traffic and chosen and name not in chosen):
                 continue
             if spec is Pool and name in (
                 "model",
