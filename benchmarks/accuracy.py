@@ -29,6 +29,7 @@ import numpy as np
 import served_blind
 import served_rows
 from fit_profiles import BUNDLED, INTERVAL, default_measured, stored_constants
+from pooled_fits import group_quantile
 from reference_tables import Operator, operators
 from reference_tables.elsewhere import elsewhere
 from reference_tables.form import profile_of
@@ -37,7 +38,6 @@ from served_gpustack import gpustack_runs
 from step_evidence import Evidence, all_evidence
 from steps_aside import aside
 
-from capacity.hardware.calibration import group_quantile
 from capacity.hardware.coefficients import GemmCoefficients
 from capacity.hardware.power import sustained
 from capacity.hardware.spreads import Spreads, spreads

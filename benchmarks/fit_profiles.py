@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pooled_fits import FitResult, fit_pool, group_quantile
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from step_evidence import Evidence, all_evidence
 
 from capacity.hardware import PROFILES_VARIABLE, load_profile
-from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
+from capacity.hardware.calibration import ErrorSummary, Objective
 from capacity.hardware.coefficients import TRANSFER_WIDENING, StepCoefficients
 from capacity.hardware.profile import RESIDUALS_ELSEWHERE
 

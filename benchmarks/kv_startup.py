@@ -104,7 +104,7 @@ def _plan(row: Mapping[str, str]) -> MemoryPlan:
     engine = find_engine(f"{row['engine']}@{row['version']}")
     profile = load_profile(row["gpu"])
     scheme = _scheme(model, row["quantization"])
-    model = loaded_of(model, pool, engine)
+    model = loaded_of(model, pool)
     resolved = with_defaults(pool, model, profile=profile, engine=engine, scheme=scheme)
     return memory_with_draft(resolved)
 

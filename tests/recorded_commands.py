@@ -338,14 +338,29 @@ LONG = {
     "lock-step": f"{MOE} -dp 4 -ep --isl 500 --osl 100 --rate 40 --num-prompts 600",
     "preempted": f"{POOL} {BURST.replace('60', '600')} --kv-cache-memory-bytes 1G --max-model-len 2048",
 }
+IN_BLOCKS = {
+    "--kv-cache-memory-bytes 320M": 2560,
+    "--kv-cache-memory-bytes 1G": 8192,
+}  # of one token of Llama 8B
+
+
+def in_blocks(line: str) -> str:
+    """The memory of KV as blocks, where the engine's settings have no bytes of it."""
+    for text, blocks in IN_BLOCKS.items() if "--engine sglang" in line or "--engine tgi" in line else ():
+        line = line.replace(text, f"--num-gpu-blocks-override {blocks}")
+    return line
+
+
 SIMULATED = {
     **named("long", LONG),
     **{
-        f"{setup}/{load}": f"{SETUPS[setup]} {LOADS[load]}"
+        f"{setup}/{load}": in_blocks(f"{SETUPS[setup]} {LOADS[load]}")
         for setup, load in itertools.product(SETUPS, LOADS)
     },
     **named("option", options(f"{POOL} {LOAD}", POOL_OF_SIMULATE)),
-    **named("scarce", options(f"{POOL} {BURST} {TIGHT}", SCARCE)),
+    **named(
+        "scarce", {name: in_blocks(line) for name, line in options(f"{POOL} {BURST} {TIGHT}", SCARCE).items()}
+    ),
     **named("offload", options(f"{POOL} {SHARED} {TIGHT}", OFFLOAD)),
     **named("drafts", options(f"{POOL} {LOAD}", DRAFTS)),
     **named("arrivals", options(f"{POOL} {LENGTHS} --num-prompts 60", ARRIVALS)),

@@ -16,7 +16,7 @@ import pytest
 
 from capacity.deployment.client_latency import USUAL_S
 from capacity.hardware import load_profile
-from capacity.hardware.calibration import fit_constants, fit_pool
+from capacity.hardware.calibration import fit_constants
 from capacity.model.quantization import find_format, known_formats
 from capacity.step.layers.builder import activation_bits
 
@@ -258,7 +258,7 @@ def test_stored_constants_stay_only_where_they_fit_as_well(
 ) -> None:
     fit_profiles = benchmark("fit_profiles")  # type: ignore[operator]
     operator = benchmark("reference_tables").all_reduce(shared_dir / "reference/measured")  # type: ignore[operator]
-    key = ("gb200", "vllm", "all_reduce")
+    fit_pool, key = benchmark("pooled_fits").fit_pool, ("gb200", "vllm", "all_reduce")  # type: ignore[operator]
     fit = fit_pool(operator.predict, {key: operator.tables[key]}, operator.parameters)[key]
     stored = fit_profiles.stored_constants(fit_profiles.BUNDLED, operator, key)
     changed = {**stored, constant: stored[constant] * factor}
@@ -268,7 +268,7 @@ def test_stored_constants_stay_only_where_they_fit_as_well(
 def test_a_stated_error_must_be_what_the_held_out_rows_show(benchmark: object, shared_dir: Path) -> None:
     fit_profiles = benchmark("fit_profiles")  # type: ignore[operator]
     operator = benchmark("reference_tables").all_reduce(shared_dir / "reference/measured")  # type: ignore[operator]
-    key = ("b200", "vllm", "all_reduce")
+    fit_pool, key = benchmark("pooled_fits").fit_pool, ("b200", "vllm", "all_reduce")  # type: ignore[operator]
     fit = fit_pool(operator.predict, {key: operator.tables[key]}, operator.parameters)[key]
     stored = fit_profiles.stored_constants(fit_profiles.BUNDLED, operator, key)
     flattered = {**stored, "fit": {**stored["fit"], "median_error": 0.03}}

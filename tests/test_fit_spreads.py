@@ -81,6 +81,7 @@ def test_known_spreads_are_found_again(model: ModuleType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_intervals_hold_for_nine_in_ten_sources_left_out(fit: ModuleType) -> None:
     """By the whole way of fit, ends and judgement, without the source that is judged."""
     figures = figures_of(12, seed=2)

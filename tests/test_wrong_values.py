@@ -66,7 +66,14 @@ WRONG: tuple[Any, ...] = (
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
     Path("x\0y"),
 )  # fmt: skip
-SLOW = {
+SLOW = {  # or whose flags are those of a quick one: estimate, fit and simulate
+    "cascade",
+    "compare_gpus",
+    "cost",
+    "explain",
+    "quantize",
+    "scale",
+    "speculate",
     "plan",
     "fleet",
     "sweep",

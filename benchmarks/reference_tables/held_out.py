@@ -11,7 +11,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capacity.hardware.calibration import FOLDS, Constants, fold_fits, fold_of
+from pooled_fits import FOLDS, fold_fits, fold_of
+
+from capacity.hardware.calibration import Constants
 from reference_tables.form import Operator
 
 FILE = "fold_constants.csv"

@@ -8,6 +8,7 @@ from pathlib import Path
 from capacity.hardware import bundled_directory
 
 SUFFIXES = (".toml", ".csv", ".json")
+WORDS = ("verbs.json", "flags.json")  # of the command line: no answer rests on them
 _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 
@@ -26,7 +27,8 @@ class DataVersion:
 def data_version() -> DataVersion:
     """Of the hardware profiles, engines, presets, prices and spreads of this installation, not of the user's own."""
     package = Path(__file__).parents[1]
-    inside = [path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file()]
+    found = (path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    inside = [path for path in found if path.name not in WORDS]
     profiles = bundled_directory()
     named = {f"capacity/{path.relative_to(package).as_posix()}": path for path in inside}
     named |= {f"capacity/hardware_profiles/{path.name}": path for path in profiles.glob("*.toml")}

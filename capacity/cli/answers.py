@@ -33,12 +33,7 @@ from capacity.cli.question import Question, changed_gpu, request_of
 def fit(
     question: Question,
     *,
-    price_tier: Annotated[
-        str | None,
-        typer.Option(
-            "--price-tier", help="Without a GPU, or --gpu all: prices to sort by; default on-demand."
-        ),
-    ] = None,
+    price_tier: str | None = None,
 ) -> None:
     from capacity.answers.load_point import EVERY_GPU
 
@@ -67,13 +62,7 @@ def fit(
 def estimate(
     question: Question,
     *,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            "--order",
-            help="With --gpu all: price, month, ttft, tpot, throughput, throughput-per-gpu or gpus.",
-        ),
-    ] = None,
+    order: str | None = None,
     **keywords: Any,
 ) -> None:
     from capacity.answers.load_point import EVERY_GPU
@@ -98,10 +87,7 @@ def explain(
     model: Annotated[
         str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
     ] = None,
-    interval: Annotated[
-        bool,
-        typer.Option("--interval", help="What the 90 % intervals are made of, and what would narrow them."),
-    ] = False,
+    interval: bool = False,
 ) -> None:
     from capacity.cli.registered import explain_term
     from capacity.model import model_names
@@ -130,41 +116,15 @@ def explain(
 def simulate(
     question: Question,
     *,
-    goodput: Annotated[
-        list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
-    ] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
-    ] = None,
-    save_trace: Annotated[
-        str | None,
-        typer.Option("--save-trace", help="Write the requests as a file that a benchmark client replays."),
-    ] = None,
-    save_trace_for: Annotated[
-        str | None,
-        typer.Option(
-            "--save-trace-for", metavar="CLIENT", help="Whose file: vllm (default), aiperf, sglang, guidellm."
-        ),
-    ] = None,
-    records: Annotated[
-        str | None, typer.Option("--records", help="Write every request to this CSV file.")
-    ] = None,
-    series: Annotated[
-        str | None, typer.Option("--series", help="Write batch, queue and KV use over time to this CSV file.")
-    ] = None,
-    sample_interval: Annotated[
-        float | None,
-        typer.Option("--sample-interval", help="Seconds between samples of --series; default 1.", min=1e-6),
-    ] = None,
-    timeline: Annotated[
-        str | None,
-        typer.Option("--timeline", help="Write every step as a Chrome trace (Perfetto) to this file."),
-    ] = None,
-    gantt: Annotated[
-        str | None,
-        typer.Option("--gantt", help="Write a lane for each request, over batch and KV, to this HTML file."),
-    ] = None,
+    goodput: list[str] | None = None,
+    slo: list[str] | None = None,
+    save_trace: str | None = None,
+    save_trace_for: str | None = None,
+    records: str | None = None,
+    series: str | None = None,
+    sample_interval: float | None = None,
+    timeline: str | None = None,
+    gantt: str | None = None,
     **keywords: Any,
 ) -> None:
     from capacity.simulator.timeline import Timeline, write_records, write_series, write_timeline
@@ -215,10 +175,8 @@ def _exit_as(answer: capacity.Simulation) -> None:
 
 def schedule(
     file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
-    policy: Annotated[
-        str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
-    ] = "vllm-v1",
-    format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
+    policy: str = "vllm-v1",
+    format: str = "jsonl",
     engine_loop: EngineLoopOption = "auto",
 ) -> None:
     import json
@@ -245,9 +203,7 @@ def models(
             help="Keep a model of one's own: a config.json, its folder, or an id of the Hugging Face hub.",
         ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="With add: the name that it is found by; default: its own.")
-    ] = None,
+    name: str | None = None,
     format: ListFormatOption = "table",
 ) -> None:
     from capacity.report import tables as report
@@ -275,11 +231,8 @@ def gpus(
     ] = None,
     format: ListFormatOption = "table",
     profiles: str | None = None,
-    support: Annotated[
-        bool,
-        typer.Option("--support", help="Which engine runs which weight format where, and how well known."),
-    ] = False,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="With --support: this one, with reasons.")] = None,
+    support: bool = False,
+    gpu: str | None = None,
     **facts: Any,
 ) -> None:
     from capacity.report import tables as report
@@ -331,32 +284,13 @@ def frontier(
     *,
     model: str,
     options: Mapping[str, Any],
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpus", help="GPU profiles, by commas: h100,h200,b200.", show_default=False),
-    ] = None,
-    quantizations: Annotated[
-        str, typer.Option("--quantizations", help="Weight formats, by commas; default: the checkpoint's.")
-    ] = "default",
-    engines: Annotated[
-        str, typer.Option("--engines", help="Engines, by commas, each with an optional version.")
-    ] = "vllm",
-    tensor_parallel_sizes: Annotated[
-        str,
-        typer.Option(
-            "--tensor-parallel-sizes",
-            help="GPUs that share every layer, by commas; fewest: as few as hold the model.",
-        ),
-    ] = "fewest",
-    loads: Annotated[
-        str | None, typer.Option("--loads", help="Requests in flight, by commas; default: 1 to 1,024.")
-    ] = None,
-    tpot: Annotated[
-        float, typer.Option("--tpot", help="The limit on TPOT in ms that the best of each must keep.")
-    ] = 25.0,
-    chart: Annotated[
-        str | None, typer.Option("--chart", help="Also write the chart to this HTML file.")
-    ] = None,
+    gpus: str | None = None,
+    quantizations: str = "default",
+    engines: str = "vllm",
+    tensor_parallel_sizes: str = "fewest",
+    loads: str | None = None,
+    tpot: float = 25.0,
+    chart: str | None = None,
     detail: bool,
     format: str,
     **keywords: Any,
@@ -403,18 +337,9 @@ def _size(text: str) -> int | None:
 def engines(
     question: Question,
     *,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            "--compare", metavar="MODEL", help="Serve it under each engine, at one load on one GPU."
-        ),
-    ] = None,
-    engines: Annotated[
-        str | None, typer.Option("--engines", help="With --compare: these, by commas, as vllm@0.15,sglang.")
-    ] = None,
-    claims: Annotated[
-        bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
-    ] = False,
+    compare: str | None = None,
+    engines: str | None = None,
+    claims: bool = False,
 ) -> None:
     if compare is None and question.deployment is None and question.from_launch is None:
         idle = [*(name for name in question.flags if name != "gpu"), *(["engines"] if engines else [])]

@@ -54,12 +54,7 @@ def plan(
     *,
     model: str,
     options: Mapping[str, Any],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
-        ),
-    ] = None,
+    output: str | None = None,
     detail: bool,
     format: str,
     **keywords: Any,
@@ -95,9 +90,7 @@ def fleet(
     *,
     model: str,
     options: Mapping[str, Any],
-    output: Annotated[
-        str | None, typer.Option("--output", help="A deployment file of the best fleet, for `simulate`.")
-    ] = None,
+    output: str | None = None,
     detail: bool,
     format: str,
     **keywords: Any,
@@ -131,7 +124,7 @@ def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
 def curve(
     question: Question,
     *,
-    output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
+    output: str | None = None,
     **keywords: Any,
 ) -> None:
     check_format(question.format)
@@ -222,15 +215,11 @@ def sweep(
     question: Question,
     *,
     spec: Annotated[str, typer.Argument(help="A sweep file (TOML).")],
-    store: Annotated[
-        str, typer.Option("--store", help="The SQLite file that keeps every point.")
-    ] = "sweep.sqlite",
+    store: str = "sweep.sqlite",
     workers: WorkersOption = 2,
     cluster: Annotated[str | None, typer.Option(CLUSTER.spelled, "--scheduler", help=CLUSTER.help)] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed points again.")] = False,
-    export: Annotated[
-        str | None, typer.Option("--export", help="Also write the rows: FILE.csv, .parquet or .html.")
-    ] = None,
+    retry_failed: bool = False,
+    export: str | None = None,
     format: FormatOption = "table",
 ) -> None:
     check_format(format)
@@ -277,8 +266,8 @@ def from_launch(
     command: Annotated[
         str, typer.Argument(help="A pasted line that launches a server, in quotes, or its file.")
     ],
-    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
-    output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
+    gpu: str | None = None,
+    output: str | None = None,
 ) -> None:
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
@@ -302,8 +291,8 @@ def from_launch(
 
 def from_vllm(
     command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
-    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that it runs on.")] = None,
-    output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
+    gpu: str | None = None,
+    output: str | None = None,
 ) -> None:
     from_launch(command, gpu, output)
 
@@ -312,9 +301,7 @@ def cascade(
     *,
     model: str,
     options: Mapping[str, Any],
-    chart: Annotated[
-        str | None, typer.Option("--chart", help="Also write the bill by escalation rate to this HTML file.")
-    ] = None,
+    chart: str | None = None,
     format: str,
     **keywords: Any,
 ) -> None:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from inspect import Parameter, Signature
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -112,7 +112,7 @@ def charts(
     *,
     model: ModelArgument,
     options: dict[str, object],
-    output: Annotated[str, typer.Option("--output", "-o", help="Folder for the SVG files.")] = "charts",
+    output: str = "charts",
 ) -> None:
     """The handbook's charts for your model and GPU, as SVG files. Needs the charts extra."""
     from capacity.deployment import Pool

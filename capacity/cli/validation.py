@@ -12,16 +12,6 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.options import MODEL_HELP, check_format, dashed, progress_bar, show, typed
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
 
-COMPARED_TRAFFIC = (
-    "input_len",
-    "output_len",
-    "request_rate",
-    "concurrency",
-    "random_range_ratio",
-    "client_latency_s",
-    "seed",
-)
-
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
@@ -30,20 +20,11 @@ ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
 def validate(
     question: Question,
     *,
-    budget: Annotated[str | None, typer.Option("--budget", help="Time to spend: 60s, 5m, 1h.")] = None,
+    budget: str | None = None,
     out: str,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="Profile to judge, where the card's name says none.")
-    ] = None,
+    gpu: str | None = None,
     engine: str | None = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="What --engine serves: a Hugging Face name or a folder; default Llama 3.1 8B Instruct, or the model "
-            "of --deployment, which is then launched with its settings.",
-        ),
-    ] = None,
+    model: str | None = None,
     format: ReportFormat = "table",
     profiles: str | None = None,
     **keywords: Any,
@@ -108,9 +89,7 @@ def calibrate(
     *,
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Which runs would teach most about this deployment and load.")
-    ] = False,
+    suggest: bool = False,
     format: ReportFormat = "table",
     **keywords: Any,
 ) -> None:

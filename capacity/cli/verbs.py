@@ -83,7 +83,7 @@ def command_of(entry: Verb) -> Any:
     """
     specs = tuple(map(pkgutil.resolve_name, entry.specs))
     if entry.command:
-        function = pkgutil.resolve_name(entry.command)
+        function = _with_options(entry, pkgutil.resolve_name(entry.command))
     else:
         from capacity.cli import registered
 
@@ -98,18 +98,43 @@ def command_of(entry: Verb) -> Any:
     return typer.main.get_command(alone)
 
 
+def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., None]:
+    """The function with its own flags as the parser takes them: their help is the registry's."""
+    if not entry.options:
+        return function
+
+    def command(**values: Any) -> None:
+        function(**values)
+
+    declared = inspect.signature(function, eval_str=True)
+    parameters = [
+        p.replace(annotation=Annotated[p.annotation, _option(name, entry.options[name])])
+        if name in entry.options
+        else p
+        for name, p in declared.parameters.items()
+    ]
+    command.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _option(name: str, row: str | Mapping[str, Any]) -> Any:
+    """What the parser is told of a flag by its row: a help text, or a table of settings."""
+    settings: Mapping[str, Any] = {"help": row} if isinstance(row, str) else row
+    flags = settings.get("flags", (f"--{dashed(name)}",))
+    return typer.Option(*flags, **{key: value for key, value in settings.items() if key != "flags"})
+
+
 def _generated(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
     """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.field_flags import part_of
     from capacity.deployment.reading import reads
 
-    traffic_fields = entry.traffic_fields
-    if isinstance(traffic_fields, str):
-        traffic_fields = pkgutil.resolve_name(traffic_fields)
+    chosen = entry.traffic_fields
     for spec in specs:
         for name, field in spec.model_fields.items():
-            if name in entry.without or (spec is Traffic and traffic_fields and name not in traffic_fields):
+            if name in entry.without or (spec is Traffic and chosen and name not in chosen):
                 continue
             if spec is Pool and name in (
                 "model",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
+from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.deployment.cost import Cost
@@ -24,33 +25,8 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
-ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of request, and how many of them
-    "input_len",
-    "output_len",
-    "use_case",
-    "max_tokens",
-    "images_per_prompt",
-    "image_tokens",
-    "image_size",
-    "audio_seconds",
-    "audio_tokens",
-    "batch_size",
-    "concurrency",
-    "client_latency_s",
-    "request_rate",
-    "requests_per_day",
-    "users",
-    "think_time_s",
-    "response_s",
-    "burstiness",
-    "num_prompts",
-    "random_range_ratio",
-    "length_distribution",
-    "input_len_cv",
-    "output_len_cv",
-    "length_correlation",
-    "seed",
-)
+# what `estimate` and `explain` answer to: one kind of request, and how many of them
+ESTIMATE_TRAFFIC = BY_NAME["estimate"].traffic_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

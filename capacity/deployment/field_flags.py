@@ -1,10 +1,17 @@
-"""How a field of a spec is written on a command line and when it is read: spellings, what it needs."""
+"""Specs whose fields are flags: help, spellings, limits and when a field is read stand in a file beside the spec."""
 
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AllowInfNan, Field
 from pydantic.fields import FieldInfo
+
+from capacity.base.data_files import Table, read_data
+from capacity.base.spec import Spec
 
 FiniteOrInf = Annotated[float, AllowInfNan(True)]
 
@@ -48,22 +55,43 @@ class _Reading:
     needs: tuple[Need, ...]
 
 
-def flag(
-    default: Any,
-    help_text: str,
-    *aliases: str,
-    read_by: Part | None = None,
-    needs: tuple[Need, ...] | Need | None = None,
-    **limits: Any,
-) -> Any:
-    """A field that is also a command-line flag; `aliases` are further spellings of it.
+class FlagSpec(Spec):
+    """A spec whose fields are flags of the command line too, with a row each in `flags.json` beside its module.
 
-    `read_by`: the part of the product that reads it, None: all of it. `needs`: it means nothing without one of these.
+    `help` is what the flag says; `flags` are further spellings; `read_by` is the part of the product that reads the
+    field, without one all of it; `needs` are fields, with the values that count, of which it means nothing without one;
+    other keys are limits of its value.
     """
-    field = Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
-    needed = (needs,) if isinstance(needs, Need) else needs or ()
-    field.metadata.append(_Reading(read_by, needed))
-    return field
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        path = Path(str(sys.modules[cls.__module__].__file__)).with_name("flags.json")
+        for name, row in _rows(path)[cls.__name__].items():
+            _describe(cls.model_fields[name], **row)
+
+
+@cache
+def _rows(path: Path) -> Table:
+    return read_data(path)
+
+
+def _describe(
+    field: FieldInfo,
+    help: str | None = None,
+    flags: Sequence[str] = (),
+    read_by: Part | None = None,
+    needs: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> None:
+    """Put a row of the file into its field."""
+    field.description = help or field.description
+    field.json_schema_extra = {"flags": list(flags)}
+    needed = (
+        Need(name, finite=True) if values == "finite" else Need(name, values)
+        for name, values in (needs or {}).items()
+    )
+    limited: FieldInfo = Field(**limits)
+    field.metadata = [*limited.metadata, _Reading(read_by, tuple(needed)), *field.metadata]
 
 
 def part_of(field: FieldInfo) -> Part | None:

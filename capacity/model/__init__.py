@@ -9,7 +9,7 @@ knows a GPU or an engine. Start reading at `spec`, then `layers`.
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config
-from capacity.model.hf_config.families import supported_model_types
+from capacity.model.hf_config.family import supported_model_types
 from capacity.model.kept import KeptModel, kept_names
 from capacity.model.layers import (
     Attention,

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.drafts import drafting_name
 from capacity.deployment.engines import find_engine
-from capacity.deployment.field_flags import Need, flag
+from capacity.deployment.field_flags import FlagSpec
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -70,94 +69,47 @@ Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default
 DRAFT_MODEL = "draft-model"
 
 
-class Search(Spec):
+class Search(FlagSpec):
     """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
 
-    gpus: Names = flag((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
-    tensor_parallel_sizes: Counts = flag((1, 2, 4, 8), "Tensor-parallel sizes.")
-    pipeline_parallel_sizes: Counts = flag((1,), "Pipeline-parallel sizes.")
-    data_parallel_sizes: Counts = flag(
-        (1, 8), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
+    gpus: Names = ()
+    tensor_parallel_sizes: Counts = (1, 2, 4, 8)
+    pipeline_parallel_sizes: Counts = (1,)
+    data_parallel_sizes: Counts = (1, 8)
+    expert_parallel: Switches = (False, True)
+    quantizations: Choices = ()
+    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = ("auto", "fp8")
+    engines: Annotated[Names, Field(min_length=1)] = ("vllm",)
+    max_num_seqs: Limits = (None,)
+    max_num_batched_tokens: Limits = (None, 2048, 1024, 512)
+    chunked_prefill: Switches = (None,)
+    prefix_caching: Switches = (None,)
+    speculators: Ways = ()
+    draft: str | None = None
+    num_speculative_tokens: Drafts = (2, 4)
+    acceptance: str | None = None
+    serving: Annotated[tuple[Serving, ...], BeforeValidator(as_list), Field(min_length=1)] = (
+        "aggregated",
+        "disaggregated",
     )
-    expert_parallel: Switches = flag(
-        (False, True), "With and without expert parallelism (models with experts)."
-    )
-    quantizations: Choices = flag(
-        (),
-        "Weight formats (default: the checkpoint's own); unset: also fp8 and int4 of 16-bit ones, if lossless.",
-    )
-    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(
-        ("auto", "fp8"), "KV-cache formats; unset: auto and fp8, recommended if lossless."
-    )
-    engines: Annotated[Names, Field(min_length=1)] = flag(("vllm",), "Engines, with an optional version.")
-    max_num_seqs: Limits = flag((None,), "Most requests in one step.")
-    max_num_batched_tokens: Limits = flag((None, 2048, 1024, 512), "Token budgets of one step.")
-    chunked_prefill: Switches = flag((None,), "Chunked prefill on and off.")
-    prefix_caching: Switches = flag((None,), "Prefix caching on and off.")
-    speculators: Ways = flag(
-        (),
-        "Ways to draft (`speculate --list`), none: without; unset: none, and mtp or eagle3 if measured for the model.",
-    )
-    draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
-    num_speculative_tokens: Drafts = flag((2, 4), "Drafts of a request in a step.")
-    acceptance: str | None = flag(None, "Their acceptance, as for `simulate`; default: as published.")
-    serving: Annotated[tuple[Serving, ...], BeforeValidator(as_list), Field(min_length=1)] = flag(
-        ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
-    )
-    routers: Names = flag(
-        (),
-        "Routers before the replicas; default: round-robin, and prefix-aware where requests share text.",
-    )
-    max_model_len: int | None = flag(
-        None,
-        "Longest request in tokens; default: the model's, or the traffic's where that does not fit.",
-        ge=1,
-        le=1 << 40,
-    )
-    gpu_memory_utilization: float | None = flag(
-        None, "Share of GPU memory that the engine may use.", gt=0, le=1
-    )
-    language_model_only: bool = flag(False, "No towers of a model that sees or hears (vLLM).")
-    cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
-    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=0, le=1 << 20)
-    host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
-    max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
-    budget: float | None = flag(None, "Most $ per hour.", gt=0)
-    max_quality_loss: float | None = flag(
-        None,
-        "Largest published loss of task scores, as a share (0.01); unset: within evaluation noise (0.005).",
-        ge=0,
-        le=1,
-    )
-    objective: Objective = flag(
-        "cost", "What to minimise: cost, gpus, energy (provisioned power) or latency."
-    )
-    slo_window: str = flag(
-        "15m",
-        "Time in which the SLO must hold: the busiest 15m of longer traffic (or 1h, 30m); trace: over all of it.",
-    )
-    goodput_target: float = flag(
-        0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
-    )
-    confidence: float = flag(
-        0.9, "Probability, by the error of step times, with which the SLO must hold; 0.5: as predicted; 0.95: at the "
-        "upper end of the 90 % interval.",
-        ge=0.5, lt=1,
-    )  # fmt: skip
-    latency_tolerance: float = flag(
-        0.3,
-        "With --objective latency: the fewest GPUs within this share of the best latency.",
-        ge=0,
-        le=1,
-        needs=Need("objective", ("latency",)),
-    )
-    alternatives: bool = flag(True, "Find the best of every GPU and weight format, not only the best of all.")
-    replications: int = flag(3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100)
-    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = flag(
-        120.0,
-        "Stop searching after so long (default 120), verify the best so far, say what is not proved; 0 or inf: never.",
-        ge=0,
-    )
+    routers: Names = ()
+    max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    language_model_only: bool = False
+    cpu_offload_gb: float = 0.0
+    n_gpu_layers: int | None = None
+    host_cpu: str | None = None
+    max_gpus: int = 64
+    budget: float | None = None
+    max_quality_loss: float | None = None
+    objective: Objective = "cost"
+    slo_window: str = "15m"
+    goodput_target: float = 0.99
+    confidence: float = 0.9
+    latency_tolerance: float = 0.3
+    alternatives: bool = True
+    replications: int = 3
+    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from capacity.pool.supported import (
     check_attention,
     check_formats,
     check_runs,
+    check_settings,
     loaded_of,
     served_in,
     what_ifs,
@@ -220,7 +221,8 @@ def resolve(
         return _longest_that_fits(spec, pool, profiles)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     engine = _engine(pool, profile)
-    served = served_in(loaded_of(spec, pool, engine), pool.dtype, profile)
+    check_settings(pool, engine)
+    served = served_in(loaded_of(spec, pool), pool.dtype, profile)
     resolved = with_defaults(
         pool,
         served,

@@ -8,6 +8,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.platforms import TITLES
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
+from capacity.deployment.flag_table import is_set
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.model import Attention, ModelSpec
@@ -19,7 +20,6 @@ from capacity.model.quantization import (
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)
-WITHOUT_TOWERS = ("vllm",)  # --language-model-only: docs.vllm.ai, supported models, 2026-11
 DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "half": "fp16",
     "float16": "fp16",
@@ -29,19 +29,27 @@ DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
 }
 
 
-def loaded_of(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
+def check_settings(pool: Pool, engine: EngineSpec) -> None:
+    """Raises InvalidInput for a setting of the pool that the engine does not have, with what to use instead."""
+    asked = (name for name in engine.lacks if getattr(pool, name) is not False and is_set(dict(pool), name))
+    if (name := next(asked, None)) is None:
+        return
+    value = getattr(pool, name)
+    flag = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+    ways = [engine.lacks[name], _engines_that(lambda other: name not in other.lacks)]
+    raise InvalidInput(
+        f"{flag}: {engine.label} has no such setting; use {', or '.join(filter(None, ways))}, or leave it out"
+    )
+
+
+def loaded_of(model: ModelSpec, pool: Pool) -> ModelSpec:
     """The model, or its language model alone, its block indexer's keys in the pool's format.
 
-    Raises InvalidInput where it has no towers or no such indexer, or the engine has no choice.
+    Raises InvalidInput where it has no towers or no such indexer.
     """
-    model = _with_index_dtype(model, pool, engine)
+    model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
-    if engine.name not in WITHOUT_TOWERS:
-        raise InvalidInput(
-            f"--language-model-only: {engine.label} loads a model's towers always; use --engine "
-            f"{' or '.join(WITHOUT_TOWERS)}, or leave it out"
-        )
     if not (model.tower_params or model.uncounted):
         raise InvalidInput(
             f"--language-model-only: {model.name} has no towers to leave out: leave out the flag"
@@ -49,13 +57,14 @@ def loaded_of(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
     return model.without_towers
 
 
-def _with_index_dtype(model: ModelSpec, pool: Pool, engine: EngineSpec) -> ModelSpec:
+def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
     if pool.indexer_kv_dtype == "auto":
         return model
     indexed = [g for g in model.layer_groups if isinstance(g.mixer, Attention) and g.mixer.index_key_bytes]
-    if not indexed or engine.name != "vllm":
-        why = f"{engine.label} has no such choice" if indexed else f"{model.name} has no block indexer"
-        raise InvalidInput(f"--indexer-kv-dtype {pool.indexer_kv_dtype}: {why}; leave it out")
+    if not indexed:
+        raise InvalidInput(
+            f"--indexer-kv-dtype {pool.indexer_kv_dtype}: {model.name} has no block indexer; leave it out"
+        )
     if pool.indexer_kv_dtype == "bf16":
         return model
     groups = tuple(

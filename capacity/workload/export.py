@@ -24,30 +24,13 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
     Times are written so that reading them gives the same floats. Prompt content is not in it: `write_timed_trace`
     has that. A closed loop's concurrency is a matter of the run, and in neither.
     """
-    columns: dict[str, list[float] | list[int]] = {
-        "arrival_s": workload.arrival_s.tolist(),
-        "prompt_tokens": workload.prompt_tokens.tolist(),
-        "output_tokens": workload.output_tokens.tolist(),
-    }
-    if workload.priority is not None:
-        columns["priority"] = workload.priority.tolist()
-    if workload.session is not None:
-        columns["session"] = workload.session.tolist()
-    if workload.after_request is not None and workload.think_s is not None:
-        columns["after_request"] = workload.after_request.tolist()
-        columns["think_s"] = workload.think_s.tolist()
-    if workload.max_tokens is not None:
-        columns["max_tokens"] = workload.max_tokens.tolist()
-    if workload.adapter is not None:
-        columns["adapter"] = workload.adapter.tolist()
-    if workload.images is not None and workload.image_tokens is not None:
-        columns["images"], columns["image_tokens"] = workload.images.tolist(), workload.image_tokens.tolist()
-    if workload.audio_tokens is not None:
-        columns["audio_tokens"] = workload.audio_tokens.tolist()
+    names = ("arrival_s", "prompt_tokens", "output_tokens")
+    columns = {name: getattr(workload, name) for name in names} | workload.optional_columns
+    columns.pop("sample_of", None)
     with _written(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(zip(*columns.values()))
+        writer.writerows(zip(*(values.tolist() for values in columns.values())))
 
 
 def write_for_client(workload: Workload, path: str | os.PathLike[str], client: str = "vllm") -> str:

@@ -1,24 +1,11 @@
 """Independent random streams, one for each component of a workload, from one seed."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 
-# A component's stream is named by its number, so that another component's draws never shift it.
-_STREAMS = {
-    "arrivals": 0,
-    "lengths": 1,
-    "routing": 2,
-    "correlation": 3,
-    "thinking": 4,
-    "sessions": 5,
-    "max_tokens": 6,
-    "adapters": 7,
-    "priorities": 8,
-    "salts": 9,
-}
 Component = Literal[
     "arrivals",
     "lengths",
@@ -31,6 +18,8 @@ Component = Literal[
     "priorities",
     "salts",
 ]
+# A component's stream is named by its place, so that another component's draws never shift it: new ones go at the end.
+_STREAMS = {component: place for place, component in enumerate(get_args(Component))}
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:

@@ -1,5 +1,8 @@
 """When the sessions of a trace begin: a file may say what lies within each, and not how they follow one another."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from capacity.base.errors import InvalidInput
@@ -23,20 +26,16 @@ def beginning_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.
     order[np.argsort(first, kind="stable")] = np.arange(len(first))
     begins_s = np.cumsum(rng.exponential(1 / sessions_per_s, len(first)))[order]
     moved_s = workload.arrival_s - workload.arrival_s[first][of_session] + begins_s[of_session]
+    columns: Mapping[str, Any] = workload.optional_columns
     return Workload.sorted(
         arrival_s=moved_s,
         prompt_tokens=workload.prompt_tokens,
         output_tokens=workload.output_tokens,
-        priority=workload.priority,
         content=workload.content,
-        session=workload.session,
-        after_request=workload.after_request,
-        think_s=workload.think_s,
-        max_tokens=workload.max_tokens,
-        adapter=workload.adapter,
         concurrency=workload.concurrency,
         name=workload.name,
         source=workload.source,
         notices=tuple(notice for notice in workload.notices if AT_ONCE not in notice),
         remark=False,
+        **columns,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +15,20 @@ from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_co
 from capacity.workload.content import BlockRuns, PromptContent
 
 MAX_CLIENT_LATENCY_S = 60.0
+OPTIONAL: Mapping[
+    str, Callable[..., FloatArray | IntArray]
+] = {  # columns that a workload may have, and their checks
+    "priority": int_column,
+    "session": int_column,
+    "after_request": partial(int_column, minimum=-1),
+    "think_s": partial(float_column, maximum=MAX_TIME_S),
+    "max_tokens": token_column,
+    "adapter": partial(int_column, minimum=0),
+    "images": partial(int_column, minimum=0),
+    "image_tokens": partial(int_column, minimum=0),
+    "audio_tokens": partial(int_column, minimum=0),
+    "sample_of": partial(int_column, minimum=0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,34 +92,11 @@ class Workload:
                 f"arrival_s of request {at} is before its predecessor's: {arrival_s[at]:g} < {arrival_s[at - 1]:g}; "
                 "use Workload.sorted() for arrivals in any order"
             )
-        columns: dict[str, object] = {
-            "arrival_s": arrival_s,
-            "prompt_tokens": token_column("prompt_tokens", self.prompt_tokens, length=count),
-            "output_tokens": token_column("output_tokens", self.output_tokens, length=count),
-        }
-        if self.priority is not None:
-            columns["priority"] = int_column("priority", self.priority, length=count)
-        if self.session is not None:
-            columns["session"] = int_column("session", self.session, length=count)
-        if self.after_request is not None:
-            columns["after_request"] = int_column(
-                "after_request", self.after_request, length=count, minimum=-1
-            )
-        if self.think_s is not None:
-            columns["think_s"] = float_column("think_s", self.think_s, length=count, maximum=MAX_TIME_S)
-        if self.max_tokens is not None:
-            columns["max_tokens"] = token_column("max_tokens", self.max_tokens, length=count)
-        if self.adapter is not None:
-            columns["adapter"] = int_column("adapter", self.adapter, length=count, minimum=0)
-        if self.sample_of is not None:
-            columns["sample_of"] = int_column("sample_of", self.sample_of, length=count, minimum=0)
-        if self.images is not None and self.image_tokens is not None:
-            columns["images"] = int_column("images", self.images, length=count, minimum=0)
-            columns["image_tokens"] = int_column("image_tokens", self.image_tokens, length=count, minimum=0)
-        if self.audio_tokens is not None:
-            columns["audio_tokens"] = int_column("audio_tokens", self.audio_tokens, length=count, minimum=0)
-        for column, values in columns.items():
-            object.__setattr__(self, column, values)
+        object.__setattr__(self, "arrival_s", arrival_s)
+        for name in ("prompt_tokens", "output_tokens"):
+            object.__setattr__(self, name, token_column(name, getattr(self, name), length=count))
+        for name, values in self.optional_columns.items():
+            object.__setattr__(self, name, OPTIONAL[name](name, values, length=count))
         latency_s = self.client_latency_s
         if latency_s is not None and not 0 <= latency_s <= MAX_CLIENT_LATENCY_S:
             raise InvalidInput(f"client_latency_s is {latency_s!r}: must be 0 to {MAX_CLIENT_LATENCY_S:g} s")
@@ -115,31 +108,22 @@ class Workload:
         cls,
         *,
         arrival_s: object,
-        prompt_tokens: object,
-        output_tokens: object,
-        priority: object = None,
         content: PromptContent | None = None,
-        session: object = None,
         after_request: object = None,
-        think_s: object = None,
-        max_tokens: object = None,
-        adapter: object = None,
-        concurrency: int | None = None,
-        name: str = "workload",
-        source: str | None = None,
         notices: tuple[str, ...] = (),
         remark: bool = True,
+        **others: Any,
     ) -> Workload:
-        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a remark if any moved."""
+        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a remark if any moved.
+
+        `others`: its further columns in the same order, and its other fields.
+        """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
         order = np.argsort(unsorted, kind="stable")
         moved = int(np.count_nonzero(order != np.arange(count)))
         place = np.empty(count, dtype=np.int64)
         place[order] = np.arange(count)
-
-        def picked(column: str, values: object) -> IntArray | None:
-            return None if values is None else int_column(column, values, length=count)[order]
 
         after = (
             None
@@ -152,27 +136,28 @@ class Workload:
             after = np.where(after[order] < 0, -1, place[after[order]])
         if moved and remark:
             notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
+        for name in ("prompt_tokens", "output_tokens", *OPTIONAL):
+            if others.get(name) is not None:
+                column = float_column if name == "think_s" else int_column
+                others[name] = column(name, others[name], length=count)[order]
         return cls(
             arrival_s=unsorted[order],
-            prompt_tokens=int_column("prompt_tokens", prompt_tokens, length=count)[order],
-            output_tokens=int_column("output_tokens", output_tokens, length=count)[order],
-            priority=picked("priority", priority),
             content=None if content is None else content.take(order),
-            session=picked("session", session),
             after_request=after,
-            think_s=None if think_s is None else float_column("think_s", think_s, length=count)[order],
-            max_tokens=picked("max_tokens", max_tokens),
-            adapter=picked("adapter", adapter),
-            concurrency=concurrency,
-            name=name,
-            source=source,
             notices=notices,
+            **others,
         )
 
     def __len__(self) -> int:
         return len(self.arrival_s)
 
     # facts
+
+    @property
+    def optional_columns(self) -> dict[str, FloatArray | IntArray]:
+        """Those of `OPTIONAL` that it has, by name."""
+        columns = {name: getattr(self, name) for name in OPTIONAL}
+        return {name: values for name, values in columns.items() if values is not None}
 
     @property
     def span_s(self) -> float:
@@ -242,19 +227,20 @@ class Workload:
             columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
         for column in columns:
             digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
-        if (
-            self.max_tokens is not None
-        ):  # without it, the fingerprint is that of before there was such a column
-            digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
-        if self.adapter is not None:
-            digest.update(b"adapter" + self.adapter.astype("<i8").tobytes())
-        if self.images is not None and self.image_tokens is not None:
-            digest.update(b"images" + self.images.astype("<i8").tobytes())
-            digest.update(self.image_tokens.astype("<i8").tobytes())
-        if self.audio_tokens is not None:
-            digest.update(b"audio_tokens" + self.audio_tokens.astype("<i8").tobytes())
-        if self.sample_of is not None:
-            digest.update(b"sample_of" + self.sample_of.astype("<i8").tobytes())
+        later = (
+            self.optional_columns
+        )  # without them, the fingerprint is that of before there were such columns
+        for names in (
+            ("max_tokens",),
+            ("adapter",),
+            ("images", "image_tokens"),
+            ("audio_tokens",),
+            ("sample_of",),
+        ):
+            if names[0] in later:
+                digest.update(
+                    names[0].encode() + b"".join(later[name].astype("<i8").tobytes() for name in names)
+                )
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
         if self.offline:
@@ -290,22 +276,16 @@ class Workload:
     def take(self, rows: IntArray) -> Workload:
         """The requests `rows`, which must rise. One whose trigger is left out follows the nearest earlier one taken."""
         rows = np.asarray(rows, dtype=np.int64)
+        columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
+        if self.after_request is not None:
+            columns = {**columns, "after_request": _relinked(self.after_request, rows)}
         return replace(
             self,
             arrival_s=self.arrival_s[rows],
             prompt_tokens=self.prompt_tokens[rows],
             output_tokens=self.output_tokens[rows],
-            priority=None if self.priority is None else self.priority[rows],
             content=None if self.content is None else self.content.take(rows),
-            session=None if self.session is None else self.session[rows],
-            after_request=None if self.after_request is None else _relinked(self.after_request, rows),
-            think_s=None if self.think_s is None else self.think_s[rows],
-            max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
-            adapter=None if self.adapter is None else self.adapter[rows],
-            images=None if self.images is None else self.images[rows],
-            image_tokens=None if self.image_tokens is None else self.image_tokens[rows],
-            audio_tokens=None if self.audio_tokens is None else self.audio_tokens[rows],
-            sample_of=None if self.sample_of is None else self.sample_of[rows],
+            **columns,
             asked_per_s=None,
             expected_over_mean=None,
         )

@@ -25,3 +25,11 @@ def test_one_changed_value_is_another_version(tmp_path: Path, monkeypatch: pytes
 
 def test_it_names_its_newest_date() -> None:
     assert "2026-11-22" <= data_version().newest < "2100"
+
+
+def test_it_does_not_change_with_the_words_of_the_command_line() -> None:
+    package = Path(module.__file__).parents[1]
+    tables = [path for suffix in module.SUFFIXES for path in package.rglob(f"*{suffix}")]
+    words = [path for path in tables if path.name in module.WORDS]
+    assert {path.name for path in words} == set(module.WORDS)
+    assert data_version().files == len(tables) - len(words) + len(list(bundled_directory().glob("*.toml")))

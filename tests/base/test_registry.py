@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import os
 import shutil
@@ -72,6 +73,15 @@ def test_every_path_of_the_registry_resolves(verb: object) -> None:
     assert entry.function == "" or hasattr(capacity, entry.function.partition(":")[2])
 
 
+def test_options_are_of_the_commands_own_parameters() -> None:
+    from pkgutil import resolve_name
+
+    for entry in (each for each in VERBS if each.options):
+        assert entry.options.keys() <= inspect.signature(resolve_name(entry.command)).parameters.keys(), (
+            entry.name
+        )
+
+
 NEW_MODULE = '''"""Half of a number."""
 
 from __future__ import annotations
@@ -96,15 +106,12 @@ def halve(*, number: Annotated[float, Flag(help="The number to halve.")] = 2.0) 
     """Return half of a number."""
     return Half(number=number, half=number / 2)
 '''
-NEW_ENTRY = """    Verb(
-        "halve",
-        help="What is half of a number?",
-        function="capacity.techniques.halving:halve",
-        answers=(Answer("halve", "capacity.techniques.halving:Half"),),
-        examples=("halve --number 5",),
-    ),
-)
-BY_NAME = """
+NEW_ENTRY = {
+    "help": "What is half of a number?",
+    "function": "capacity.techniques.halving:halve",
+    "answers": [{"name": "halve", "record": "capacity.techniques.halving:Half"}],
+    "examples": ["halve --number 5"],
+}
 
 
 def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
@@ -114,10 +121,10 @@ def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "capacity/techniques/halving.py").write_text(NEW_MODULE, encoding="utf-8")
-    registry = tmp_path / "capacity/base/registry.py"
-    registry.write_text(
-        registry.read_text(encoding="utf-8").replace(")\nBY_NAME = ", NEW_ENTRY, 1), encoding="utf-8"
-    )
+    path = tmp_path / "capacity/base/verbs.json"
+    declared = json.loads(path.read_bytes())
+    declared["verbs"]["halve"] = NEW_ENTRY
+    path.write_text(json.dumps(declared), encoding="utf-8")
 
     def output(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from flag_walk import BASES, BESIDE, CASCADE, INSTEAD, VALUES, ask, options, spelled
+from flag_walk import BASES, BESIDE, CASCADE, INSTEAD, LOAD, SMALL, VALUES, ask, options, spelled
+from long_forms import mostly_slow
 from recorded_files import hashed, json_lines
+
+from capacity.deployment import Pool
+from capacity.deployment.engines import engine_names, find_engine
 
 WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", "download"}
 NOT_WALKED = {
@@ -48,6 +53,17 @@ QUICK = ("fit", "estimate", "explain", "simulate", "quantize", "speculate", "att
 SLOW = tuple(verb for verb in BASES if verb not in QUICK)
 VERBS = [*QUICK, *(pytest.param(verb, marks=pytest.mark.slow) for verb in SLOW)]
 NOTHING = "changes nothing without"
+ENGINES = [name for name in engine_names() if not find_engine(name).baseline]
+WALKED_ENGINES = mostly_slow(ENGINES, ["sglang", "tensorrt-llm"])
+OFF = "it has none, as the flag says"
+SAME_UNDER = {  # answers that a flag of a pool leaves as they are under an engine
+    ("deepspeed-mii", "enable-prefix-caching"): OFF,
+    ("hf-transformers", "enable-prefix-caching"): OFF,
+    ("hf-transformers", "enable-chunked-prefill"): OFF,
+    ("ollama", "enable-chunked-prefill"): OFF,
+    ("tensorrt-llm", "enable-chunked-prefill"): "off is its default",
+}
+OF_A_DEPLOYMENT = ("gpu", "engine", "replicas", "role", "route-up-to-tokens", "route-up-to-requests")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -74,6 +90,35 @@ def _counts(line: str, name: str) -> bool:
         return False
     without, with_it = ask(f"{line} {beside}"), ask(f"{line} {beside} {spelled(name)}")
     return without.answer is not None and without.answer != with_it.answer
+
+
+@pytest.mark.parametrize("engine", WALKED_ENGINES)
+def test_a_flag_changes_the_answer_under_an_engine_or_is_refused(engine: str) -> None:
+    gguf = engine in ("llama.cpp", "ollama")
+    line = f"simulate {SMALL} {LOAD} --engine {engine} --max-model-len 4096{' -q gguf-q4_k_m' * gguf}"
+    base, silent = ask(line), []
+    assert base.answer is not None, base.refusal
+    names = [name.replace("_", "-") for name in Pool.model_fields]
+    for name in (name for name in names if name in VALUES and name not in OF_A_DEPLOYMENT):
+        same = ask(f"{line} {spelled(name)}").answer == base.answer
+        if same and (engine, name) not in SAME_UNDER and ("simulate", name) not in SAME:
+            beside = re.sub(r"--engine \S+", "", BESIDE.get(name, ""))
+            before, after = ask(f"{line} {beside}"), ask(f"{line} {beside} {spelled(name)}")
+            if after.answer == before.answer:
+                silent.append(name)
+    assert not silent, f"{engine} takes these, and they change nothing: {silent}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_setting_that_an_engine_lacks_is_refused_with_the_engines_that_have_it(engine: str) -> None:
+    for field in find_engine(engine).lacks:
+        name = field.replace("_", "-")
+        flag = f"--{name}" if VALUES[name] in ("on", "off") else spelled(name)
+        refusal = ask(f"simulate {SMALL} {LOAD} --engine {engine} {flag}").refusal
+        assert f"{flag}: {engine}@" in refusal
+        named = re.search(r"has no such setting; use .*--engine ([\w. -]+), or leave it out", refusal)
+        assert named is not None, refusal
+        assert all(field not in find_engine(other).lacks for other in named[1].split(" or "))
 
 
 def test_a_flag_that_is_refused_alone_counts_beside_what_it_names(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from inspect import Parameter
 from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.spec import Spec
 from capacity.cli.question_flags import keywords_of, keywords_of_spec, parameter, token_list
-from capacity.deployment.field_flags import flag
 
 Alias = Annotated[int, Flag("A name for an annotation.")]
 
@@ -20,8 +20,8 @@ Alias = Annotated[int, Flag("A name for an annotation.")]
 class Asked(Spec):
     """Fields with and without a help text."""
 
-    rates: tuple[int | float, ...] | None = flag(None, "Rates, by commas.")
-    share: int | float = flag(0.5, "Whole or not.")
+    rates: tuple[int | float, ...] | None = Field(default=None, description="Rates, by commas.")
+    share: int | float = Field(default=0.5, description="Whole or not.")
     silent: int = 3
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from capacity.base.flags import Flag
-from capacity.base.registry import POOL, TRAFFIC, Verb
+from capacity.base.registry import Verb
 from capacity.cli import verbs
 from capacity.cli.question import Question
 from capacity.cli.verbs import command_of, defer
@@ -90,7 +90,11 @@ def test_command_is_made_when_its_verb_is_called(
     app, made = typer.Typer(add_completion=False), []
     monkeypatch.setattr(verbs, "command_of", lambda entry: made.append(entry.name) or command_of(entry))
     defer(app, Verb("quick", "Quick.", command="test_verbs:quick"))
-    further = {"specs": (POOL, TRAFFIC), "shared": ("format",), "without": ("input_len",)}
+    further = {
+        "specs": ("capacity.deployment:Pool", "capacity.deployment:Traffic"),
+        "shared": ("format",),
+        "without": ("input_len",),
+    }
     defer(app, Verb("asks", "Asks.", command="test_verbs:asks", **further))
     monkeypatch.setitem(sys.modules, "test_verbs", sys.modules[__name__])
     with pytest.raises(SystemExit):

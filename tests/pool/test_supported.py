@@ -106,7 +106,7 @@ def test_text_alone_leaves_a_models_towers_out() -> None:
     ("model", "fields", "why"),
     [
         ("llama-3.1-8b", {}, "has no towers to leave out"),
-        ("gemma-3-4b", {"engine": "sglang"}, "towers always; use --engine vllm"),
+        ("gemma-3-4b", {"engine": "sglang"}, "has no such setting; use --engine vllm, or"),
     ],
 )
 def test_text_alone_is_refused_where_it_changes_nothing(model: str, fields: dict[str, Any], why: str) -> None:

@@ -72,7 +72,8 @@ class EngineSpec(Spec):
     constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
     those of all data-parallel ranks together. `reserves_output`: a request starts only where all the output that its
     client allows (max_tokens) has room. `host_memory`: what of a model may stand there: weights, which each step reads
-    over PCIe, or layers, which the CPU computes; None: nothing.
+    over PCIe, or layers, which the CPU computes; None: nothing. `lacks`: fields of a pool that it has no setting for,
+    each with the flag to use instead, or nothing.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
@@ -142,6 +143,7 @@ class EngineSpec(Spec):
     data_parallel_divides_limits: bool = False
     reserves_output: bool = False
     host_memory: Literal["weights", "layers"] | None = None
+    lacks: dict[str, str] = Field(default_factory=dict)
 
     scheduler: str
     block_size: Count

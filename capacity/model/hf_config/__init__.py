@@ -21,8 +21,8 @@ from capacity.model.hf_config.assumed import (
     stretches_its_tables_alone,
     with_known_kinds,
 )
-from capacity.model.hf_config.families import find_family
-from capacity.model.hf_config.family import Beside, Family
+from capacity.model.hf_config.family import Beside, Family, find_family
+from capacity.model.hf_config.field_names import NAMES
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup, Mixer, Phase
@@ -30,31 +30,6 @@ from capacity.model.quantization import QuantizationScheme, find_format, uniform
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec, Task
 from capacity.model.vision import multimodal_fields, speech_parts, vision_tower
-
-_MAX_LENGTHS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_sequence_length",
-)
-_LEFT_OUT = {  # of transformers' defaults, in the published configs of these types
-    "qwen2_audio": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
-    "llava": {
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-    },
-}
-_DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "bf16",  # vLLM's --dtype auto serves 32-bit checkpoints at 16 bit
-    "float": "bf16",
-}
 
 
 def from_hf_config(
@@ -160,17 +135,21 @@ def _text_fields(outer: Fields) -> Fields:
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     if inner is None:
         return outer
-    left_out = _LEFT_OUT.get(outer.text("model_type"), {})
+    left_out = NAMES["left_out"].get(
+        outer.text("model_type"), {}
+    )  # of transformers' defaults, in published configs
     return _text_fields(Fields({**left_out, **inner.values}, inner.origin, prefix=inner.prefix))
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
+    """As vLLM's `--dtype auto` serves it, which brings 32-bit checkpoints to 16 bit."""
+    dtypes: Mapping[str, Literal["bf16", "fp16", "fp32"]] = NAMES["dtypes"]
     for fields in (text, outer):
         named = fields.text("dtype", "torch_dtype").removeprefix("torch.")
-        if named in _DTYPES:
-            return _DTYPES[named]
+        if named in dtypes:
+            return dtypes[named]
         if named and named != "auto":
-            raise fields.problem("torch_dtype", f"{named!r} is not one of {', '.join(_DTYPES)}")
+            raise fields.problem("torch_dtype", f"{named!r} is not one of {', '.join(dtypes)}")
     return "bf16"
 
 
@@ -179,7 +158,7 @@ def _max_length(text: Fields) -> int:
 
     llama3, longrope, su and Gemma 3 state the stretched length already; YaRN stretches the original one.
     """
-    lengths = [length for key in _MAX_LENGTHS if (length := text.optional_count(key)) is not None]
+    lengths = [length for key in NAMES["max_lengths"] if (length := text.optional_count(key)) is not None]
     if not lengths:
         raise text.problem("max_position_embeddings", "missing; it must be a whole number")
     scaling = text.section("rope_scaling", "rope_parameters")

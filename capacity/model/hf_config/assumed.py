@@ -11,61 +11,25 @@ from dataclasses import replace
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.hf_config import feed_forwards, windows
-from capacity.model.hf_config.families import find_family, find_rule
-from capacity.model.hf_config.family import Family, Flag
+from capacity.model.hf_config.family import Family, Flag, find_family, find_rule
 from capacity.model.hf_config.feed_forwards import FeedForwardRule
-from capacity.model.hf_config.mixers import HEAD_DIM, HEADS, HIDDEN, KV_HEADS
+from capacity.model.hf_config.field_names import NAMES
 from capacity.model.latent import LatentAttention
 from capacity.model.layers import Attention, LayerGroup
 from capacity.model.spec import ModelSpec
 
-GATE_FLAGS = ("is_gated_act", "gated_mlp", "use_gated_mlp", "mlp_gated", "use_glu", "use_swiglu")
-LAYER_NORM = ("layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "norm_epsilon")
+GATE_FLAGS = NAMES["gate_flags"]
 MOST_NAMED = 6  # fields that are not read, in a note
-MIXERS = (  # by the first of which one of these fields is there
-    (("linear_attn_config", "linear_num_heads"), "hybrids.kimi_hybrid"),
-    (("linear_num_value_heads",), "mixers.delta_hybrid"),
-    (("layer_group_size",), "hybrids.grouped_lightning"),
-    (("kv_lora_rank",), "mixers.latent"),
-    (("conv_L_cache",), "hybrids.convolution_hybrid"),
-    (("mamba_num_heads", "mamba_n_heads", "n_mamba_heads"), "hybrids.mamba2_hybrid"),
-    (("mamba_d_state", "state_size"), "hybrids.mamba1_hybrid"),
-)
-_READ = {
-    *HEADS, *KV_HEADS, *HEAD_DIM, *HIDDEN, *windows.NUM_LAYERS, *feed_forwards.WIDTH, *feed_forwards.EXPERTS,
-    *feed_forwards.EXPERTS_PER_TOKEN, *feed_forwards.SHARED_EXPERTS,
-    "moe_intermediate_size", "layer_types", "vocab_size", "padded_vocab_size", "sliding_window",
-    "sliding_window_pattern", "max_window_layers", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
-    "qk_rope_head_dim", "v_head_dim", "qk_head_dim", "index_n_heads", "index_head_dim", "index_topk",
-    "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers", "decoder_sparse_step", "mlp_layer_types",
-    "shared_expert_intermediate_size", "shared_intermediate_size", "full_attention_interval",
-    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
-    "max_sequence_length", "num_nextn_predict_layers", "mtp_num_hidden_layers", "linear_num_key_heads",
-    "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
-    "linear_attn_config", "linear_num_heads", "linear_head_dim", "conv_L_cache", "expert_ffn_hidden_size",
-    "expert_hidden_size",
-    "hybrid_override_pattern", "intermediate_size_mlp", "interleave_moe_layer_step", "moe_layers",
-    "expert_layer_period", "expert_layer_offset", "attn_layer_period", "attn_layer_offset", "mamba_d_state",
-    "state_size", "mamba_d_conv", "mamba_expand", "mamba_dt_rank", "mamba_n_heads", "mamba_num_heads",
-    "layer_group_size", "moe_shared_expert_intermediate_size", "share_expert_dim",
-    "n_mamba_heads", "mamba_d_head", "mamba_head_dim", "ssm_state_size", "conv_kernel", "mamba_n_groups",
-    "mamba_chunk_size", "layers_block_type", "no_rope_layers", "no_rope_layer_interval",
-}  # fmt: skip
-# sizes that say nothing of the layers' parameters or work
-_HARMLESS = (
-    "token_id", "token_index", "rope", "rotary", "dropout", "n_group", "topk_group", "expert_group",
-    "group_norm", "pretraining_tp", "seed", "chunk_size", "beam", "length", "original_max", "eps", "scal", "init",
-    "window_layers", "logit", "version", "id2label", "label2id",
-    "auto_map", "architectures", "quantization_config", "compression_config", "router_topk", "mup", "multiplier",
-    "generation", "_name_or_path", "max_batch", "return_", "output_", "num_labels", "tokenizer", "yarn",
-)  # fmt: skip
+SIZES = ("heads", "kv_heads", "head_dim", "hidden", "num_layers", "width")
+ROUTED = ("experts", "experts_per_token", "shared_experts")
+_READ = {*NAMES["read"], *(key for size in (*SIZES, *ROUTED) for key in NAMES[size])}
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
     """The family that the fields' names describe; `gated`: the feed-forward, where the weights say it."""
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
-    mixer = next((rule for keys, rule in MIXERS if text.has(*keys)), "mixers.grouped_query")
+    mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
     return Family(
         mixer=find_rule(mixer),
         feed_forward=_feed_forward(text, has_gate(text) if gated is None else gated),
@@ -123,7 +87,7 @@ def has_gate(text: Fields) -> bool:
     activation = _activation(text)
     if "glu" in activation or not any(part in activation for part in ("elu", "tanh", "linear")):
         return True
-    return _either_way(activation) and not text.has(*LAYER_NORM)
+    return _either_way(activation) and not text.has(*NAMES["layer_norm"])
 
 
 def _activation(text: Fields) -> str:
@@ -174,15 +138,6 @@ def _positive(value: object) -> bool:
 
 # what is said
 
-RECURRENT_FIELDS = (
-    "mamba_d_state",
-    "ssm_state_size",
-    "linear_num_value_heads",
-    "linear_attn_config",
-    "linear_num_heads",
-    "layer_group_size",
-)
-
 
 def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
     """Fields of another kind of layer in the config of a known type, whose code does not look at them either."""
@@ -190,7 +145,7 @@ def strange_fields(model: ModelSpec, text: Fields) -> list[str]:
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),
         (("kv_lora_rank",), any(mixer.latent for mixer in mixers)),
-        (RECURRENT_FIELDS, any(not isinstance(mixer, Attention | LatentAttention) for mixer in mixers)),
+        (NAMES["recurrent"], any(not isinstance(mixer, Attention | LatentAttention) for mixer in mixers)),
     )
     return [
         key
@@ -205,7 +160,7 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
     """As what the config was read, in one line: kinds of layers, shapes, parameters, and what was left out."""
     called = f"model_type {model.model_type!r}" if text.has("model_type") else "a config without model_type"
     kinds = " and ".join(
-        dict.fromkeys(_WORDS.get(group.mixer.kind, group.mixer.kind) for group in model.layer_groups)
+        dict.fromkeys(NAMES["words"].get(group.mixer.kind, group.mixer.kind) for group in model.layer_groups)
     )
     forms = " and ".join(
         dict.fromkeys(_feed_forward_words(group.feed_forward) for group in model.layer_groups)
@@ -225,32 +180,21 @@ def reading_of(model: ModelSpec, text: Fields) -> str:
 
 
 def unread_fields(text: Fields) -> list[str]:
-    """Fields that may change the layers and are not read: sizes, lists and objects; unknown kinds of layers."""
+    """Fields that may change the layers and are not read: sizes, lists and objects; unknown kinds of layers.
+
+    `harmless` are parts of names of sizes that say nothing of the layers' parameters or work.
+    """
     names = [
         key
         for key, value in text.values.items()
         if key not in _READ
         and (not isinstance(value, bool | str | float) or "pattern" in key)
         and value not in (None, 0, [], {})
-        and not any(part in key.lower() for part in _HARMLESS)
+        and not any(part in key.lower() for part in NAMES["harmless"])
     ]
     kinds = {str(kind) for kind in text.items("layer_types") or []}
     unknown = sorted(kinds.difference(windows.LAYER_TYPES))
     return sorted(names) + [f"layer_types {kind!r} (as full attention)" for kind in unknown]
-
-
-_WORDS = {
-    "gqa": "grouped-query attention",
-    "mha": "multi-head attention",
-    "mqa": "multi-query attention",
-    "mla": "multi-head latent attention",
-    "linear": "linear attention",
-    "kda": "Kimi delta attention",
-    "lightning": "lightning attention",
-    "conv": "short convolutions",
-    "mamba": "Mamba",
-    "mamba2": "Mamba-2",
-}
 
 
 def _feed_forward_words(part: FeedForward) -> str:

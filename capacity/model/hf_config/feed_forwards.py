@@ -6,20 +6,11 @@ from typing import Any, TypeAlias
 
 from capacity.base.fields import Fields
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.hf_config.field_names import NAMES
 
 FeedForwardRule: TypeAlias = Callable[[Fields, int], FeedForward]
-WIDTH = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff")
-EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "num_routed_experts")
-EXPERTS_PER_TOKEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "top_k_experts",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-    "top_k",
-)
-SHARED_EXPERTS = ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert")
+WIDTH, EXPERTS = NAMES["width"], NAMES["experts"]
+EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_experts"]
 
 
 def of_layer(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:

@@ -4,19 +4,11 @@ from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
 from capacity.model.hf_config.family import Family, holds
 from capacity.model.hf_config.feed_forwards import of_layer
+from capacity.model.hf_config.field_names import NAMES
 from capacity.model.layers import Attention, LatentAttention, LinearAttention, Mixer, SparseIndexer
 
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "multi_query_group_num",
-    "num_attention_groups",
-    "n_kv_heads",
-)
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-HEAD_DIM = ("head_dim", "hidden_size_per_head", "kv_channels", "attention_head_dim")
+HEADS, KV_HEADS = NAMES["heads"], NAMES["kv_heads"]
+HIDDEN, HEAD_DIM = NAMES["hidden"], NAMES["head_dim"]
 
 
 def grouped_query(text: Fields, family: Family, layer: int) -> Attention:

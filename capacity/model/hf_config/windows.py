@@ -4,20 +4,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from capacity.base.fields import Fields
+from capacity.model.hf_config.field_names import NAMES
 
 MAX_LAYERS = 2_000
 WindowRule: TypeAlias = Callable[[Fields, int], int | None]
-LAYER_TYPES = (
-    "full_attention",
-    "sliding_attention",
-    "chunked_attention",
-    "linear_attention",
-    "attention",
-    "mamba",
-    "conv",
-    "moe",
-)
-NUM_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+LAYER_TYPES, NUM_LAYERS = NAMES["layer_types"], NAMES["num_layers"]
 
 
 def layer_type(text: Fields, layer: int) -> str | None:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from capacity.base.errors import InvalidInput
-from capacity.base.spec import Spec
-from capacity.deployment.field_flags import Need, flag
+from capacity.deployment.field_flags import FlagSpec
 from capacity.planning.space import Names, as_list
 
 MOST_IN_RESERVE = 512
@@ -24,57 +23,20 @@ Thresholds = Annotated[
 ]
 
 
-class Split(Spec):
+class Split(FlagSpec):
     """How `fleet` may split the traffic over pools, and what it keeps in reserve."""
 
-    split_by: Literal["prompt", "request"] = flag(
-        "prompt",
-        "Requests are told apart by the tokens of their prompt, or of prompt and asked output (request).",
-    )
-    split_at: Thresholds = flag(
-        (), "Thresholds to try, in tokens, as 1024,4096; default: by the traffic's own lengths."
-    )
-    max_pools: int = flag(
-        2,
-        "Most pools: with 3, every pair of thresholds as well, exactly (more than 2 take longer).",
-        ge=1,
-        le=8,
-    )
-    slo_of: Literal["fleet", "pool"] = flag(
-        "fleet", "Who keeps the service levels: all requests together (fleet), or those of each pool (pool)."
-    )
-    short_gpus: Names = flag((), "GPUs of the pool for the shortest requests; default: --gpus.")
-    long_gpus: Names = flag((), "GPUs of the pool for the longest requests; default: --gpus.")
-    spare_replicas: int = flag(
-        0, "Replicas of each pool beyond those that the load needs (N+k).", ge=0, le=4096
-    )
-    availability: float | None = flag(
-        None,
-        "So much of the time each pool has the replicas that its load needs, as 0.999; more are kept in reserve.",
-        gt=0,
-        lt=1,
-        needs=Need("mean_time_between_failures_s"),
-    )
-    mean_time_between_failures_s: float | None = flag(
-        None,
-        "A replica is lost after so many seconds, on average.",
-        "--mtbf",
-        gt=0,
-        needs=Need("availability"),
-    )
-    recovery_s: float | None = flag(
-        None,
-        "Seconds until a new replica is in place of a lost one.",
-        "--recovery",
-        ge=0,
-        needs=Need("mean_time_between_failures_s"),
-    )
-    peak_to_mean: float | None = flag(
-        None,
-        "The traffic is a day's peak, so many times its mean: asks for the bill of a fleet that follows the day.",
-        ge=1,
-        le=2,
-    )
+    split_by: Literal["prompt", "request"] = "prompt"
+    split_at: Thresholds = ()
+    max_pools: int = 2
+    slo_of: Literal["fleet", "pool"] = "fleet"
+    short_gpus: Names = ()
+    long_gpus: Names = ()
+    spare_replicas: int = 0
+    availability: float | None = None
+    mean_time_between_failures_s: float | None = None
+    recovery_s: float | None = None
+    peak_to_mean: float | None = None
 
     @property
     def replica_availability(self) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import measured_capacity, with_replicas
@@ -24,7 +24,6 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
-from capacity.deployment.field_flags import flag
 from capacity.deployment.use_cases import levels_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
@@ -57,13 +56,17 @@ class RisingLoad(Spec):
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = flag(0.9, "By the error of the step model.")
-    rates: tuple[Number, ...] | None = flag(None, "Requests/s to look at: 1,2,5,10.")
-    requests_per_user_hour: Number | None = flag(None, "To count users.")
-    peak_rate: Number | None = flag(None, "Requests/s at noon: asks for replicas by the hour.")
-    peak_to_mean: Number = flag(1.6, "Of that day's rates.")
-    hourly_rates: tuple[Number, ...] | None = flag(None, "24 rates in place of a peak.")
-    replications: int = flag(3, "Draws of generated traffic, for the interval of sampling.")
+    confidence: float = Field(default=0.9, description="By the error of the step model.")
+    rates: tuple[Number, ...] | None = Field(default=None, description="Requests/s to look at: 1,2,5,10.")
+    requests_per_user_hour: Number | None = Field(default=None, description="To count users.")
+    peak_rate: Number | None = Field(
+        default=None, description="Requests/s at noon: asks for replicas by the hour."
+    )
+    peak_to_mean: Number = Field(default=1.6, description="Of that day's rates.")
+    hourly_rates: tuple[Number, ...] | None = Field(default=None, description="24 rates in place of a peak.")
+    replications: int = Field(
+        default=3, description="Draws of generated traffic, for the interval of sampling."
+    )
 
     def check(self) -> None:
         """Raise InvalidInput for a value out of its range."""

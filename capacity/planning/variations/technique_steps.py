@@ -150,7 +150,7 @@ def _graphs(resolved: ResolvedPool) -> TechniqueStep:
     return TechniqueStep(
         name="cuda-graphs",
         title="CUDA graphs",
-        off={"enforce_eager": True},
+        off={} if "enforce_eager" in resolved.engine.lacks else {"enforce_eager": True},
         on={"enforce_eager": False},
         needs=("kv-cache",),
         refused=refused,

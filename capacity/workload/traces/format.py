@@ -44,7 +44,7 @@ FirstLine = Table | JsonLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """One format. A module of `formats/` with a `FORMAT` is all that it takes to add one."""
+    """One format. A module of `formats/` with a `FORMAT`, or a table of its `tables.toml`, adds one."""
 
     name: str
     title: str  # as lists of formats call it

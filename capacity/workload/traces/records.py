@@ -2,9 +2,13 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
+from capacity.base.data_files import read_rows
 from capacity.workload.traces.format import JsonLines
 from capacity.workload.traces.json_lines import json_record, json_tokens
 from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, shown
@@ -58,6 +62,28 @@ def _whole(value: object) -> object:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
         else value
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names that records of one format may have for a request's time, tokens and session; the first counts."""
+
+    name: str
+    times: tuple[str, ...]
+    prompts: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sessions: tuple[str, ...] = ()
+
+    def of(self, record: Record) -> tuple[str, str, str] | None:
+        """Under which names a record has its time, its prompt's and its output's tokens."""
+        time, prompt, output = (one_of(record, names) for names in (self.times, self.prompts, self.outputs))
+        return None if time is None or prompt is None or output is None else (time, prompt, output)
+
+
+@cache
+def record_names() -> Mapping[str, Names]:
+    """The names of each format. Raises MalformedFile."""
+    return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
 def one_of(record: Record, names: Sequence[str]) -> str | None:

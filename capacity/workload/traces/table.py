@@ -6,11 +6,11 @@ import csv
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class CsvSchema:
     """One family of tables: which column holds what, and what its clock and its zeros mean."""
 
     name: str
+    title: str
     arrival: str
     prompt: str
     output: str
@@ -59,11 +60,11 @@ _CALENDAR = re.compile(
 )
 
 
-def table_format(schema: CsvSchema, *, title: str) -> TraceFormat:
+def table_format(schema: CsvSchema) -> TraceFormat:
     """The format of one family of tables, recognised by its three required columns."""
     return TraceFormat(
         name=schema.name,
-        title=title,
+        title=schema.title,
         recognises=lambda first: isinstance(first, Table) and first.has(schema.required),
         read=partial(_read, schema),
         needed=schema.required,
@@ -231,19 +232,18 @@ class _Columns:
         if self.empty_answers:
             notices.append(f"{self.empty_answers:,} requests without an answer (0 tokens) left out")
         arrival_s = self._arrival_s(notices)
+        columns: Mapping[str, Any] = {
+            name: np.frombuffer(values, dtype=np.float64) for name, values in self.optional.items()
+        }
         return Workload.sorted(
             arrival_s=arrival_s,
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),
-            priority=self._optional("priority"),
             session=None if self.session is None else as_ints(self.session_of),
-            after_request=self._optional("after_request"),
-            think_s=self._optional("think_s"),
-            max_tokens=self._optional("max_tokens"),
-            adapter=self._optional("adapter"),
             name=name,
             source=self.lines.path,
             notices=tuple(notices),
+            **columns,
         )
 
     def _arrival_s(self, notices: list[str]) -> FloatArray:
@@ -253,9 +253,6 @@ class _Columns:
             return since_first_s
         arrival_s = np.frombuffer(self.arrivals, dtype=np.float64)
         return arrival_s - arrival_s.min() if self.schema.from_first else from_first(arrival_s, notices)
-
-    def _optional(self, column: str) -> FloatArray | None:
-        return np.frombuffer(self.optional[column], dtype=np.float64) if column in self.optional else None
 
 
 class CalendarClock:

@@ -92,3 +92,18 @@ def test_drafts_are_those_asked_for_or_the_best_for_the_batch() -> None:
     assert isinstance(many, int)
     assert few > many
     assert asked(where, 1, 400)["speculator"] == "ngram"
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "deepspeed-mii", "hf-transformers"])
+def test_an_engine_is_left_as_it_is_where_it_has_no_setting(engine: str) -> None:
+    """The pool without any technique resolves, and says nothing that the engine lacks."""
+    weights = (
+        {"quantization": "gguf-q4_k_m", "max_model_len": 4096} if engine in ("llama.cpp", "ollama") else {}
+    )
+    resolved, requests = (
+        resolve(MODEL, Pool.model_validate({"gpu": "h100", "engine": engine, **weights})),
+        workload(),
+    )
+    bare = Pool.model_validate(naive_fields(resolved, rungs_of(resolved, requests), requests))
+    assert not bare.enforce_eager
+    assert resolve(MODEL, bare).engine.name == engine

@@ -1,15 +1,19 @@
-"""Every trace format that is known: the `FORMAT` of each module of this folder, our own table first."""
+"""Every trace format that is known: a table of `tables.toml`, our own first, or the `FORMAT` of a module here."""
 
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
+from capacity.base.data_files import read_rows
 from capacity.workload.traces.format import TraceFormat
+from capacity.workload.traces.table import CsvSchema, table_format
 
 
 @cache
 def trace_formats() -> tuple[TraceFormat, ...]:
     """Import the formats when a trace is read, and not before: most commands read none."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    formats: list[TraceFormat] = [module.FORMAT for module in modules]
+    tables = read_rows(Path(__file__).with_name("tables.toml"), CsvSchema).values()
+    formats: list[TraceFormat] = [*map(table_format, tables), *(module.FORMAT for module in modules)]
     return tuple(sorted(formats, key=lambda entry: (entry.name != "plain", entry.name)))

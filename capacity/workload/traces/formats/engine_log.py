@@ -4,46 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.lines import TraceLines
-from capacity.workload.traces.records import Record, Requests, flat, json_records, one_of
+from capacity.workload.traces.records import Record, Requests, flat, json_records, one_of, record_names
 from capacity.workload.workload import Workload
 
-TIMES = (
-    "startTimeUnixNano",
-    "start_time_unix_nano",
-    "timeUnixNano",
-    "observedTimeUnixNano",
-    "metadata.request_start_ns",
-    "request_start_ns",
-    "start_time",
-    "startTime",
-    "arrival_time",
-    "@timestamp",
-    "timestamp",
-    "time",
-    "ts",
-    "created",
-)
-PROMPTS = (
-    "gen_ai.usage.input_tokens",  # opentelemetry.io/docs/specs/semconv/gen-ai, 1.37
-    "gen_ai.usage.prompt_tokens",  # the same before 1.27
-    "usage.prompt_tokens",  # an OpenAI answer
-    "usage.input_tokens",
-    "prompt_tokens",
-    "input_tokens",
-    "num_prompt_tokens",
-    "metrics.input_sequence_length.value",  # AIPerf's profile_export.jsonl
-)
-OUTPUTS = (
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.completion_tokens",
-    "usage.completion_tokens",
-    "usage.output_tokens",
-    "completion_tokens",
-    "output_tokens",
-    "num_generation_tokens",
-    "metrics.output_sequence_length.value",
-)
-SESSIONS = ("gen_ai.conversation.id", "session_id", "conversation_id", "session.id")
+NAMES = record_names()["engine_log"]
 NESTED = {  # OTLP as JSON: many spans or log records an object
     "resourceSpans": ("scopeSpans", "spans"),
     "resourceLogs": ("scopeLogs", "logRecords"),
@@ -60,21 +24,15 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     rows, others = Requests(lines), 0
     for record in json_records(lines, first):
         for request in _requests(record):
-            named = _named(request)
+            named = NAMES.of(request)
             if named is None:
                 others += 1
                 continue
-            rows.add(request, *named, session=one_of(request, SESSIONS))
+            rows.add(request, *named, session=one_of(request, NAMES.sessions))
             if options.limit is not None and len(rows) >= options.limit:
                 return rows.workload(options.name)
     notices = (f"{others:,} records without a time and token counts left out",) if others else ()
     return rows.workload(options.name, notices)
-
-
-def _named(request: Record) -> tuple[str, str, str] | None:
-    """Under which names a record has its time, its prompt's and its output's tokens."""
-    time, prompt, output = one_of(request, TIMES), one_of(request, PROMPTS), one_of(request, OUTPUTS)
-    return None if time is None or prompt is None or output is None else (time, prompt, output)
 
 
 def _requests(record: Record) -> Iterator[Record]:
@@ -110,7 +68,7 @@ def _recognises(first: FirstLine) -> bool:
     return isinstance(first, JsonLines) and (
         any(key in first.record for key in NESTED)
         or _of_jaeger(first.record)
-        or _named(flat(first.record)) is not None
+        or NAMES.of(flat(first.record)) is not None
     )
 
 

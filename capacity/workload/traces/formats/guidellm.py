@@ -4,12 +4,10 @@ from collections.abc import Mapping
 
 from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
 from capacity.workload.traces.lines import TraceLines
-from capacity.workload.traces.records import Requests, flat, one_of
+from capacity.workload.traces.records import Requests, flat, record_names
 from capacity.workload.workload import Workload
 
-TIMES = ("request_start_time", "info.timings.request_start", "start_time")
-PROMPTS = ("prompt_tokens", "input_metrics.text_tokens")
-OUTPUTS = ("output_tokens", "output_metrics.text_tokens")
+NAMES = record_names()["guidellm"]
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
@@ -21,10 +19,10 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
     rows = Requests(lines)
     for entry in largest[: options.limit]:
         request = flat(entry)
-        time, prompt, output = one_of(request, TIMES), one_of(request, PROMPTS), one_of(request, OUTPUTS)
-        if time is None or prompt is None or output is None:
+        named = NAMES.of(request)
+        if named is None:
             lines.refuse("a request of the report has no start time, prompt tokens or output tokens")
-        rows.add(request, time, prompt, output)
+        rows.add(request, *named)
     taken = runs.index(largest) + 1 if largest else 0
     return rows.workload(
         options.name,

@@ -11,9 +11,8 @@ from pydantic import TypeAdapter
 from capacity.base.errors import MalformedFile
 from capacity.model import Attention, LatentAttention, LinearAttention, MoEFeedForward
 from capacity.model.feed_forward import DenseFeedForward, NoFeedForward
-from capacity.model.hf_config import families
-from capacity.model.hf_config.families import find_family, supported_model_types
-from capacity.model.hf_config.family import Family
+from capacity.model.hf_config import family
+from capacity.model.hf_config.family import Family, find_family, supported_model_types
 from capacity.model.recurrent import NoMixer, Recurrence
 
 
@@ -137,10 +136,10 @@ def test_compressed_attention_keeps_a_window_and_entries_of_several_tokens() -> 
 def test_every_row_is_a_family_of_the_kinds_that_its_fields_declare() -> None:
     adapter = TypeAdapter(Family)
     for model_type in supported_model_types():
-        family = find_family(model_type)
-        adapter.validate_python({name: getattr(family, name) for name in Family.__dataclass_fields__})
+        found = find_family(model_type)
+        adapter.validate_python({name: getattr(found, name) for name in Family.__dataclass_fields__})
         for rule in ("mixer", "feed_forward", "window", "beside", "outside", "phase"):
-            assert callable(getattr(family, rule)), (model_type, rule)
+            assert callable(getattr(found, rule)), (model_type, rule)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +157,8 @@ def test_every_row_is_a_family_of_the_kinds_that_its_fields_declare() -> None:
 def test_a_slip_in_a_row_is_refused(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
 ) -> None:
-    rows = families._rows()
-    monkeypatch.setattr(families, "_rows", lambda: rows | {"llama": rows["llama"] | change})
+    rows = family._rows()
+    monkeypatch.setattr(family, "_rows", lambda: rows | {"llama": rows["llama"] | change})
     find_family.cache_clear()
     with pytest.raises(MalformedFile, match=said):
         find_family("llama")
