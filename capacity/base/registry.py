@@ -108,7 +108,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "fit-comparison",
                 "capacity.answers.fit_comparison:FitComparison",
-                tables="capacity.report.fit_comparison:fit_comparison_tables",
+                view="capacity.report.views.side_by_side:fit_comparison_view",
                 question="Which GPUs hold this model?",
             ),
         ),
@@ -147,15 +147,13 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "gpu-comparison",
                 "capacity.planning.sizing.gpu_comparison:GpuComparison",
-                tables="capacity.report.gpu_comparison:gpu_comparison_tables",
-                charts="capacity.report.figures.of_answer:comparison_charts",
+                view="capacity.report.views.side_by_side:gpu_comparison_view",
                 question="Which GPU serves this load, how fast and how dear?",
             ),
             Answer(
                 "load-sweep",
                 "capacity.answers.load_sweep:LoadSweep",
-                tables="capacity.report.load_sweep:load_sweep_tables",
-                charts="capacity.report.figures.of_answer:sweep_charts",
+                view="capacity.report.views.rising_load:load_sweep_view",
                 question="How does it answer to its load?",
             ),
         ),
@@ -544,9 +542,8 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "engine-comparison",
                 "capacity.answers.engine_comparison:EngineComparison",
-                tables="capacity.report.engine_comparison:engine_comparison_tables",
+                view="capacity.report.views.side_by_side:engine_comparison_view",
                 question="How does each engine serve this load?",
-                charts="capacity.report.figures.of_answer:engine_charts",
             ),
         ),
         specs=(POOL, TRAFFIC, COST),

@@ -52,12 +52,6 @@ def explain_charts(answer: Any) -> Iterator[Chart]:
     yield responses_chart(answer)
 
 
-def comparison_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.loads import comparison_chart
-
-    yield comparison_chart(answer)
-
-
 def frontier_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.frontiers import frontier_chart
 
@@ -71,13 +65,6 @@ def cascade_charts(answer: Any) -> Iterator[Chart]:
     yield cascade_latency_chart(answer)
     if answer.rates:
         yield cascade_chart(answer)
-
-
-def engine_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.engines import engines_chart
-
-    for name in ("throughput", "ttft", "tpot"):
-        yield engines_chart(answer, name)
 
 
 def stack_charts(answer: Any) -> Iterator[Chart]:
@@ -98,15 +85,6 @@ def fleet_charts(answer: Any) -> Iterator[Chart]:
     if answer.proof is not None and answer.proof.windows:
         yield windows_chart(answer.proof.windows, subject=subject_of(answer))
     yield fleet_day_chart(answer)
-
-
-def sweep_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.loads import FIGURES, sweep_chart
-
-    priced = any(point.usd_per_million_output_tokens is not None for point in answer.points)
-    for name in FIGURES:
-        if name != "price" or priced:
-            yield sweep_chart(answer, name)
 
 
 def simulation_charts(answer: Any) -> Iterator[Chart]:

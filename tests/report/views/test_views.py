@@ -29,6 +29,7 @@ from capacity.workload import FixedLengths, SteadyArrivals, conversations, write
 from capacity.workload.synthetic import ThinkTime
 
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
+LENGTHS: dict[str, Any] = {"input_len": 300, "output_len": 60}
 ASKED = {
     "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
     "quantizations": quantization_list,
@@ -46,6 +47,14 @@ ASKED = {
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
     "engines": lambda: capacity.engine_table(claims=True),
+    "fit-comparison": lambda: capacity.compare_fits("llama-3.1-70b"),
+    "gpu-comparison": lambda: capacity.compare_gpus(
+        "llama-3.1-70b", gpus=("l4", "h100"), concurrency=8, price_tier="on-demand", **LENGTHS
+    ),
+    "engine-comparison": lambda: capacity.compare_engines(
+        **LLAMA, engines=("vllm", "tgi"), concurrency=4, price="1", **LENGTHS
+    ),
+    "load-sweep": lambda: capacity.load_sweep(**LLAMA, loads=(1, 16), price="1", **LENGTHS),
 }
 
 
