@@ -13,7 +13,7 @@ MODULES = (
     "pyarrow",
     "capacity.answers.explain",
     "capacity.report.tables",
-    "capacity.report.figures.memory",
+    "capacity.report.views.memory_parts",
 )
 
 

@@ -102,8 +102,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "fit",
                 "capacity.answers.records:Fit",
-                tables="capacity.report.answers:fit_tables",
-                charts="capacity.report.figures.of_answer:fit_charts",
+                view="capacity.report.views.memory_parts:fit_view",
             ),
             Answer(
                 "fit-comparison",
@@ -139,10 +138,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "estimate",
                 "capacity.answers.records:Estimate",
-                tables="capacity.report.answers:estimate_tables",
-                summary="capacity.report.answers:estimate_summary",
-                sheet="capacity.report.answers:estimate_sheet",
-                charts="capacity.report.figures.of_answer:estimate_charts",
+                view="capacity.report.views.one_load:estimate_view",
             ),
             Answer(
                 "gpu-comparison",
@@ -181,8 +177,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "explain",
                 "capacity.answers.records:Attribution",
-                tables="capacity.report.answers:explain_tables",
-                charts="capacity.report.figures.of_answer:explain_charts",
+                view="capacity.report.views.one_load:explain_view",
             ),
             Answer("definition", "capacity.techniques.glossary:Definition", question="What does it mean?"),
         ),

@@ -55,7 +55,9 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
-        _add_mark(figure, words, at * (1.0 if isinstance(drawing, Curves) else scale), place)
+        of_values = not isinstance(drawing, Curves)
+        at, words = (at * scale, f"{words}: {digits(at * scale)}") if of_values else (at, words)
+        _add_mark(figure, words, at, place)
     for label, whole in drawing.wholes.items():
         add_interval(figure, label, whole, scale)
     return Chart(
@@ -141,7 +143,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    known = [[row[label].value for row in numbers.values() if row.get(label)] for label in labels]
+    known = [[each.value for row in numbers.values() if (each := row.get(label))] for label in labels]
     least_shown = [ROOMY * sum(values) for values in known]
     for index, (name, row) in enumerate(numbers.items()):
         bars = [to_quantity(row.get(label) or 0.0) for label in labels]

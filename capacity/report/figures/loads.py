@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.drawing import whiskers as whiskers
-from capacity.report.figures.drawing import with_interval
+from capacity.report.figures.drawing import with_interval as with_interval
 from capacity.report.views.units import COUNT, Unit, name_units
 
 if TYPE_CHECKING:

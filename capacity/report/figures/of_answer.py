@@ -8,7 +8,6 @@ from typing import Any
 
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
-from capacity.hardware import profile_names
 from capacity.report.figures import Chart
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.subject import subject_of
@@ -23,33 +22,6 @@ def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     if shown is None or not shown.charts:
         return ()
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
-
-
-def fit_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.memory import memory_chart
-
-    yield memory_chart(answer)
-
-
-def estimate_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
-
-    subject = subject_of(answer)
-    if answer.ttft_parts_s is not None:
-        yield ttft_chart(answer.ttft_parts_s, ttft_s=answer.ttft_s, subject=subject)
-    if answer.breakdown.decode:
-        yield step_chart(answer.breakdown.decode, "decode", like=answer.tpot_s, subject=subject)
-    else:
-        yield step_chart(answer.breakdown.prefill, "prefill", like=answer.ttft_s, subject=subject)
-    if answer.gpu.name in profile_names():  # the roof is the profile's
-        yield roofline_chart(answer)
-
-
-def explain_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.estimates import responses_chart, shares_chart
-
-    yield shares_chart(answer)
-    yield responses_chart(answer)
 
 
 def frontier_charts(answer: Any) -> Iterator[Chart]:

@@ -14,8 +14,6 @@ from capacity.report.display import (
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
-    usd_interval,
-    usd_text,
 )
 from capacity.report.layout import tokens
 
@@ -111,6 +109,7 @@ WORDS, TEXT = Unit(left=True), Unit()
 TOKENS = Unit(none="no limit", show=lambda number, _: (tokens(int(number.value)), ""))
 MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
+NUM_TOKENS = Unit(after=" tokens")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 TENTHS = Unit(1)
@@ -122,10 +121,17 @@ DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
 MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
 BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
-USD = Unit(show=lambda number, _: (usd_text(number), usd_interval(number)))
-USD_PER_MILLION = replace(USD, bare=True)
 
 
 def usd(digits: int) -> Unit:
     """Return dollars with so many digits after the point."""
-    return Unit(digits, show=lambda number, _: (f"${number.value:,.{digits}f}", ""))
+
+    def show(number: Quantity, _: Units) -> tuple[str, str]:
+        text, within = text_and_interval(number, digits=digits)
+        return f"${text}", within
+
+    return Unit(show=show)
+
+
+USD = usd(3)
+USD_PER_MILLION = replace(USD, bare=True)
