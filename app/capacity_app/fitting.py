@@ -11,8 +11,9 @@ import streamlit as st
 import capacity
 from capacity.answers.fit import ways_to_fit
 from capacity.base.errors import DoesNotFit
+from capacity.report.figures.drawing import draw_chart
 from capacity.report.views.memory_parts import memory_chart
-from capacity_app import views
+from capacity_app import parts
 from capacity_app.boundary import show_refusal
 from capacity_app.state import WIDGETS, Inputs
 
@@ -27,7 +28,7 @@ def offered(inputs: Inputs) -> Iterator[None]:
         answer = capacity.fit(inputs.model, **inputs.pool)
         if not answer.fits:
             buttons(inputs)
-            views.show_chart(memory_chart(answer), answer)
+            parts.chart(draw_chart(memory_chart(answer), answer, inputs.units))
 
 
 def buttons(inputs: Inputs) -> None:
