@@ -650,9 +650,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "curve",
                 "capacity.planning.load.curve:Curve",
-                tables="capacity.report.curve:curve_tables",
-                page="capacity.report.plan_html:curve_html",
-                charts="capacity.report.figures.of_answer:curve_charts",
+                view="capacity.report.views.rising_load:curve_view",
                 unbounded=True,
             ),
         ),

@@ -229,7 +229,7 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     if drawing.log:
         figure.update_yaxes(**log_axis(_ends(numbers)))
     else:
-        figure.update_yaxes(rangemode="tozero")
+        figure.update_yaxes(rangemode="tozero", range=drawing.top and [0, drawing.top])
     return figure
 
 

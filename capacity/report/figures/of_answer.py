@@ -79,16 +79,6 @@ def bill_charts(answer: Any) -> Iterator[Chart]:
         yield month_chart(answer)
 
 
-def curve_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import curve_chart, day_chart, served_chart
-
-    yield curve_chart(answer)
-    yield served_chart(answer)
-    day = day_chart(answer)
-    if day is not None:
-        yield day
-
-
 def plan_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 

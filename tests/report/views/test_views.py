@@ -48,6 +48,15 @@ ASKED = {
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
     "engines": lambda: capacity.engine_table(claims=True),
+    "curve": lambda: capacity.curve(
+        **LLAMA,
+        **LENGTHS,
+        num_prompts=60,
+        rates=[1.0, 8.0, 16.0],
+        slo="ttft:p95:50ms",
+        price="1",
+        peak_rate=20.0,
+    ),
     "fit": lambda: capacity.fit("llama-3.1-8b", gpu="l4"),
     "estimate": lambda: capacity.estimate(**LLAMA, request_rate=2.0, price="1", **LENGTHS),
     "explain": lambda: capacity.explain(**LLAMA, batch_size=8, **LENGTHS),
