@@ -271,7 +271,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
                 answer=Answer(
                     "gpu-support",
                     "capacity.answers.support:SupportMatrix",
-                    tables="capacity.report.gpu_support:gpu_support_tables",
+                    view="capacity.report.views.gpu_support:gpu_support_view",
                     question="Which engine runs which weight format on which GPU?",
                 ),
             ),

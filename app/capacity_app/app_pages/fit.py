@@ -6,8 +6,7 @@ import streamlit as st
 
 import capacity
 from capacity.answers.records import Fit
-from capacity.report.figures.memory import grid_rows
-from capacity.report.views.memory_parts import fit_facts, memory_chart
+from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
 from capacity_app import fitting, parts, sides, views
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task

@@ -54,8 +54,9 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     from plotly.subplots import make_subplots
 
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
-    order = sorted({int(event["tid"]) for event in lives}, key=_first_us(lives).__getitem__)
+    order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=_start_us)))
     lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
+    shown = [event for event in lives if int(event["tid"]) in lanes]
     moments = moments_of(answer, events)
     figure = make_subplots(
         rows=len(PANELS),
@@ -66,12 +67,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
         subplot_titles=PANELS,
     )
     for phase in PHASES:
-        _lanes(
-            figure,
-            phase,
-            [event for event in lives if event["name"] == phase and int(event["tid"]) in lanes],
-            lanes,
-        )
+        _lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
     _states(figure, moments)
     layout(figure, x="", y="", height=720, barmode="overlay")
     figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
@@ -84,7 +80,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
         title="Every request, from its arrival to its last token",
         alt=_words(lanes, lives, moments),
         figure=figure,
-        rows=tuple(_row(event) for event in lives if int(event["tid"]) in lanes),
+        rows=tuple(_row(event) for event in shown),
         subject=subject_of(answer),
     )
 
@@ -108,12 +104,8 @@ def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
     ]
 
 
-def _first_us(lives: Sequence[Event]) -> dict[int, float]:
-    first: dict[int, float] = {}
-    for event in lives:
-        request = int(event["tid"])
-        first[request] = min(first.get(request, event["ts"]), event["ts"])
-    return first
+def _start_us(event: Event) -> float:
+    return float(event["ts"])
 
 
 def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from capacity.answers.grid import FitGrid, GridCell
 from capacity.answers.records import Fit, StartUp
 from capacity.report.display import STANDARD
 from capacity.report.views import units
@@ -15,6 +16,7 @@ PARTS = {
     "activations": "peak of a full step",
     "overhead": "CUDA context, communication buffers, CUDA graphs",
 }
+YES, NO = "✓", "✗"
 
 
 def model_headline(answer: Fit) -> str:
@@ -105,3 +107,19 @@ def memory_chart(answer: Fit) -> Stack:
         axis="{memory} on one GPU",
         marks={"may use": memory.usable_bytes, "engine sees": memory.total_bytes},
     )
+
+
+def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
+    """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
+    rows: dict[str, dict[str, str]] = {}
+    reasons: dict[str, list[str]] = {}
+    for cell in grid.cells:
+        rows.setdefault(cell.gpu, {"GPU": cell.gpu})[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)
+        if cell.reason is not None:
+            reasons.setdefault(cell.gpu, []).append(f"TP {cell.tensor_parallel_size}: {cell.reason}")
+    return [{**row, "why not": " ".join(reasons.get(gpu, []))} for gpu, row in rows.items()]
+
+
+def cell_text(cell: GridCell) -> str:
+    """`✓ 3.2`, or `✗`."""
+    return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

@@ -173,7 +173,8 @@ def _latency_chart(answer: Curve, load: Table) -> Curves:
     """Each level of the SLO over the request rate, as a share of its limit (1: met); knee and highest rate marked."""
     knee, highest = answer.knee_per_s, answer.highest
     marks = {} if knee is None else {"knee": knee}
-    said = [] if knee is None else [f"knee (throughput over latency is greatest) at {knee:,.2f} requests/s"]
+    at_knee = "where throughput over latency is greatest"
+    said = [] if knee is None else [f"knee at {knee:,.2f} requests/s, {at_knee}"]
     if highest is not None:
         marks["highest rate within the SLO"] = highest.at_confidence
         band = f"of its 90 % band from {highest.low:,.3g} to {highest.high:,.3g}"

@@ -48,6 +48,7 @@ ASKED = {
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
     "engines": lambda: capacity.engine_table(claims=True),
+    "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "t4"]),
     "curve": lambda: capacity.curve(
         **LLAMA,
         **LENGTHS,
