@@ -32,18 +32,15 @@ SORTS = {
 UNPRICED = "tokens/s per GPU"  # what to sort by where no price is asked for
 
 
+def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
+    return {**inputs.lengths, **load, **inputs.client, **inputs.cost}
+
+
 def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
     over, chosen = next(iter(load.items()))
     beside = {name: value for name, value in load.items() if name != over}
-    options = {
-        "over": over,
-        **inputs.pool,
-        **inputs.lengths,
-        **beside,
-        **inputs.client,
-        **inputs.cost,
-    }
+    options = {"over": over, **inputs.pool, **_at_load(inputs, beside)}
     sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
     if sweep is not None:
         st.caption(plain(full_sentence(sweep)))
@@ -60,16 +57,8 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = {n: v for n, v in inputs.pool.items() if n not in ("gpu", "tensor_parallel_size")}
-    options = {
-        "gpu": "all",
-        "order": order,
-        **({"slo": list(inputs.slo)} if "request_rate" in load else {}),
-        **pool,
-        **inputs.lengths,
-        **load,
-        **inputs.client,
-        **inputs.cost,
-    }
+    levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
+    options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
     compared = answered("compare_gpus", inputs, options, doing="Asking every GPU", command="estimate").value
     if compared is not None:
         st.caption(
@@ -88,14 +77,7 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     chosen = draw(engines, stretch=True)
     title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
     pool = {name: value for name, value in inputs.pool.items() if name != "engine"}
-    options = {
-        **chosen,
-        **pool,
-        **inputs.lengths,
-        **load,
-        **inputs.client,
-        **inputs.cost,
-    }
+    options = {**chosen, **pool, **_at_load(inputs, load)}
     compared = answered(
         "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
     ).value

@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from capacity.answers.records import Simulation
 
 PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # a colour of the palette each
-HEIGHTS = {
-    "queued": 0.35,
-    "prefill": 0.9,
-    "decode": 0.65,
-    "preempted": 0.35,
-}  # of a lane: told apart without colour
+# of a lane: told apart without colour
+HEIGHTS = {"queued": 0.35, "prefill": 0.9, "decode": 0.65, "preempted": 0.35}
 MOST_LANES = 400
 FRAMES = 120  # places of the playhead
 ENGINE, REQUESTS = 1, 2  # process numbers in the trace
@@ -155,13 +151,9 @@ def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
     end_s = moments[-1].time_s
     shown = [_moment_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
     titles = [note.to_plotly_json() for note in figure.layout.annotations]
-    figure.update_layout(shapes=[_line(0.0)], annotations=[*titles, _said(shown[0])], margin={"t": ABOVE})
+    figure.update_layout(**_shown_at(shown[0], titles), margin={"t": ABOVE})
     figure.frames = [
-        {
-            "name": str(place),
-            "layout": {"shapes": [_line(moment.time_s)], "annotations": [*titles, _said(moment)]},
-        }
-        for place, moment in enumerate(shown)
+        {"name": str(place), "layout": _shown_at(moment, titles)} for place, moment in enumerate(shown)
     ]
     still = {"mode": "immediate", "transition": {"duration": 0}}
     slider = {
@@ -212,21 +204,11 @@ def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
-def _line(at_s: float) -> Mapping[str, object]:
-    return {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": at_s,
-        "x1": at_s,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": NEUTRAL, "width": 2},
-    }
-
-
-def _said(moment: Moment) -> Mapping[str, object]:
-    return {
+def _shown_at(moment: Moment, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """The layout of a line at a moment, and what stands there in words, beside the titles of the panels."""
+    x, y = {"x0": moment.time_s, "x1": moment.time_s}, {"y0": 0, "y1": 1}
+    line = {"type": "line", "xref": "x", "yref": "paper", "line": {"color": NEUTRAL, "width": 2}, **x, **y}
+    words = {
         "text": moment.words,
         "xref": "paper",
         "yref": "paper",
@@ -237,6 +219,7 @@ def _said(moment: Moment) -> Mapping[str, object]:
         "yshift": TITLE + SLIDER,
         "showarrow": False,
     }
+    return {"shapes": [line], "annotations": [*titles, words]}
 
 
 def _row(event: Event) -> dict[str, object]:
