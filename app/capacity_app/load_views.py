@@ -9,7 +9,7 @@ import streamlit as st
 
 import capacity
 from capacity.answers.engine_comparison import SIDE_BY_SIDE
-from capacity.answers.load_point import LoadPoint
+from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.report.figures.loads import FIGURES
 from capacity.report.views.rising_load import full_sentence, load_sweep_view
 from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, place
@@ -20,16 +20,8 @@ from capacity_app.questions import answered
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw, show_field
 
-SORTS = {
-    "$ per 1k requests": "price",
-    "$ a month": "month",
-    "TTFT": "ttft",
-    "TPOT": "tpot",
-    "output tokens/s": "throughput",
-    "tokens/s per GPU": "throughput-per-gpu",
-    "fewest GPUs": "gpus",
-}
-UNPRICED = "tokens/s per GPU"  # what to sort by where no price is asked for
+SORTS = {order.words: name for name, order in ORDERS.items()}
+UNPRICED = ORDERS["throughput-per-gpu"].words  # what to sort by where no price is asked for
 
 
 def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:

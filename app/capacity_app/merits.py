@@ -129,9 +129,5 @@ MEANINGS = {
 
 def meaning(label: str) -> str | None:
     """The help of a figure: by its label, or by what its label begins with; None of one that is not described."""
-    found = MEANINGS.get(label)
-    return (
-        found
-        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name} ")), None)
-        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name},")), None)
-    )
+    begun = (text for name, text in MEANINGS.items() if label.startswith((f"{name} ", f"{name},")))
+    return MEANINGS.get(label) or next(begun, None)

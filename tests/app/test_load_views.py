@@ -73,7 +73,7 @@ def test_every_gpu_is_the_copied_commands_comparison(
     assert times == sorted(times)
     assert record["rows"][-1]["reason"] == refused["why not"].iloc[-1]
     assert record["slos"] == ["ttft:p95:1000ms", "tpot:p95:50ms"]
-    opened.at.selectbox(key="gpu_sort").set_value("fewest GPUs").run()
+    opened.at.selectbox(key="gpu_sort").set_value("GPUs").run()
     counts = [int(text.split()[0]) for text in opened.settled().at.dataframe[0].value["GPUs"][:5]]
     assert counts == sorted(counts)
 

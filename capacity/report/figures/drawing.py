@@ -256,11 +256,13 @@ def _bar(
 
 
 def text_of(number: Quantity | None, unit: Unit) -> str:
-    """With the digits that its interval leaves, or three; "-" for None."""
+    """With the digits that its interval leaves, or three, and after the point no more than its unit's; "-" for None."""
     if number is None:
         return "-"
     if last_place(number) is None:
-        return f"{rounded(number.value):{unit.sign},.12g}{unit.after}"
+        value = rounded(number.value)
+        shown = round(value, unit.digits) if unit.digits else value
+        return f"{shown:{unit.sign},.12g}{unit.after}"
     return number_text(number.value, number)
 
 

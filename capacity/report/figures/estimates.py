@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from capacity.answers.attribution import BOUNDS
 from capacity.hardware import load_profile
@@ -23,6 +23,7 @@ Phase = Literal["prefill", "decode"]
 WHOLE = "whole step"
 ROOM = 1.8  # times the step: the words of the last bar fit on a phone too
 PHASES: tuple[Phase, ...] = get_args(Phase)
+INTENSITY, RATE = "FLOP/byte", "TFLOP/s"
 TERA = 1e12
 OPERATOR_COLUMNS = (
     Column("operator", "operator"),
@@ -39,50 +40,33 @@ def roofline_chart(answer: Estimate) -> Chart:
     import plotly.graph_objects as go
 
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
-    points = [point for phase in PHASES for point in _roofline_points(answer, phase)]
+    rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
+    points = [row for phase in PHASES for row in rows[phase]]
     figure = go.Figure()
-    intensities = [point.flop_per_byte for point in points]
-    low, high = min(0.5, *intensities), max(4 * ridge, *intensities)
+    intensities = [row[INTENSITY] for row in points]
+    ends = (min(0.5, *intensities), ridge, max(4 * ridge, *intensities))
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
-    roof = [(x, bytes_per_s * min(x, ridge) / TERA) for x in (low, ridge, high)]
-    figure.add_scatter(
-        x=[x for x, _ in roof],
-        y=[y for _, y in roof],
-        mode="lines",
-        name="roof: HBM, then compute",
-        line={"color": NEUTRAL, "width": 2},
-        hoverinfo="skip",
-    )
+    roof = [{INTENSITY: x, RATE: bytes_per_s * min(x, ridge) / TERA} for x in ends]
+    line = {"color": NEUTRAL, "width": 2}
+    _add_points(figure, roof, "lines", name="roof: HBM, then compute", line=line, hoverinfo="skip")
     for index, phase in enumerate(PHASES):
-        for part, size, opacity in (("operator", 8, 0.8), ("step", 18, 1.0)):
-            chosen = [p for p in points if p.phase == phase and p.is_step == (part == "step")]
-            figure.add_scatter(
-                x=[point.flop_per_byte for point in chosen],
-                y=[point.tflop_per_s for point in chosen],
-                mode="markers+text" if part == "step" else "markers",
-                text=[phase if part == "step" else point.operator for point in chosen],
-                textposition="bottom center",
-                name=f"{phase} step" if part == "step" else f"{phase} operators",
-                marker={"color": colour(index), "symbol": symbol(index), "size": size, "opacity": opacity},
-                hovertemplate="%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>",
-            )
-    figure.add_scatter(
-        x=[ridge],
-        y=[roof[1][1]],
-        mode="markers+text",
-        marker={"symbol": "line-ns-open", "size": 16, "color": NEUTRAL},
-        text=[f"ridge {ridge:,.0f}"],
-        textposition="top left",
-        showlegend=False,
-        hoverinfo="skip",
-    )
+        look = {"color": colour(index), "symbol": symbol(index)}
+        steps = [row for row in rows[phase] if row["operator"] == "step"]
+        others = [row for row in rows[phase] if row["operator"] != "step"]
+        names, small = [row["operator"] for row in others], {**look, "size": 8, "opacity": 0.8}
+        _add_points(figure, others, "markers", name=f"{phase} operators", text=names, marker=small)
+        large = {**look, "size": 18}
+        _add_points(figure, steps, "markers+text", name=f"{phase} step", text=[phase], marker=large)
+    at_ridge = {"symbol": "line-ns-open", "size": 16, "color": NEUTRAL}
+    said = {"text": [f"ridge {ridge:,.0f}"], "textposition": "top left", "hoverinfo": "skip"}
+    _add_points(figure, roof[1:2], "markers+text", marker=at_ridge, showlegend=False, **said)
     layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
-    figure.update_xaxes(**log_axis([*(x for x, _ in roof), *(p.flop_per_byte for p in points)]))
-    figure.update_yaxes(**log_axis([*(y for _, y in roof), *(p.tflop_per_s for p in points)]))
+    figure.update_xaxes(**log_axis([row[INTENSITY] for row in (*roof, *points)]))
+    figure.update_yaxes(**log_axis([row[RATE] for row in (*roof, *points)]))
     phrases = [
-        f"{point.phase} {point.flop_per_byte:,.0f} FLOP/byte at {point.tflop_per_s:,.1f} TFLOP/s"
-        for point in points
-        if point.is_step
+        f"{row['phase']} {row[INTENSITY]:,.0f} FLOP/byte at {row[RATE]:,.1f} TFLOP/s"
+        for row in points
+        if row["operator"] == "step"
     ]
     return Chart(
         name="roofline",
@@ -90,32 +74,21 @@ def roofline_chart(answer: Estimate) -> Chart:
         alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
         figure=figure,
         subject=subject_of(answer),
-        rows=tuple(point.row for point in points),
+        rows=tuple(points),
     )
 
 
-class _Point(NamedTuple):
-    """An operator, or a whole step, on the roofline."""
-
-    phase: Phase
-    operator: str
-    flop_per_byte: float
-    tflop_per_s: float
-    bound: str
-
-    @property
-    def is_step(self) -> bool:
-        return self.operator == "step"
-
-    @property
-    def row(self) -> dict[str, object]:
-        return dict(zip(("phase", "operator", "FLOP/byte", "TFLOP/s", "bound"), self, strict=True))
+def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **look: Any) -> None:
+    hover = "%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>"
+    shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover} | look
+    figure.add_scatter(x=[row[INTENSITY] for row in rows], y=[row[RATE] for row in rows], **shown)
 
 
-def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
+def _roofline_rows(answer: Estimate, phase: Phase) -> list[dict[str, Any]]:
+    """The operators of a step, and the whole step, on the roofline."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     points = [
-        _Point(phase, op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
+        (op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
         for op in operators
         if op.flops and op.bytes and op.seconds
     ]
@@ -123,9 +96,9 @@ def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
     if intensity is not None:
         total_s = sum(op.seconds for op in operators)
         attained = sum(op.flops for op in operators) / total_s / TERA
-        bound = getattr(answer.bound, phase)
-        points.append(_Point(phase, "step", intensity, attained, bound))
-    return points
+        points.append(("step", intensity, attained, getattr(answer.bound, phase)))
+    names = ("phase", "operator", INTENSITY, RATE, "bound")
+    return [dict(zip(names, (phase, *point), strict=True)) for point in points]
 
 
 def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:

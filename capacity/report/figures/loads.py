@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.drawing import whiskers as whiskers
 from capacity.report.figures.drawing import with_interval as with_interval
 from capacity.report.views.units import COUNT, Unit, name_units
 
 if TYPE_CHECKING:
-    from capacity.answers.load_point import LoadPoint
     from capacity.answers.records import Quantity
 
 BAND_OPACITY = 0.18
@@ -58,14 +58,14 @@ FIGURES = {
         Figure(name="price", field="usd_per_million_output_tokens", title="$ per 1M output tokens"),
     )
 }
-BARS: dict[str, Figure] = {  # by the orders of a comparison
-    **FIGURES,
-    "price": Figure(name="price", field="usd_per_thousand_requests", title="$ per 1k requests"),
-    "month": Figure(name="month", field="usd_per_month", title="$ a month"),
-    "throughput-per-gpu": Figure(
-        name="throughput-per-gpu", field="output_tokens_per_s_per_gpu", title="Output tokens/s per GPU"
-    ),
-    "gpus": Figure(name="gpus", field="num_gpus", title="GPUs"),
+BARS = {
+    name: Figure(
+        name=name,
+        field=order.field,
+        title=order.words[0].upper() + order.words[1:],
+        unit=FIGURES[name].unit if name in FIGURES else COUNT,
+    )
+    for name, order in ORDERS.items()
 }
 
 

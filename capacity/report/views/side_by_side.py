@@ -58,7 +58,7 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
     levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
     title = (
         f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
-        f"{levels}: each GPU {pools}, by {ORDERS[answer.order][0]}{_least_bill(answer)}"
+        f"{levels}: each GPU {pools}, by {ORDERS[answer.order].words}{_least_bill(answer)}"
     )
     columns = [
         Column("GPUs", place),

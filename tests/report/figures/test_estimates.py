@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -61,3 +62,11 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     assert answer.ttft_s.high is not None
     assert whole.x[0] + whole.error_x.array[0] == pytest.approx(answer.ttft_s.high * 1e3)
     assert f"{time_and_interval(answer.ttft_s)[0]} in all" in chart.alt
+
+
+def test_a_change_has_its_sign_and_no_more_digits_than_in_the_table() -> None:
+    why = capacity.explain("llama-3.1-8b", gpu="h100", input_len=1000, output_len=200, batch_size=8)
+    (helped,) = (chart for chart in charts_of(why) if chart.name == "what_would_help")
+    texts = [text for trace in helped.figure.data for text in trace.text]
+    assert len(texts) == 3 * len(why.responses)
+    assert all(re.fullmatch(r"[+-]\d+(\.\d)?%", text) for text in texts)
