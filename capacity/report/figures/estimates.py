@@ -84,7 +84,7 @@ def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **loo
     figure.add_scatter(x=[row[INTENSITY] for row in rows], y=[row[RATE] for row in rows], **shown)
 
 
-def _roofline_rows(answer: Estimate, phase: Phase) -> list[dict[str, Any]]:
+def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
     """The operators of a step, and the whole step, on the roofline."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     points = [
