@@ -21,7 +21,7 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     """Return the figures to see first, each with its interval and its note below."""
     kpis = []
     for fact in facts:
-        text, below = ("-", fact.instead) if fact.instead else fact.texts(current_inputs().units)
+        text, below = fact.instead or fact.texts(current_inputs().units)
         number = (
             to_quantity(fact.value)
             if isinstance(fact.value, (int, float, Quantity)) and not fact.instead

@@ -153,7 +153,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
         ]
         style = {"text": texts, "insidetextanchor": "middle", "textposition": "inside", "textangle": 0}
         figure.add_bar(
-            name=name,
+            name=f"{name} {text_of(bars[0], drawing.unit)}" if len(labels) == 1 else name,
             y=labels,
             x=[each.value for each in bars],
             orientation="h",

@@ -151,12 +151,14 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
     (_, hourly, price), (_, _, hours) = bill_rows(cost)
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
     month_note = "; ".join(filter(None, (hours, by_offers)))
-    output, input_unit, full, unserved, unpriced = answer.usd_per_million_output_tokens, BY_SHARE, "", "", ""
+    output, input_unit, full = answer.usd_per_million_output_tokens, BY_SHARE, ""
+    unserved = unpriced = None
     if answer.ttft_s is None:
-        unserved, unpriced = "does not serve this load", NO_STATE
+        unserved = (f"${cost.usd_per_month:,.0f}", "does not serve this load")
+        unpriced = ("-", NO_STATE)
     if answer.verdict == "overloaded":
         input_unit, full = units.USD_PER_MILLION, f"at full load, {cost.requests_per_s:,.2f} requests/s"
-        unpriced = f"overloaded; full load {usd_text(output)}"
+        unpriced = ("-", f"overloaded; full load {usd_text(output)}")
     request = as_sure(cost.usd_per_request, output)
     month = Fact("  month", cost.usd_per_month, units.usd(0), month_note, first="$ a month", instead=unserved)
     return [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Fact(NamedTuple):
     """A figure: label, value, unit, and a note beside it, in whose place `missing` stands where the value is None.
 
-    `first`: its label among the figures to see first, and `instead`: what stands there with a dash in its place.
+    `first`: its label among the figures to see first, and `instead`: the two texts that stand there in place of it.
     """
 
     label: str
@@ -26,7 +26,7 @@ class Fact(NamedTuple):
     note: str = ""
     missing: str = ""
     first: str = ""
-    instead: str = ""
+    instead: tuple[str, str] | None = None
 
     def texts(self, units: Units = STANDARD) -> tuple[str, str]:
         """Return the value, and interval and note."""
@@ -101,7 +101,7 @@ class Bars(Drawing):
 
 
 class Stack(Drawing):
-    """Horizontal bars, the values of a label one behind the other."""
+    """Horizontal bars, the values of a label one behind the other; of a single label the legend has the values."""
 
 
 class Panels(Drawing):

@@ -57,7 +57,8 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     assert answer.ttft_s is not None
     (chart,) = (chart for chart in charts_of(answer) if chart.name == "ttft")
     *bars, whole = chart.figure.data
-    assert [trace.name for trace in bars] == ["client", "api server", "queue", "prefill"]
+    assert [trace.name.rpartition(" ")[0] for trace in bars] == ["client", "api server", "queue", "prefill"]
+    assert bars[0].name == "client 20"
     assert sum(trace.x[0] for trace in bars) == pytest.approx(answer.ttft_s.value * 1e3)
     assert answer.ttft_s.high is not None
     assert whole.x[0] + whole.error_x.array[0] == pytest.approx(answer.ttft_s.high * 1e3)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.display import STANDARD, time_and_interval
+from capacity.report.display import STANDARD, time_and_interval, usd_text
 from capacity.report.tables import render
+from capacity.report.views.one_load import estimate_facts
 
 
 def test_the_verdict_comes_first_with_the_reason_and_the_least_parallelism() -> None:
@@ -41,3 +42,15 @@ def test_a_step_is_shown_by_its_operators() -> None:
     text = render(why, "table")
     for response in why.responses:
         assert f"{response.change:+.0%} {response.resource}" in text
+
+
+def test_a_load_without_a_steady_state_has_its_bill_and_no_price_to_see_first() -> None:
+    answer = capacity.estimate(
+        "llama-3.1-8b", gpu="h100", input_len=500, output_len=50, request_rate=4000.0, price="2"
+    )
+    assert answer.cost is not None
+    first = {fact.first: fact.instead for fact in estimate_facts(answer) if fact.first}
+    assert first["$ a month"] == (f"${answer.cost.usd_per_month:,.0f}", "does not serve this load")
+    price = usd_text(answer.usd_per_million_output_tokens)
+    assert first["$ per 1M output"] == ("-", f"overloaded; full load {price}")
+    assert price in render(answer, "table")
