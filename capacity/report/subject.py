@@ -18,7 +18,8 @@ def subject_of(answer: Any) -> str:
         return getattr(answer, name, None)
 
     weights = said("weight_format")
-    words = [said("deployment") or _model(said("model")), *_gpus(answer)]
+    model = said("model")
+    words = [said("deployment") or getattr(model, "name", model), *_gpus(answer)]
     words += [said("engine"), weights and f"{weights} weights"]
     if said("input_len") is not None:
         words.append(f"{said('input_len'):,} tokens in, {said('output_len'):,} out")
@@ -39,10 +40,6 @@ def load_text(answer: Any, *, short: bool = False) -> str:
     if len(given) == 2 and not short:
         return f"{given['request_rate']}, at most {loads['concurrency']:,} in flight"
     return ", ".join(given.values())
-
-
-def _model(model: Any) -> str:
-    return "" if model is None else str(getattr(model, "name", model))
 
 
 def _gpus(answer: Any) -> list[str]:

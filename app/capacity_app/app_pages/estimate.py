@@ -125,13 +125,14 @@ with boundary(), fitting.offered(inputs):
     if found is not None:
         beside_it = summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
+at_this_load = {
+    OVER_LOADS: load_views.over_loads,
+    EVERY_GPU: load_views.every_gpu,
+    EVERY_ENGINE: load_views.every_engine,
+}
 with boundary():
-    if view == OVER_LOADS:
-        load_views.over_loads(inputs, loads[load])
-    elif view == EVERY_GPU:
-        load_views.every_gpu(inputs, loads[load])
-    elif view == EVERY_ENGINE:
-        load_views.every_engine(inputs, loads[load])
+    if view in at_this_load:
+        at_this_load[view](inputs, loads[load])
     elif view == FRONTIER:
         frontier_view.show(inputs)
     elif view == TYPING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
@@ -50,7 +51,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     from plotly.subplots import make_subplots
 
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
-    order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=_start_us)))
+    order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
     lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
     shown = [event for event in lives if int(event["tid"]) in lanes]
     moments = moments_of(answer, events)
@@ -98,10 +99,6 @@ def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
         )
         for step, used_blocks in zip(steps, used, strict=True)
     ]
-
-
-def _start_us(event: Event) -> float:
-    return float(event["ts"])
 
 
 def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:
