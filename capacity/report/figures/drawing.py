@@ -173,6 +173,7 @@ def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) 
         return
     figure.add_scatter(
         name="90 % interval",
+        showlegend=all(trace.name != "90 % interval" for trace in figure.data),
         x=[scale * whole.value],
         y=[label],
         mode="markers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
@@ -19,7 +20,10 @@ from capacity.report.figures.chart import (
     log_axis,
     symbol,
 )
+from capacity.report.figures.drawing import draw_chart
 from capacity.report.subject import subject_of
+from capacity.report.views.units import MS, PERCENT_0
+from capacity.report.views.view import Stack
 
 if TYPE_CHECKING:
     from capacity.answers.records import Quantity, Simulation
@@ -31,7 +35,6 @@ SUMMARY_NAMES: dict[LatencyMetric, str] = {"ttft": "ttft", "tpot": "tpot", "e2e"
 SHOWN_PERCENTILES = (50, 90, 95, 99)
 CURVE_POINTS = 400
 SERIES_POINTS = 600
-LABELLED_SHARE = 0.06
 STATES = (
     ("running", "requests running"),
     ("waiting", "requests waiting"),
@@ -224,91 +227,42 @@ def _states(answer: Simulation) -> list[dict[str, float]]:
 
 def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) -> Chart:
     """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
-    import plotly.graph_objects as go
-
     bars: list[tuple[str, Mapping[str, float]]] = []
     for label, answer in runs.items():
         if answer.time_parts is None:
             continue
         bars.append((f"{label}, all", answer.time_parts["mean_ms"]))
         bars.append((f"{label}, slowest 5 %", answer.time_parts["slowest_mean_ms"]))
-    figure = go.Figure()
-    for index, part in enumerate(dict.fromkeys(part for _, parts in bars for part in parts)):
-        figure.add_bar(
-            name=part,
-            orientation="h",
-            y=[label for label, _ in bars],
-            x=[units.of_seconds(parts.get(part, 0.0) / 1e3) for _, parts in bars],
-            **bar_style(index),
-            hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
-        )
-    _interval_of_the_mean(figure, runs, units)
-    layout(figure, x=f"mean, {units.time}", y="", height=190 + 45 * len(bars), barmode="stack")
-    figure.update_yaxes(autorange="reversed")
+    names = dict.fromkeys(part for _, parts in bars for part in parts)
+    means = {label: answer.predicted_ms.get("mean_e2el_ms") for label, answer in runs.items()}
     largest = [f"{label}: mostly {max(parts, key=lambda p: parts[p])}" for label, parts in bars]
-    return Chart(
+    drawing = Stack(
         name="where_time_went",
         title="Where the time of a request goes",
         alt=(listed(largest) + ".") if largest else "No request completed.",
-        figure=figure,
-        subject=_subject(runs),
-        rows=tuple({"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars),
+        data={name: {label: parts.get(name, 0.0) / 1e3 for label, parts in bars} for name in names},
+        unit=MS,
+        axis="mean, {time}",
+        wholes={f"{label}, all": mean and mean.scaled(1e-3) for label, mean in means.items()},
+        rows=[{"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars],
     )
-
-
-def _interval_of_the_mean(figure: Any, runs: Mapping[str, Simulation], units: Units) -> None:
-    """The 90 % interval of each run's mean E2E latency, over its bar."""
-    known = [(label, q) for label, answer in runs.items() if (q := answer.predicted_ms.get("mean_e2el_ms"))]
-    ends = [(label, q.value, q.low, q.high) for label, q in known if q.low is not None and q.high is not None]
-    if not ends:
-        return
-    figure.add_scatter(
-        name="90 % interval",
-        x=[units.of_seconds(value / 1e3) for _, value, _, _ in ends],
-        y=[f"{label}, all" for label, *_ in ends],
-        mode="markers",
-        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [units.of_seconds((high - value) / 1e3) for _, value, _, high in ends],
-            "arrayminus": [units.of_seconds((value - low) / 1e3) for _, value, low, _ in ends],
-            "color": NEUTRAL,
-            "thickness": 2,
-        },
-        hovertemplate="mean E2E latency: %{x:,.4g}<extra></extra>",
-    )
+    return replace(draw_chart(drawing, units=units), subject=_subject(runs))
 
 
 def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
     """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
-    import plotly.graph_objects as go
-
-    labels = [label for label, answer in runs.items() if answer.step_bounds]
-    figure = go.Figure()
-    for index, bound in enumerate(BOUNDS):
-        shares = [_share_of(runs[label], bound) for label in labels]
-        figure.add_bar(
-            name=bound,
-            orientation="h",
-            y=labels,
-            x=shares,
-            text=[f"{share:.0%}" if share > LABELLED_SHARE else "" for share in shares],
-            textposition="inside",
-            **bar_style(index),
-            hovertemplate=f"{bound}: %{{x:.1%}} of busy time<extra></extra>",
-        )
-    layout(figure, x="share of busy time", y="", height=200 + 42 * len(labels), barmode="stack")
-    figure.update_xaxes(tickformat=".0%", range=[0, 1])
-    figure.update_yaxes(autorange="reversed")
-    phrases = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]
-    return Chart(
+    bounded = {label: answer for label, answer in runs.items() if answer.step_bounds}
+    phrases = [f"{label}: mostly {_largest_bound(answer)}" for label, answer in bounded.items()]
+    drawing = Stack(
         name="what_bound_the_steps",
         title="What bound the steps",
         alt=(listed(phrases) + ".") if phrases else "No step was taken.",
-        figure=figure,
-        subject=_subject(runs),
-        rows=tuple(
+        data={
+            bound: {label: _share_of(answer, bound) for label, answer in bounded.items()} for bound in BOUNDS
+        },
+        unit=PERCENT_0,
+        axis="% of busy time",
+        rows=[
             {
                 "run": label,
                 "bound": bound.bound,
@@ -316,10 +270,11 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
                 "share of busy time": bound.time_fraction,
                 "s": bound.time_s,
             }
-            for label in labels
-            for bound in runs[label].step_bounds
-        ),
+            for label, answer in bounded.items()
+            for bound in answer.step_bounds
+        ],
     )
+    return replace(draw_chart(drawing), subject=_subject(runs))
 
 
 def _largest_bound(answer: Simulation) -> str:
