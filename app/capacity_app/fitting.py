@@ -10,7 +10,8 @@ import streamlit as st
 import capacity
 from capacity.answers.fit import ways_to_fit
 from capacity.base.errors import DoesNotFit
-from capacity.report.figures.memory import memory_chart
+from capacity.report.figures.drawing import draw_chart
+from capacity.report.views.memory_parts import memory_chart
 from capacity_app import parts
 from capacity_app.boundary import show_refusal
 from capacity_app.state import WIDGETS, Inputs
@@ -26,7 +27,7 @@ def offered(inputs: Inputs) -> Iterator[None]:
         answer = capacity.fit(inputs.model, **inputs.pool)
         if not answer.fits:
             buttons(inputs)
-            parts.chart(memory_chart(answer, inputs.units))
+            parts.chart(draw_chart(memory_chart(answer), answer, inputs.units))
 
 
 def buttons(inputs: Inputs) -> None:

@@ -9,46 +9,39 @@ import streamlit as st
 
 import capacity
 from capacity.answers.engine_comparison import SIDE_BY_SIDE
-from capacity.report.figures import engines as engine_figures
-from capacity.report.figures import loads as figures
-from capacity_app import parts, state
+from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.report.figures.loads import FIGURES
+from capacity.report.views.rising_load import full_sentence, load_sweep_view
+from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, place
+from capacity.report.views.view import Drawing
+from capacity_app import parts, state, views
 from capacity_app.boundary import plain
 from capacity_app.questions import answered
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw, show_field
 
-SORTS = {
-    "$ per 1k requests": "price",
-    "$ a month": "month",
-    "TTFT": "ttft",
-    "TPOT": "tpot",
-    "output tokens/s": "throughput",
-    "tokens/s per GPU": "throughput-per-gpu",
-    "fewest GPUs": "gpus",
-}
-UNPRICED = "tokens/s per GPU"  # what to sort by where no price is asked for
+SORTS = {order.words: name for name, order in ORDERS.items()}
+UNPRICED = ORDERS["throughput-per-gpu"].words  # what to sort by where no price is asked for
+
+
+def _at_load(inputs: Inputs, load: Mapping[str, Any]) -> dict[str, Any]:
+    return {**inputs.lengths, **load, **inputs.client, **inputs.cost}
 
 
 def over_loads(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """TTFT, TPOT, throughput and price against the load, with the chosen one marked and where the engine is full."""
     over, chosen = next(iter(load.items()))
     beside = {name: value for name, value in load.items() if name != over}
-    options = {
-        "over": over,
-        **inputs.pool,
-        **inputs.lengths,
-        **beside,
-        **inputs.client,
-        **inputs.cost,
-    }
+    options = {"over": over, **inputs.pool, **_at_load(inputs, beside)}
     sweep = answered("load_sweep", inputs, options, doing="Trying loads", command=None).value
     if sweep is not None:
-        st.caption(plain(figures.full_sentence(sweep)))
-        shown = [name for name in figures.FIGURES if name != "price" or inputs.cost]
+        st.caption(plain(full_sentence(sweep)))
+        blocks = load_sweep_view(sweep, chosen).blocks
+        charts = [block for block in blocks if isinstance(block, Drawing) and block.data]
         columns = st.columns(2)
-        for index, name in enumerate(shown):
+        for index, chart in enumerate(charts):
             with columns[index % 2]:
-                parts.chart(figures.sweep_chart(sweep, name, inputs.units, chosen=chosen))
+                views.show_chart(chart, sweep)
 
 
 def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
@@ -56,16 +49,8 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     usual = next(iter(SORTS)) if inputs.cost else UNPRICED
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = {n: v for n, v in inputs.pool.items() if n not in ("gpu", "tensor_parallel_size")}
-    options = {
-        "gpu": "all",
-        "order": order,
-        **({"slo": list(inputs.slo)} if "request_rate" in load else {}),
-        **pool,
-        **inputs.lengths,
-        **load,
-        **inputs.client,
-        **inputs.cost,
-    }
+    levels = {"slo": list(inputs.slo)} if "request_rate" in load else {}
+    options = {"gpu": "all", "order": order, **levels, **pool, **_at_load(inputs, load)}
     compared = answered("compare_gpus", inputs, options, doing="Asking every GPU", command="estimate").value
     if compared is not None:
         st.caption(
@@ -73,38 +58,18 @@ def every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
             "within the SLO at the least cost, all else as in the sidebar; whiskers are 90 % intervals. GPUs that miss "
             "the SLO or are saturated come after the others, then those that do not fit."
         )
-        parts.chart(figures.comparison_chart(compared, inputs.units))
-        money = st.column_config.NumberColumn
-        parts.table(
-            "gpu_comparison",
-            figures.comparison_rows(compared, inputs.units),
-            alt="For each GPU whether it serves the load, how fast and how dear, or why not.",
-            column_config={
-                "GPU": st.column_config.Column(pinned=True),
-                "$ per 1k requests": money(format="$%.4f"),
-                "$ a month": money(format="$%,.0f"),
-                f"TTFT, {inputs.units.time}": money(format="%.4g"),
-                f"TPOT, {inputs.units.time}": money(format="%.4g"),
-                "output tokens/s": money(format="%.4g"),
-            },
-        )
+        views.show(gpu_comparison_view(compared), compared)
+        _why_not({place(point): point for point in compared.rows})
 
 
 def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Every engine at this load on this GPU, with what each lacks; in the order of tokens/s."""
-    titles = {of.title: name for name, of in figures.FIGURES.items() if name != "price" or inputs.cost}
+    titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
     engines = show_field(capacity.compare_engines, "engines", "engine_which", "Engines", choices=SIDE_BY_SIDE)
     chosen = draw(engines, stretch=True)
     title = state.segments("Draw", "engine_of", tuple(titles), "Output tokens/s")
     pool = {name: value for name, value in inputs.pool.items() if name != "engine"}
-    options = {
-        **chosen,
-        **pool,
-        **inputs.lengths,
-        **load,
-        **inputs.client,
-        **inputs.cost,
-    }
+    options = {**chosen, **pool, **_at_load(inputs, load)}
     compared = answered(
         "compare_engines", inputs, options, doing="Asking every engine", command="engines --compare"
     ).value
@@ -113,11 +78,14 @@ def every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
             "Each engine at its defaults and newest release, at the fewest GPUs that take this load unless the sidebar "
             "asks for more; whiskers are 90 % intervals, and engines whose intervals overlap are not told apart."
         )
-        parts.chart(engine_figures.engines_chart(compared, titles[title], inputs.units))
-        parts.table(
-            "engine_comparison",
-            engine_figures.engine_rows(compared, inputs.units),
-            alt="For each engine its figures with intervals, its memory, what it lacks, or why it does not serve.",
-            column_config={"engine": st.column_config.Column(pinned=True)},
-        )
-        parts.notes([f"{row.engine}: {note}" for row in compared.rows for note in row.notes])
+        views.show(engine_comparison_view(compared, [titles[title]]), compared)
+        _why_not({row.engine: row.point for row in compared.rows})
+
+
+def _why_not(points: Mapping[str, LoadPoint]) -> None:
+    """State what is behind each verdict: which service levels are missed, or why there is no steady state."""
+    reasons = {
+        name: point.misses or (None if point.steady else point.verdict_reason)
+        for name, point in points.items()
+    }
+    parts.notes([f"{name}: {reason}" for name, reason in reasons.items() if reason])

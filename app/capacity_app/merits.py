@@ -44,6 +44,7 @@ MEANINGS = {
     "Goodput": "How many answers a second are as quick as you asked. Requests/s that meet every limit of the SLO.",
     "KV use": "How full the memory for running requests is. KV blocks in use over all; the mean over the run.",
     "KV cache": "Memory for running requests: what weights and workspace leave of a GPU, and the tokens it holds.",
+    "KV capacity": "How many tokens of running requests fit. The KV cache over the KV of a token.",
     "Longest request": "The most tokens, prompt and answer, of one request that has the engine to itself.",
     "Concurrency": "How many of the longest requests run at once. The KV cache's tokens over such a request's.",
     "At these lengths": (
@@ -128,9 +129,5 @@ MEANINGS = {
 
 def meaning(label: str) -> str | None:
     """The help of a figure: by its label, or by what its label begins with; None of one that is not described."""
-    found = MEANINGS.get(label)
-    return (
-        found
-        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name} ")), None)
-        or next((text for name, text in MEANINGS.items() if label.startswith(f"{name},")), None)
-    )
+    begun = (text for name, text in MEANINGS.items() if label.startswith((f"{name} ", f"{name},")))
+    return MEANINGS.get(label) or next(begun, None)

@@ -14,9 +14,6 @@ import plotly.graph_objects  # noqa: F401
 import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
 
-import capacity.answers.explain
-import capacity.report.figures.memory
-import capacity.report.tables  # noqa: F401
 from capacity_app import what_if
 from capacity_app.boundary import boundary, plain
 from capacity_app.fitting import offered

@@ -49,6 +49,11 @@ class Response:
     tpot: float | None
     cost_per_token: float
 
+    @property
+    def label(self) -> str:
+        """`+10% HBM bandwidth`."""
+        return f"{self.change:+.0%} {self.resource}"
+
 
 def shares(cost: StepCost) -> Shares:
     """Which part of a step's time is compute, HBM, communication, kernel launch and host."""

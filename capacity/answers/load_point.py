@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from capacity.answers.estimate import estimate_of
 from capacity.answers.records import Estimate, Quantity
@@ -238,17 +238,22 @@ def raise_common_refusal(found: Sequence[Sized]) -> None:
         raise refused[0]
 
 
-Worth = Callable[[LoadPoint], float | None]
-ORDERS: dict[
-    str, tuple[str, Worth]
-] = {  # how points are put in order, the best first: name, and what is least
-    "price": ("$ per 1k requests", lambda p: _middle(p.usd_per_thousand_requests)),
-    "month": ("$ a month", lambda p: p.usd_per_month),
-    "ttft": ("TTFT", lambda p: _middle(p.ttft_s)),
-    "tpot": ("TPOT", lambda p: _middle(p.tpot_s)),
-    "throughput": ("output tokens/s", lambda p: _most(p.output_tokens_per_s)),
-    "throughput-per-gpu": ("output tokens/s per GPU", lambda p: _most(p.output_tokens_per_s_per_gpu)),
-    "gpus": ("GPUs", lambda p: p.num_gpus),
+class Order(NamedTuple):
+    """How points are put in order: by which field, in words, the least first or the most."""
+
+    field: str
+    words: str
+    most_first: bool = False
+
+
+ORDERS = {
+    "price": Order("usd_per_thousand_requests", "$ per 1k requests"),
+    "month": Order("usd_per_month", "$ a month"),
+    "ttft": Order("ttft_s", "TTFT"),
+    "tpot": Order("tpot_s", "TPOT"),
+    "throughput": Order("output_tokens_per_s", "output tokens/s", most_first=True),
+    "throughput-per-gpu": Order("output_tokens_per_s_per_gpu", "output tokens/s per GPU", most_first=True),
+    "gpus": Order("num_gpus", "GPUs"),
 }
 
 
@@ -260,25 +265,21 @@ def in_order(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
     """
     if order not in ORDERS:
         raise InvalidInput(f"no order {order!r}: {', '.join(ORDERS)}")
-    worth = ORDERS[order][1]
+    field, _, most_first = ORDERS[order]
 
     def key(point: LoadPoint) -> tuple[bool, bool, bool, bool, float, str]:
-        value = worth(point) if point.fits else None
+        found = getattr(point, field)
+        value = found.value if isinstance(found, Quantity) else found
+        least = math.inf
+        if point.fits and value is not None:
+            least = -value if most_first else value
         return (
             not point.fits,
             not point.steady,
             point.verdict in LAST,
             point.misses is not None,
-            math.inf if value is None else value,
+            least,
             point.gpu,
         )
 
     return tuple(sorted(points, key=key))
-
-
-def _middle(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else quantity.value
-
-
-def _most(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else -quantity.value

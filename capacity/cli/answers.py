@@ -106,9 +106,10 @@ def explain(
     request = request_of(replace(question, model=subject))
     answer = capacity.explain(request, profiles=question.profiles, download=question.download)
     if interval:
-        from capacity.report.answers import interval_tables
+        from capacity.report.views.layout import parts
+        from capacity.report.views.one_load import interval_view
 
-        show_answer(answer, question.format, tables=interval_tables)
+        show_answer(answer, question.format, tables=lambda each: parts(interval_view(each), each))
         return
     show_answer(answer, question.format)
 

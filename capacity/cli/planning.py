@@ -138,9 +138,9 @@ def curve(
         )
     show_answer(answer, question.format)
     if output is not None:
-        from capacity.report.plan_html import curve_html
+        from capacity.report.tables import render
 
-        write(output, curve_html(answer, typed()))
+        write(output, render(answer, "html", command=typed()))
 
 
 def diff(

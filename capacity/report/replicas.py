@@ -35,7 +35,11 @@ def replicas_text(answer: ReplicasNeeded) -> str:
 
 def count_text(count: ReplicaCount) -> str:
     """Replicas, GPUs and $ a month."""
-    replicas = "1 replica" if count.replicas == 1 else f"{count.replicas:,} replicas"
     gpus = "1 GPU" if count.num_gpus == 1 else f"{count.num_gpus:,} GPUs"
     bill = "" if count.usd_per_month is None else f", ${count.usd_per_month:,.0f} a month"
-    return f"{replicas} ({gpus}){bill}"
+    return f"{replica_words(count.replicas)} ({gpus}){bill}"
+
+
+def replica_words(count: int) -> str:
+    """Return `1 replica` or `3 replicas`."""
+    return "1 replica" if count == 1 else f"{count:,} replicas"

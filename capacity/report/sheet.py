@@ -83,12 +83,14 @@ def answer_html(
 
     shown, remarks = split_notes(parts)
     asked = [*files, ("To ask again", command), ("In Python", python)]
+    basis = getattr(answer, "basis", None)
+    basis_line = [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
     return Sheet(
         question=question_of(schema_name(answer)),
         subject=subject_of(answer),
         answer=parts_html(shown),
         charts=charts_of(answer) if charts is None else charts,
-        assumptions=[*_basis(answer), *remarks],
+        assumptions=[*basis_line, *remarks],
         sources=sources_of(answer),
         asked=[(title, text) for title, text in asked if text],
     ).html(made)
@@ -100,11 +102,6 @@ def question_of(schema: str) -> str:
     return (schema in ANSWERS and ANSWERS[schema].question) or helps.get(schema, schema).partition("?")[
         0
     ] + "?"
-
-
-def _basis(answer: AnswerRecord) -> list[str]:
-    basis = getattr(answer, "basis", None)
-    return [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
 
 
 def sources_of(answer: AnswerRecord) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-LOADS = (
-    ("batch_size", "{:,.0f} requests together"),
-    ("concurrency", "{:,.0f} in flight"),
-    ("request_rate", "{:g} requests/s"),
-)
+LOADS = {  # at length, and in short
+    "batch_size": ("{:,.0f} requests together", "{:,.0f} requests together"),
+    "concurrency": ("{:,.0f} requests in flight, closed loop", "{:,.0f} in flight"),
+    "request_rate": ("{:g} requests/s arrive", "{:g} requests/s"),
+}
 
 
 def subject_of(answer: Any) -> str:
@@ -18,26 +18,28 @@ def subject_of(answer: Any) -> str:
         return getattr(answer, name, None)
 
     weights = said("weight_format")
-    words = [said("deployment") or _model(said("model")), *_gpus(answer)]
+    model = said("model")
+    words = [said("deployment") or getattr(model, "name", model), *_gpus(answer)]
     words += [said("engine"), weights and f"{weights} weights"]
     if said("input_len") is not None:
         words.append(f"{said('input_len'):,} tokens in, {said('output_len'):,} out")
-    loads = {name: said(name) for name, _ in LOADS}
-    if said("load_field") is not None:
-        loads = {said("load_field"): said("load")}
-    alone = loads.get("batch_size") == 1
-    words += [
-        "1 request alone" if alone else form.format(loads[name])
-        for name, form in LOADS
-        if loads.get(name) is not None
-    ]
+    words.append(load_text(answer, short=True))
     workload = said("workload")
     words.append(workload and f"workload: {workload}")
     return ", ".join(str(word) for word in words if word)
 
 
-def _model(model: Any) -> str:
-    return "" if model is None else str(getattr(model, "name", model))
+def load_text(answer: Any, *, short: bool = False) -> str:
+    """Return how many requests there are: `8 requests together`, `4 requests/s arrive, at most 8 in flight`."""
+    loads = {name: getattr(answer, name, None) for name in LOADS}
+    if (field := getattr(answer, "load_field", None)) is not None:
+        loads[field] = answer.load
+    if loads["batch_size"] == 1:
+        return "1 request alone"
+    given = {name: LOADS[name][short].format(load) for name, load in loads.items() if load is not None}
+    if len(given) == 2 and not short:
+        return f"{given['request_rate']}, at most {loads['concurrency']:,} in flight"
+    return ", ".join(given.values())
 
 
 def _gpus(answer: Any) -> list[str]:
@@ -45,8 +47,9 @@ def _gpus(answer: Any) -> list[str]:
     gpu = getattr(answer, "gpu", None)
     if gpu is None:
         return []
-    count = getattr(gpu, "count", None) or getattr(answer, "num_gpus", 1)
-    return [f"{count} x {getattr(gpu, 'name', gpu)}"]
+    if isinstance(gpu, str):
+        return [f"{getattr(answer, 'num_gpus', 1)} x {gpu}"]
+    return [f"{gpu.count} x {gpu.name}"]
 
 
 def gpu_names(answer: Any) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.base.rows import flattened, to_csv
-from capacity.report.layout import GIB, Part, grid, printed
+from capacity.report.layout import Part, printed
 
 Tables = Callable[[Any], list[Part]]
 
@@ -57,7 +57,7 @@ def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"])
     if shown is not None and shown.view:
         from capacity.report.views.layout import parts
 
-        return lambda answer: parts(resolve_name(shown.view)(answer), answer)
+        return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
     path = "" if shown is None else getattr(shown, kind) or shown.tables
     return resolve_name(path or "capacity.report.views.fields:record_parts")  # type: ignore[no-any-return]
 
@@ -71,36 +71,14 @@ def finite(value: object) -> object:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-# heading, key of the flattened record, and what it is divided by
-COLUMNS = {
-    "Models": (
-        ("params, B", "total_params", 1e9),
-        ("active, B", "active_params", 1e9),
-        ("KV KiB/token, 16 bit", "kv_bytes_per_token", 1024),
-    ),
-    "GPUs": (
-        ("GiB", "memory_bytes", GIB),
-        ("HBM TB/s", "hbm_bytes_per_s", 1e12),
-        ("BF16 TFLOP/s", "dense_flops_per_s.bf16", 1e12),
-        ("FP8", "dense_flops_per_s.fp8", 1e12),
-        ("FP4", "dense_flops_per_s.fp4", 1e12),
-        ("link GB/s", "link_bytes_per_s", 1e9),
-        ("TDP W", "tdp_watts", 1),
-    ),
-}
-
-
 def listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) -> str:
-    """A list of records as JSON, CSV, or a table of `COLUMNS[title]`."""
+    """A list of records as JSON, CSV, or a table of the columns that are `LISTED` under its title."""
     if format == "json":
         return json.dumps(list(rows), indent=2)
-    flat = [flattened(row) for row in rows]
     if format == "csv":
-        return to_csv(flat)
-    columns = COLUMNS[title]
-    table = grid(title, ("name", "left"), *((heading, "right") for heading, _, _ in columns))
-    table.columns[0].no_wrap = True
-    for row in flat:
-        cells = ((row.get(key), scale) for _, key, scale in columns)
-        table.add_row(row["name"], *("-" if v is None else f"{v / scale:,.5g}" for v, scale in cells))
-    return printed([table])
+        return to_csv([flattened(row) for row in rows])
+    from capacity.report.figures.listings import LISTED
+    from capacity.report.views.layout import draw_table
+    from capacity.report.views.view import Table
+
+    return printed([draw_table(Table(title, rows, LISTED[title]))])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from capacity.report.layout import Part, marked
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 NOTE = "[yellow]note:[/yellow] "
 CLASSES = {"red": "bad", "green": "good", "yellow": "odd"}
@@ -65,18 +65,16 @@ def _table(table: Table) -> str:
 def words_html(words: str) -> str:
     """A line with our own marks as HTML; whatever else stands there stands there as text."""
     text = marked(words)
-    pieces, ends = (
-        [],
-        sorted({0, len(text.plain), *(end for span in text.spans for end in (span.start, span.end))}),
-    )
-    for begin, end in pairwise(ends):
-        piece = escape(text.plain[begin:end])
-        for span in text.spans:
-            if span.start <= begin and end <= span.end:
-                for style in str(span.style).split():
-                    if style == "bold":
-                        piece = f"<strong>{piece}</strong>"
-                    elif style in CLASSES:
-                        piece = f'<span class="{CLASSES[style]}">{piece}</span>'
-        pieces.append(piece)
-    return "".join(pieces)
+    ends = sorted({end for span in text.spans for end in (span.start, span.end)})
+    return "".join(_styled(piece) for piece in text.divide(ends))
+
+
+def _styled(piece: Text) -> str:
+    """Text of one style throughout."""
+    shown = escape(piece.plain)
+    for style in " ".join(str(span.style) for span in piece.spans).split():
+        if style == "bold":
+            shown = f"<strong>{shown}</strong>"
+        elif style in CLASSES:
+            shown = f'<span class="{CLASSES[style]}">{shown}</span>'
+    return shown

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from rich.table import Table
+from collections.abc import Sequence
 
 from capacity.answers.listings import UseCaseListing
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Traffic
 from capacity.deployment.use_cases import Known, find_use_case
-from capacity.report.layout import grid, printed
+from capacity.report.layout import printed
 from capacity.report.tables import listing
+from capacity.report.views import units
+from capacity.report.views.layout import draw_table
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column, Table
 from capacity.workload import parse_slos
 
 YOURS = "you"
+VARIES = Unit(significant=6)
+VALUES = (
+    Column("name", "name"),
+    Column("prompt", "input_len", units.COUNT),
+    Column("CV", "input_len_cv", VARIES),
+    Column("output", "output_len", units.COUNT),
+    Column("CV", "output_len_cv", VARIES),
+    Column("service levels", lambda case: ", ".join(case["slo"])),
+    Column("think, s", "think_time_s", VARIES),
+)
+FROM = "Where they are from"
+SOURCES = (Column("name", "name"), Column("of", "of"), Column("basis and source", "source"))
 
 
 def listed_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
-    """As JSON, CSV, or two tables."""
-    return printed(list(_tables(cases))) if format == "table" else listing(cases, format, title="Use cases")
-
-
-def _tables(cases: Sequence[UseCaseListing]) -> Iterator[Table]:
-    """The values of all, then the sources of each."""
-    values = grid(
-        "Use cases",
-        ("name", "left"),
-        ("prompt", "right"),
-        ("CV", "right"),
-        ("output", "right"),
-        ("CV", "right"),
-        ("service levels", "left"),
-        ("think, s", "right"),
-    )
-    for case in cases:
-        values.add_row(
-            case["name"],
-            f"{case['input_len']:,}",
-            f"{case['input_len_cv']:g}",
-            f"{case['output_len']:,}",
-            f"{case['output_len_cv']:g}",
-            ", ".join(case["slo"]),
-            f"{case['think_time_s']:g}",
-        )
-    yield values
-    sources = grid("Where they are from", ("name", "left"), ("of", "left"), ("basis and source", "left"))
-    for case in cases:
-        for place, (field, origin) in enumerate(case["sources"].items()):
-            sources.add_row("" if place else case["name"], field, origin)
-    yield sources
+    """As JSON, CSV, or two tables: the values of all, then the sources of each."""
+    if format != "table":
+        return listing(cases, format, title="Use cases")
+    sources = [
+        {"name": "" if place else case["name"], "of": field, "source": origin}
+        for case in cases
+        for place, (field, origin) in enumerate(case["sources"].items())
+    ]
+    return printed(map(draw_table, (Table("Use cases", cases, VALUES), Table(FROM, sources, SOURCES))))
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ import pytest
 
 import capacity
 from capacity.answers.grid import fit_grid
-from capacity.report.figures.memory import cell_text, grid_rows
+from capacity.report.views.memory_parts import cell_text, grid_rows
 
 
 def test_the_grid_is_fit_at_every_place() -> None:

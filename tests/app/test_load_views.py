@@ -64,21 +64,21 @@ def test_every_gpu_is_the_copied_commands_comparison(
     assert opened.refusals == []
     commands = [str(code.value) for code in opened.at.code if code.language == "shell"]
     record = json.loads(printed(f"{commands[-1]} --format json", monkeypatch, capsys))
-    shown = opened.at.dataframe[0].value
-    assert list(shown["GPU"]) == [row["gpu"] for row in record["rows"]]
-    assert list(shown["$ a month"].dropna()) == [
-        row["usd_per_month"] for row in record["rows"] if row["usd_per_month"] is not None
-    ]
+    shown, refused = (frame.value for frame in list(opened.at.dataframe)[:2])
+    served = [row for row in record["rows"] if row["reason"] is None]
+    assert list(shown["GPUs"]) == [f"{row['num_gpus']} x {row['gpu']}" for row in served]
+    bills = [row["usd_per_month"] for row in served if row["usd_per_month"] is not None]
+    assert list(shown["$/month"].dropna()) == pytest.approx(bills, rel=5e-3)
     times = [row["ttft_s"]["value"] for row in record["rows"] if row["ttft_s"]]
     assert times == sorted(times)
-    assert record["rows"][-1]["reason"] == shown["why not"].iloc[-1]
+    assert record["rows"][-1]["reason"] == refused["why not"].iloc[-1]
     assert record["slos"] == ["ttft:p95:1000ms", "tpot:p95:50ms"]
-    opened.at.selectbox(key="gpu_sort").set_value("fewest GPUs").run()
-    counts = list(opened.settled().at.dataframe[0].value["GPUs"])[:5]
+    opened.at.selectbox(key="gpu_sort").set_value("GPUs").run()
+    counts = [int(text.split()[0]) for text in opened.settled().at.dataframe[0].value["GPUs"][:5]]
     assert counts == sorted(counts)
 
 
 def test_where_the_model_does_not_fit_every_gpu_says_where_it_does(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-70b", view="every GPU").settled()
     assert len(opened.refusals) == 1
-    assert "yes" in list(opened.at.dataframe[0].value["serves it"])
+    assert "2 x h200-sxm-141gb" in list(opened.at.dataframe[0].value["GPUs"])

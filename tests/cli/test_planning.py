@@ -193,8 +193,9 @@ def test_curve(run: Any, tmp_path: Path) -> None:
     page = (tmp_path / "c.html").read_text()
     assert "<svg" in page
     assert "stroke-dasharray" in page  # the line of the service level
-    assert "users:" in page
-    assert page.count("<tr>") == 25
+    assert "<td>users</td>" in page
+    day = page.partition("<caption>Replicas by the hour")[2].partition("</table>")[0]
+    assert day.count("<tr>") == 25
     code, _, err = run("curve", *POOL, *REQUESTS, "--rates", "1,x")
     assert code == 2
     assert "--rates" in err

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from capacity import curve
 from capacity.planning.load.day import replicas_by_hour
-from capacity.report.curve import curve_tables, day_text
-from capacity.report.layout import printed
+from capacity.report.tables import render
+from capacity.report.views.rising_load import day_text
 
 
 def test_a_day_in_words_has_dollars_only_with_a_price() -> None:
@@ -18,7 +18,7 @@ def test_a_curve_marks_its_knee_once_and_what_misses_its_slo() -> None:
         "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=60, rates=[1.0, 100.0, 400.0],
         slo="ttft:p95:50ms",
     )  # fmt: skip
-    lines = printed(curve_tables(answer)).splitlines()
+    lines = render(answer, "table").splitlines()
     assert sum(" knee" in line for line in lines) == 1
     missed = [point for point in answer.points if not point.met]
     assert missed

@@ -9,7 +9,6 @@ from html import escape
 from capacity import curve
 from capacity.planning.records import Plan
 from capacity.report.plan import plan_tables
-from capacity.report.plan_html import curve_html
 from capacity.report.sheet import answer_html
 from capacity.report.tables import render
 
@@ -41,9 +40,9 @@ def test_a_curve_has_its_levels_its_throughput_and_its_day() -> None:
         "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=300, rates=[1.0, 8.0],
         slo=("ttft:p95:1s", "tpot:50"), peak_rate=20.0,
     )  # fmt: skip
-    page = curve_html(answer, "capacity curve <it>")
+    page = render(answer, "html", command="capacity curve <it>")
     assert page.count("<svg") == 3
     assert "ttft:p95:1s" in page
     assert "Throughput against load" in page
     assert "capacity curve &lt;it&gt;" in page
-    assert "<td>23</td>" in page  # the day's last hour
+    assert '<td class="n">23</td>' in page  # the day's last hour

@@ -13,6 +13,7 @@ from capacity.report.cost import miss_text
 from capacity.report.display import offers_text
 from capacity.report.figures import costs as figures
 from capacity.report.replicas import replicas_text
+from capacity.report.views.rising_load import curve_view
 from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE, UNSETTLED
 from capacity_app import parts, sides, state, views
@@ -165,18 +166,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
             ),
             icon=":material/check:",
         )
-    parts.chart(figures.curve_chart(curve))
-    day = figures.day_chart(curve)
-    if day is not None:
-        parts.chart(day)
-        if curve.day.autoscaled_usd_per_month is not None:
-            st.caption(
-                plain(
-                    f"A month: {usd(curve.day.autoscaled_usd_per_month, 0)} autoscaled, "
-                    f"{usd(curve.day.fixed_usd_per_month, 0)} fixed."
-                )
-            )
-    parts.notes(curve.warnings)
+    views.show(curve_view(curve), curve)
 
 
 def sensitivity(options: dict[str, Any]) -> None:

@@ -5,27 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 import capacity
-from capacity.answers.records import Attribution, Estimate, Quantity
-from capacity.report.display import (
-    as_sure,
-    number_text,
-    offers_text,
-    rate_and_interval,
-    seconds_and_interval,
-    time_and_interval,
-    usd_interval,
-    usd_text,
-)
-from capacity.report.figures.estimates import (
-    Phase,
-    responses_chart,
-    roofline_chart,
-    shares_chart,
-    step_chart,
-    ttft_chart,
-)
-from capacity.report.subject import subject_of
-from capacity_app import fitting, frontier_view, load_views, parts, sides, state, watch_view
+from capacity.answers.records import Attribution, Estimate
+from capacity.report.figures.estimates import PHASES, Phase
+from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
+from capacity_app import fitting, frontier_view, load_views, parts, sides, state, views, watch_view
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import (
@@ -53,7 +36,6 @@ VIEWS_HELP = (
 )
 
 inputs = current_inputs()
-units = inputs.units
 
 load = state.segments(
     "Requests run as",
@@ -73,70 +55,15 @@ loads: dict[str, dict[str, float]] = {
 options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 
 
-NONE = ("-", "no steady state")
-UNSERVED = "does not serve this load"
+Found = tuple[Estimate, Attribution | None]
 
 
-def kpi(label: str, shown: tuple[str, str], number: Quantity | None = None) -> parts.Kpi:
-    """A figure with its 90 % interval."""
-    return parts.Kpi(label, shown[0], shown[1], number)
-
-
-def figures_of_merit(found: tuple[Estimate, Attribution | None]) -> list[parts.Kpi]:
+def figures_of_merit(found: Found) -> list[parts.Kpi]:
     """The KPI row; without a steady state no latency stands there, and the verdict says why."""
-    answer, _ = found
-    ttft, tpot, e2e, per_user = (
-        answer.ttft_s,
-        answer.tpot_s,
-        answer.e2e_s,
-        answer.output_tokens_per_s_per_user,
-    )
-    rate, per_gpu, requests = (
-        answer.output_tokens_per_s,
-        answer.output_tokens_per_s_per_gpu,
-        answer.requests_per_s,
-    )
-    single = NONE if ttft is None else ("-", "a single output token")
-    served = "at most" if ttft is None else "as they arrive" if answer.request_rate else ""
-    figures = [
-        kpi("TTFT", NONE if ttft is None else time_and_interval(ttft, units), ttft),
-        kpi("TPOT", single if tpot is None else time_and_interval(tpot, units), tpot),
-        kpi("E2E latency", NONE if e2e is None else seconds_and_interval(e2e), e2e),
-        *(
-            kpi(title, time_and_interval(each, units), each)
-            for title, each in answer.further_latencies.items()
-            if each
-        ),
-        kpi("Output tokens/s", rate_and_interval(rate), rate),
-        kpi("per user", NONE if per_user is None else rate_and_interval(per_user), per_user),
-        kpi("per GPU", rate_and_interval(per_gpu), per_gpu),
-        kpi(
-            "Requests/s", (rate_and_interval(requests)[0], rate_and_interval(requests)[1] or served), requests
-        ),
-    ]
-    if answer.verdict is not None:
-        figures.append(kpi("In flight", *_in_flight(answer)))
-    if answer.cost is not None:
-        price, month = answer.usd_per_million_output_tokens, answer.cost.usd_per_month
-        steady = ttft is not None
-        full = f"{answer.verdict}; full load {usd_text(price)}" if answer.verdict == "overloaded" else NONE[1]
-        shown = (usd_text(price), usd_interval(price)) if steady else (NONE[0], full)
-        figures.append(kpi("$ per 1M output", shown, price if steady else None))
-        offers = offers_text(month, answer.cost.usd_per_gpu_hour, inputs.offers) if steady else UNSERVED
-        figures.append(
-            kpi("$ a month", (f"${month:,.0f}", offers), Quantity(value=month) if steady else None)
-        )
-    return figures
+    return views.figures_of_merit(fact for fact in estimate_facts(found[0], inputs.offers) if fact.first)
 
 
-def _in_flight(answer: Estimate) -> tuple[tuple[str, str], Quantity | None]:
-    count = answer.requests_in_flight
-    if count is None:
-        return ("grows", ""), None
-    return (number_text(count, as_sure(count, answer.e2e_s)), "requests/s x E2E"), Quantity(value=count)
-
-
-def summary(found: tuple[Estimate, Attribution | None]) -> dict[str, Estimate]:
+def summary(found: Found) -> dict[str, Estimate]:
     """What every view begins with, beside what is pinned: the estimates by their letters."""
     answer, _ = found
     if answer.verdict is not None:
@@ -166,25 +93,16 @@ def ask(side: sides.Side) -> Task:
 
 def this_load(answer: Estimate, why: Attribution | None) -> None:
     """What this one load is made of."""
-    if answer.ttft_parts_s is not None:
-        parts.chart(ttft_chart(answer.ttft_parts_s, units, ttft_s=answer.ttft_s, subject=subject_of(answer)))
-    parts.chart(roofline_chart(answer))
-    if why is not None:
-        left, right = st.columns(2)
-        with left:
-            parts.chart(shares_chart(why))
-        with right:
-            parts.chart(responses_chart(why))
-    phase = state.segments(
-        "Step", "phase", ("prefill", "decode"), "decode" if answer.breakdown.decode else "prefill"
-    )
-    operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
-    if operators:
-        of: Phase = "prefill" if phase == "prefill" else "decode"
-        like = answer.ttft_s if phase == "prefill" else answer.tpot_s
-        parts.chart(step_chart(operators, of, units, like=like, subject=subject_of(answer)))
-    else:
+    usual: Phase = "decode" if answer.breakdown.decode else "prefill"
+    phase: Phase = "prefill" if state.segments("Step", "phase", PHASES, usual) == "prefill" else "decode"
+    if not getattr(answer.breakdown, phase):
         st.info("A single output token: there is no decode step.")
+    for block in estimate_charts(answer, phase):
+        views.show_chart(block, answer)
+    if why is not None:
+        for column, chart in zip(st.columns(2), explain_charts(why), strict=True):
+            with column:
+                views.show_chart(chart, why)
 
 
 def typing(answers: dict[str, Estimate]) -> None:
@@ -195,7 +113,7 @@ def typing(answers: dict[str, Estimate]) -> None:
 
 
 asked = {"options": options, "cost": inputs.cost}
-found: tuple[Estimate, Attribution | None] | None = None
+found: Found | None = None
 beside_it: dict[str, Estimate] = {}
 with boundary(), fitting.offered(inputs):
     if load == TOGETHER:
@@ -207,13 +125,14 @@ with boundary(), fitting.offered(inputs):
     if found is not None:
         beside_it = summary(found)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
+at_this_load = {
+    OVER_LOADS: load_views.over_loads,
+    EVERY_GPU: load_views.every_gpu,
+    EVERY_ENGINE: load_views.every_engine,
+}
 with boundary():
-    if view == OVER_LOADS:
-        load_views.over_loads(inputs, loads[load])
-    elif view == EVERY_GPU:
-        load_views.every_gpu(inputs, loads[load])
-    elif view == EVERY_ENGINE:
-        load_views.every_engine(inputs, loads[load])
+    if view in at_this_load:
+        at_this_load[view](inputs, loads[load])
     elif view == FRONTIER:
         frontier_view.show(inputs)
     elif view == TYPING:

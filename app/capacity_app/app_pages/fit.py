@@ -6,8 +6,8 @@ import streamlit as st
 
 import capacity
 from capacity.answers.records import Fit
-from capacity.report.figures.memory import grid_rows, memory_chart
-from capacity_app import fitting, parts, sides
+from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
+from capacity_app import fitting, parts, sides, views
 from capacity_app.boundary import in_words, plain
 from capacity_app.jobs import Task
 from capacity_app.parts import exact
@@ -31,20 +31,8 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
     """The KPI row."""
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
-    smallest = found.smallest_tensor_parallel_size
-    left = found.memory.kv_cache_bytes
-    return [
-        exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once),
-        exact("KV cache", inputs.units.memory_text(left), f"{found.kv_capacity_tokens:,} tokens", left),
-        exact("Longest request", f"{found.max_context_tokens:,} tokens", "alone", found.max_context_tokens),
-        exact(
-            "Concurrency",
-            f"{found.max_concurrency:,.2f}",
-            f"requests of {found.max_model_len:,} tokens",
-            found.max_concurrency,
-        ),
-        parts.Kpi("Smallest TP", str(smallest or "none"), "that fits"),
-    ]
+    held = exact("At these lengths", f"{at_once:,} at once", f"requests of {tokens:,} tokens", at_once)
+    return [held, *views.figures_of_merit(fact for fact in fit_facts(found) if fact.first)]
 
 
 def ask(side: sides.Side) -> Task:
@@ -54,7 +42,7 @@ def ask(side: sides.Side) -> Task:
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})
 sides.figures(current, answer, ask=ask, row=figures_of_merit)
-parts.chart(memory_chart(answer, inputs.units))
+views.show_chart(memory_chart(answer), answer)
 parts.copies("fit", inputs.model_name, inputs.pool, answer)
 parts.notes(answer.warnings)
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 import capacity
 from capacity.hardware import load_profile
-from capacity.report.figures.listings import gpu_rows, model_rows, price_rows, source_rows
-from capacity.report.tables import COLUMNS
+from capacity.report.figures.listings import GPUS, MODELS, price_rows, source_rows
+from capacity.report.views.layout import table_records
+from capacity.report.views.view import Column, Table
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
 from capacity_app.state import model_spec
 
-
-def five_digits(table: str) -> dict[str, Any]:
-    """How numbers of the table are shown: as the command shows them."""
-    return {heading: st.column_config.NumberColumn(format="%.5g") for heading, _, _ in COLUMNS[table]}
-
-
+HUB = Column("Hugging Face id", "hf_id")
 inputs = current_inputs()
 st.caption("Click a column to sort; the magnifier at a table's upper right searches it.")
 models, gpus, chosen_model, chosen_gpu, prices = st.tabs(
@@ -30,17 +24,15 @@ if models.open:
     with models:
         parts.table(
             "models",
-            model_rows(capacity.models()),
+            table_records(Table("", capacity.models(), [MODELS[0], HUB, *MODELS[1:]]), inputs.units),
             alt="Model presets with parameters and KV bytes per token.",
-            column_config=five_digits("Models"),
         )
 if gpus.open:
     with gpus:
         parts.table(
             "gpus",
-            gpu_rows(capacity.gpus(), inputs.units),
+            table_records(Table("", capacity.gpus(), GPUS), inputs.units),
             alt="GPU profiles with memory, rates and power.",
-            column_config=five_digits("GPUs"),
         )
 if chosen_model.open:
     with chosen_model:

@@ -39,9 +39,8 @@ def edited(case: UseCase) -> dict[str, float | int]:
     """What the user says otherwise than the use case does: the fields of its traffic."""
 
     def of(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
-        key = (
-            f"start_{key}_{case.name}"  # each use case has its own, so that a change of it brings its values
-        )
+        # each use case has its own key, so that a change of it brings its values
+        key = f"start_{key}_{case.name}"
         return show_field((Traffic,), name, key, label, **{"start": usual, "default": usual} | page)
 
     think_s = case.think_time_s.mean

@@ -11,7 +11,6 @@ from typing import Any
 
 from capacity.base.html import page_html, records_html
 from capacity.report.display import join_words
-from capacity.report.figures.picture import can_draw, draw_picture
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -43,10 +42,14 @@ class Chart:
         return self._drawn("png", made)
 
     def _drawn(self, format: str, made: date | None) -> bytes:
+        from capacity.report.figures.picture import draw_picture  # loads numpy
+
         return draw_picture(self.figure, format, title=self.title, subtitle=self.stamp(made), alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
         """The picture as a part of a page; its numbers without matplotlib."""
+        from capacity.report.figures.picture import can_draw
+
         if can_draw():
             return f"<figure>{self.svg(made)}</figure>"
         return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"

@@ -1,25 +1,38 @@
-"""An estimate as pictures: the roofline, the step as a waterfall, what bounds it and what would help."""
+"""The charts of an estimate that a view cannot declare: the roofline, and the step as a waterfall."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from capacity.answers.attribution import BOUNDS, largest_bound
+from capacity.answers.attribution import BOUNDS
 from capacity.hardware import load_profile
 from capacity.report.display import STANDARD, Units, as_sure, time_and_interval
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.drawing import add_interval
 from capacity.report.subject import subject_of
+from capacity.report.views.layout import table_records
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column, Table
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Attribution, Estimate, OperatorTime, Quantity
+    from capacity.answers.records import Estimate, OperatorTime
 
 Phase = Literal["prefill", "decode"]
 WHOLE = "whole step"
 ROOM = 1.8  # times the step: the words of the last bar fit on a phone too
 PHASES: tuple[Phase, ...] = get_args(Phase)
-GIGA, TERA = 1e9, 1e12
+INTENSITY, RATE = "FLOP/byte", "TFLOP/s"
+TERA = 1e12
+OPERATOR_COLUMNS = (
+    Column("operator", "operator"),
+    Column("{time}", "seconds", Unit(3, follows="time")),
+    Column("share", "share", Unit(0, 100, "%", none="")),
+    Column("GFLOP", "flops", Unit(1, 1e-9, none="")),
+    Column("MB", "bytes", Unit(1, 1e-6, none="")),
+    Column("bound", "bound"),
+)
 
 
 def roofline_chart(answer: Estimate) -> Chart:
@@ -27,50 +40,33 @@ def roofline_chart(answer: Estimate) -> Chart:
     import plotly.graph_objects as go
 
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
-    points = [point for phase in PHASES for point in _roofline_points(answer, phase)]
+    rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
+    points = [row for phase in PHASES for row in rows[phase]]
     figure = go.Figure()
-    intensities = [point.flop_per_byte for point in points]
-    low, high = min(0.5, *intensities), max(4 * ridge, *intensities)
+    intensities = [row[INTENSITY] for row in points]
+    ends = (min(0.5, *intensities), ridge, max(4 * ridge, *intensities))
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
-    roof = [(x, bytes_per_s * min(x, ridge) / TERA) for x in (low, ridge, high)]
-    figure.add_scatter(
-        x=[x for x, _ in roof],
-        y=[y for _, y in roof],
-        mode="lines",
-        name="roof: HBM, then compute",
-        line={"color": NEUTRAL, "width": 2},
-        hoverinfo="skip",
-    )
+    roof = [{INTENSITY: x, RATE: bytes_per_s * min(x, ridge) / TERA} for x in ends]
+    line = {"color": NEUTRAL, "width": 2}
+    _add_points(figure, roof, "lines", name="roof: HBM, then compute", line=line, hoverinfo="skip")
     for index, phase in enumerate(PHASES):
-        for part, size, opacity in (("operator", 8, 0.8), ("step", 18, 1.0)):
-            chosen = [p for p in points if p.phase == phase and p.is_step == (part == "step")]
-            figure.add_scatter(
-                x=[point.flop_per_byte for point in chosen],
-                y=[point.tflop_per_s for point in chosen],
-                mode="markers+text" if part == "step" else "markers",
-                text=[phase if part == "step" else point.operator for point in chosen],
-                textposition="bottom center",
-                name=f"{phase} step" if part == "step" else f"{phase} operators",
-                marker={"color": colour(index), "symbol": symbol(index), "size": size, "opacity": opacity},
-                hovertemplate="%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>",
-            )
-    figure.add_scatter(
-        x=[ridge],
-        y=[roof[1][1]],
-        mode="markers+text",
-        marker={"symbol": "line-ns-open", "size": 16, "color": NEUTRAL},
-        text=[f"ridge {ridge:,.0f}"],
-        textposition="top left",
-        showlegend=False,
-        hoverinfo="skip",
-    )
+        look = {"color": colour(index), "symbol": symbol(index)}
+        steps = [row for row in rows[phase] if row["operator"] == "step"]
+        others = [row for row in rows[phase] if row["operator"] != "step"]
+        names, small = [row["operator"] for row in others], {**look, "size": 8, "opacity": 0.8}
+        _add_points(figure, others, "markers", name=f"{phase} operators", text=names, marker=small)
+        large = {**look, "size": 18}
+        _add_points(figure, steps, "markers+text", name=f"{phase} step", text=[phase], marker=large)
+    at_ridge = {"symbol": "line-ns-open", "size": 16, "color": NEUTRAL}
+    said = {"text": [f"ridge {ridge:,.0f}"], "textposition": "top left", "hoverinfo": "skip"}
+    _add_points(figure, roof[1:2], "markers+text", marker=at_ridge, showlegend=False, **said)
     layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
-    figure.update_xaxes(**log_axis([*(x for x, _ in roof), *(p.flop_per_byte for p in points)]))
-    figure.update_yaxes(**log_axis([*(y for _, y in roof), *(p.tflop_per_s for p in points)]))
+    figure.update_xaxes(**log_axis([row[INTENSITY] for row in (*roof, *points)]))
+    figure.update_yaxes(**log_axis([row[RATE] for row in (*roof, *points)]))
     phrases = [
-        f"{point.phase} {point.flop_per_byte:,.0f} FLOP/byte at {point.tflop_per_s:,.1f} TFLOP/s"
-        for point in points
-        if point.is_step
+        f"{row['phase']} {row[INTENSITY]:,.0f} FLOP/byte at {row[RATE]:,.1f} TFLOP/s"
+        for row in points
+        if row["operator"] == "step"
     ]
     return Chart(
         name="roofline",
@@ -78,32 +74,21 @@ def roofline_chart(answer: Estimate) -> Chart:
         alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
         figure=figure,
         subject=subject_of(answer),
-        rows=tuple(point.row for point in points),
+        rows=tuple(points),
     )
 
 
-class _Point(NamedTuple):
-    """An operator, or a whole step, on the roofline."""
-
-    phase: Phase
-    operator: str
-    flop_per_byte: float
-    tflop_per_s: float
-    bound: str
-
-    @property
-    def is_step(self) -> bool:
-        return self.operator == "step"
-
-    @property
-    def row(self) -> dict[str, object]:
-        return dict(zip(("phase", "operator", "FLOP/byte", "TFLOP/s", "bound"), self, strict=True))
+def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **look: Any) -> None:
+    hover = "%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>"
+    shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover} | look
+    figure.add_scatter(x=[row[INTENSITY] for row in rows], y=[row[RATE] for row in rows], **shown)
 
 
-def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
+def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
+    """The operators of a step, and the whole step, on the roofline."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     points = [
-        _Point(phase, op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
+        (op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
         for op in operators
         if op.flops and op.bytes and op.seconds
     ]
@@ -111,26 +96,38 @@ def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
     if intensity is not None:
         total_s = sum(op.seconds for op in operators)
         attained = sum(op.flops for op in operators) / total_s / TERA
-        bound = getattr(answer.bound, phase)
-        points.append(_Point(phase, "step", intensity, attained, bound))
-    return points
+        points.append(("step", intensity, attained, getattr(answer.bound, phase)))
+    names = ("phase", "operator", INTENSITY, RATE, "bound")
+    return [dict(zip(names, (phase, *point), strict=True)) for point in points]
 
 
-def step_chart(
-    operators: Sequence[OperatorTime],
-    phase: Phase,
-    units: Units = STANDARD,
-    *,
-    like: Quantity | None = None,
-    subject: str = "",
-) -> Chart:
+def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
+    """Return one step by operator, and the whole."""
+    total_s = sum(op.seconds for op in operators)
+    rows = [
+        {
+            "operator": op.name,
+            "seconds": op.seconds,
+            "share": op.seconds / total_s,
+            "flops": op.flops,
+            "bytes": op.bytes,
+            "bound": op.bound,
+        }
+        for op in operators
+    ]
+    whole = {"operator": "[bold]step[/bold]", "seconds": total_s, "bound": ""}
+    return Table(title, [*rows, whole], OPERATOR_COLUMNS)
+
+
+def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart:
     """One step as a waterfall: operator after operator, coloured and hatched by what bounds it. At its foot the whole
-    step with a 90 % interval, which is no surer than the latency that it is `like`: the TPOT of a decode step, the TTFT
-    of a prefill."""
+    step with a 90 % interval, which is no surer than the latency that it makes: the TPOT of a decode step, the TTFT of
+    a prefill."""
     import plotly.graph_objects as go
 
+    operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     total_s = sum(op.seconds for op in operators)
-    whole = as_sure(total_s, like)
+    whole = as_sure(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)
     starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
@@ -146,18 +143,12 @@ def step_chart(
             textposition="outside",
             hovertemplate="%{y}: %{text}, " + bound + "<extra></extra>",
         )
+    add_interval(figure, WHOLE, whole, units.of_seconds(1))
+    names = [*(op.name for op in operators), *([WHOLE] if whole.high is not None else [])]
     layout(
-        figure,
-        x=f"{units.time} of one {phase} step",
-        y="",
-        height=150 + 28 * (len(operators) + (whole.high is not None)),
-        barmode="overlay",
+        figure, x=f"{units.time} of one {phase} step", y="", height=150 + 28 * len(names), barmode="overlay"
     )
-    names = [op.name for op in reversed(operators)]
-    if whole.low is not None and whole.high is not None:
-        names.insert(0, WHOLE)
-        _whole_step(figure, whole, units)
-    figure.update_yaxes(categoryorder="array", categoryarray=names)
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1])
     longest_s = max(total_s * ROOM, 1.05 * (whole.high or 0.0))
     figure.update_xaxes(range=[0, units.of_seconds(longest_s)])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
@@ -169,175 +160,6 @@ def step_chart(
         title=f"A {phase} step: {value}",
         alt=f"A {phase} step takes {said}; the largest parts are {phrases}.",
         figure=figure,
-        subject=subject,
-        rows=tuple(
-            {
-                "operator": op.name,
-                units.time: units.of_seconds(op.seconds),
-                "share": op.seconds / total_s,
-                "GFLOP": op.flops / GIGA,
-                "MB": op.bytes / 1e6,
-                "bound": op.bound,
-            }
-            for op in operators
-        ),
-    )
-
-
-def _whole_step(figure: Any, whole: Quantity, units: Units) -> None:
-    """The step's time with its interval, below its parts."""
-    assert whole.low is not None
-    assert whole.high is not None
-    figure.add_scatter(
-        name="90 % interval",
-        x=[units.of_seconds(whole.value)],
-        y=[WHOLE],
-        mode="markers",
-        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [units.of_seconds(whole.high - whole.value)],
-            "arrayminus": [units.of_seconds(whole.value - whole.low)],
-            "color": NEUTRAL,
-            "thickness": 2,
-        },
-        hovertemplate=f"{WHOLE}: {' '.join(time_and_interval(whole, units))}<extra></extra>",
-    )
-
-
-def ttft_chart(
-    ttft_parts_s: Mapping[str, float],
-    units: Units = STANDARD,
-    *,
-    ttft_s: Quantity | None = None,
-    subject: str = "",
-) -> Chart:
-    """What a time to first token is made of, in seconds by part: one stacked bar, and the whole's 90 % interval."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for index, (part, seconds) in enumerate(ttft_parts_s.items()):
-        figure.add_bar(
-            name=part,
-            orientation="h",
-            y=["TTFT"],
-            x=[units.of_seconds(seconds)],
-            **bar_style(index),
-            hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
-        )
-    if ttft_s is not None and ttft_s.low is not None and ttft_s.high is not None:
-        figure.add_scatter(
-            name="90 % interval",
-            x=[units.of_seconds(ttft_s.value)],
-            y=["TTFT"],
-            mode="markers",
-            marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [units.of_seconds(ttft_s.high - ttft_s.value)],
-                "arrayminus": [units.of_seconds(ttft_s.value - ttft_s.low)],
-                "color": NEUTRAL,
-                "thickness": 2,
-            },
-            hovertemplate=f"TTFT: {' '.join(time_and_interval(ttft_s, units))}<extra></extra>",
-        )
-    layout(figure, x="", y="", height=220, barmode="stack")
-    phrases = [
-        f"{part} {units.time_text(seconds, ttft_s)}" for part, seconds in ttft_parts_s.items() if seconds
-    ]
-    return Chart(
-        name="ttft",
-        title=f"What the time to first token is made of, mean, {units.time}",
-        alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()), ttft_s)} in all.",
-        figure=figure,
-        subject=subject,
-        rows=tuple({"part": part, "seconds": seconds} for part, seconds in ttft_parts_s.items()),
-    )
-
-
-def shares_chart(answer: Attribution) -> Chart:
-    """Each phase's step by what bounds it, as bars of 100 %."""
-    import plotly.graph_objects as go
-
-    phases = [("prefill", answer.prefill), *([("decode", answer.decode)] if answer.decode else [])]
-    figure = go.Figure()
-    for index, bound in enumerate(BOUNDS):
-        values = [getattr(parts, bound) for _, parts in phases]
-        figure.add_bar(
-            name=bound,
-            orientation="h",
-            y=[name for name, _ in phases],
-            x=[100 * value for value in values],
-            **bar_style(index),
-            text=[f"{value:.0%}" if value >= 0.03 else "" for value in values],
-            textposition="inside",
-            textangle=0,
-            insidetextanchor="middle",
-            hovertemplate="%{y}: " + bound + " %{x:.1f} %<extra></extra>",
-        )
-    layout(figure, x="% of the step", y="", height=420, barmode="stack")
-    figure.update_yaxes(autorange="reversed")
-    phrases = [f"{name} is {largest_bound(parts)}-bound" for name, parts in phases]
-    return Chart(
-        name="bounds",
-        title="What bounds it",
-        alt=f"By share of time, {listed(phrases)}.",
-        figure=figure,
         subject=subject_of(answer),
-        rows=tuple({"phase": name, **{b: getattr(parts, b) for b in BOUNDS}} for name, parts in phases),
-    )
-
-
-def responses_chart(answer: Attribution) -> Chart:
-    """What 10 % more of each resource does to TTFT, TPOT and cost per token."""
-    import plotly.graph_objects as go
-
-    resources = [f"{response.change:+.0%} {response.resource}" for response in answer.responses]
-    figure = go.Figure()
-    for index, (name, field) in enumerate(
-        (("TTFT", "ttft"), ("TPOT", "tpot"), ("$/token", "cost_per_token"))
-    ):
-        values = [getattr(response, field) for response in answer.responses]
-        if None in values:
-            continue
-        figure.add_bar(
-            name=name,
-            orientation="h",
-            y=resources,
-            x=[100 * value for value in values],
-            **bar_style(index),
-            text=[f"{value:+z.1%}" for value in values],
-            textposition="outside",
-            hovertemplate="%{x}: " + name + " %{text}<extra></extra>",
-        )
-    layout(figure, x="change, %", y="", height=420, barmode="group")
-    figure.update_yaxes(autorange="reversed")
-    moved = [100 * v for r in answer.responses for v in (r.ttft, r.tpot, r.cost_per_token) if v is not None]
-    room = 0.25 * (max(*moved, 0.0) - min(*moved, 0.0)) or 1.0
-    figure.update_xaxes(
-        zeroline=True, zerolinecolor=NEUTRAL, range=[min(*moved, 0.0) - room, max(*moved, 0.0) + room]
-    )
-    best = min(
-        answer.responses, key=lambda response: response.ttft if response.tpot is None else response.tpot
-    )
-    metric = "TTFT" if best.tpot is None else "TPOT"
-    most = best.ttft if best.tpot is None else best.tpot
-    return Chart(
-        name="what_would_help",
-        title="What would help",
-        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+z.1%}.",
-        figure=figure,
-        subject=subject_of(answer),
-        rows=tuple(
-            {
-                "resource": response.resource,
-                "change": response.change,
-                "TTFT": response.ttft,
-                "TPOT": response.tpot,
-                "$/token": response.cost_per_token,
-            }
-            for response in answer.responses
-        ),
+        rows=tuple(table_records(step_table("", operators), units)[:-1]),
     )

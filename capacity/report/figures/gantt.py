@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed
@@ -14,12 +15,8 @@ if TYPE_CHECKING:
     from capacity.answers.records import Simulation
 
 PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # a colour of the palette each
-HEIGHTS = {
-    "queued": 0.35,
-    "prefill": 0.9,
-    "decode": 0.65,
-    "preempted": 0.35,
-}  # of a lane: told apart without colour
+# of a lane: told apart without colour
+HEIGHTS = {"queued": 0.35, "prefill": 0.9, "decode": 0.65, "preempted": 0.35}
 MOST_LANES = 400
 FRAMES = 120  # places of the playhead
 ENGINE, REQUESTS = 1, 2  # process numbers in the trace
@@ -54,8 +51,9 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     from plotly.subplots import make_subplots
 
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
-    order = sorted({int(event["tid"]) for event in lives}, key=_first_us(lives).__getitem__)
+    order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
     lanes = {request: place for place, request in enumerate(order[:MOST_LANES], start=1)}
+    shown = [event for event in lives if int(event["tid"]) in lanes]
     moments = moments_of(answer, events)
     figure = make_subplots(
         rows=len(PANELS),
@@ -66,12 +64,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
         subplot_titles=PANELS,
     )
     for phase in PHASES:
-        _lanes(
-            figure,
-            phase,
-            [event for event in lives if event["name"] == phase and int(event["tid"]) in lanes],
-            lanes,
-        )
+        _lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
     _states(figure, moments)
     layout(figure, x="", y="", height=720, barmode="overlay")
     figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
@@ -84,7 +77,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
         title="Every request, from its arrival to its last token",
         alt=_words(lanes, lives, moments),
         figure=figure,
-        rows=tuple(_row(event) for event in lives if int(event["tid"]) in lanes),
+        rows=tuple(_row(event) for event in shown),
         subject=subject_of(answer),
     )
 
@@ -106,14 +99,6 @@ def moments_of(answer: Simulation, events: Sequence[Event]) -> list[Moment]:
         )
         for step, used_blocks in zip(steps, used, strict=True)
     ]
-
-
-def _first_us(lives: Sequence[Event]) -> dict[int, float]:
-    first: dict[int, float] = {}
-    for event in lives:
-        request = int(event["tid"])
-        first[request] = min(first.get(request, event["ts"]), event["ts"])
-    return first
 
 
 def _lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping[int, int]) -> None:
@@ -163,13 +148,9 @@ def _playhead(figure: Any, moments: Sequence[Moment]) -> None:
     end_s = moments[-1].time_s
     shown = [_moment_at(moments, end_s * place / (FRAMES - 1)) for place in range(FRAMES)]
     titles = [note.to_plotly_json() for note in figure.layout.annotations]
-    figure.update_layout(shapes=[_line(0.0)], annotations=[*titles, _said(shown[0])], margin={"t": ABOVE})
+    figure.update_layout(**_shown_at(shown[0], titles), margin={"t": ABOVE})
     figure.frames = [
-        {
-            "name": str(place),
-            "layout": {"shapes": [_line(moment.time_s)], "annotations": [*titles, _said(moment)]},
-        }
-        for place, moment in enumerate(shown)
+        {"name": str(place), "layout": _shown_at(moment, titles)} for place, moment in enumerate(shown)
     ]
     still = {"mode": "immediate", "transition": {"duration": 0}}
     slider = {
@@ -220,21 +201,11 @@ def _moment_at(moments: Sequence[Moment], at_s: float) -> Moment:
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
-def _line(at_s: float) -> Mapping[str, object]:
-    return {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": at_s,
-        "x1": at_s,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": NEUTRAL, "width": 2},
-    }
-
-
-def _said(moment: Moment) -> Mapping[str, object]:
-    return {
+def _shown_at(moment: Moment, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """The layout of a line at a moment, and what stands there in words, beside the titles of the panels."""
+    x, y = {"x0": moment.time_s, "x1": moment.time_s}, {"y0": 0, "y1": 1}
+    line = {"type": "line", "xref": "x", "yref": "paper", "line": {"color": NEUTRAL, "width": 2}, **x, **y}
+    words = {
         "text": moment.words,
         "xref": "paper",
         "yref": "paper",
@@ -245,6 +216,7 @@ def _said(moment: Moment) -> Mapping[str, object]:
         "yshift": TITLE + SLIDER,
         "showarrow": False,
     }
+    return {"shapes": [line], "annotations": [*titles, words]}
 
 
 def _row(event: Event) -> dict[str, object]:

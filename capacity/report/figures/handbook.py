@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,17 +28,13 @@ BATCHES = tuple(2**power for power in range(11))
 CONTEXT = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line of a chart: its name and its points, x ascending."""
-
-    name: str
-    points: tuple[tuple[float, float], ...]
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+"""The points of each line by its name, x ascending."""
 
 
 def line_chart(
     title: str,
-    lines: Sequence[Line],
+    lines: Lines,
     *,
     x_label: str,
     y_label: str,
@@ -52,17 +47,17 @@ def line_chart(
     """
     import plotly.graph_objects as go
 
-    points = [point for line in lines for point in line.points]
+    points = [point for line in lines.values() for point in line]
     if not points:
         raise InvalidInput(f"the chart {title!r} has no points")
     for x, y in points:
         if not (math.isfinite(x) and math.isfinite(y)) or (log_x and x <= 0) or (log_y and y <= 0):
             raise InvalidInput(f"the chart {title!r} cannot draw the point ({x}, {y})")
     figure = go.Figure()
-    for index, line in enumerate(lines):
-        across, up = zip(*line.points, strict=True)
+    for index, (name, line) in enumerate(lines.items()):
+        across, up = zip(*line, strict=True)
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
-        figure.add_scatter(x=across, y=up, name=line.name, mode="lines+markers" if log_x else "lines", **look)
+        figure.add_scatter(x=across, y=up, name=name, mode="lines+markers" if log_x else "lines", **look)
     layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)
@@ -78,11 +73,17 @@ def line_chart(
 
 def quantization_chart(pool: ResolvedPool) -> str:
     """TPOT over batch at 16 bit, FP8 and 4-bit weight-only: where the lines cross, weight-only stops paying."""
-    lines = []
-    for name in ("bf16", "fp8-tensor", "awq-int4"):
-        steps = find_method(name).apply(pool).step_model
-        times = ((batch, steps.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES)
-        lines.append(Line(name=name, points=tuple(times)))
+    return _decode_steps(
+        pool, {name: find_method(name).apply(pool) for name in ("bf16", "fp8-tensor", "awq-int4")}
+    )
+
+
+def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
+    """A decode step over batch, a line for each variant of the pool."""
+    lines = {}
+    for name, each in pools.items():
+        steps = each.step_model
+        lines[name] = [(batch, steps.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES]
     title = f"{pool.model.name} on {pool.profile.name}: a decode step"
     return line_chart(title, lines, x_label="batch", y_label="ms", log_y=True)
 
@@ -91,13 +92,10 @@ def speculation_chart(pool: ResolvedPool) -> str:
     """Speed-up over batch for chains of 1 to 7 drafts and a tree of 25, by one layer, at an acceptance of 0.7."""
     speculation = Speculation(pool, find_speculator("eagle-tree").accepting("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
-    lines = [
-        Line(
-            name=name,
-            points=tuple((b, speculation.round(b, CONTEXT, depth, nodes).speedup) for b in BATCHES),
-        )
+    lines = {
+        name: [(b, speculation.round(b, CONTEXT, depth, nodes).speedup) for b in BATCHES]
         for name, (depth, nodes) in drafts.items()
-    ]
+    }
     title = f"{pool.model.name} on {pool.profile.name}: drafts accepted at 0.7"
     return line_chart(title, lines, x_label="batch", y_label="speed-up")
 
@@ -105,28 +103,24 @@ def speculation_chart(pool: ResolvedPool) -> str:
 def kv_chart(pool: ResolvedPool) -> str:
     """KV of one request over context, in each format of the cache."""
     contexts = [2**power for power in range(10, 21)]
-    lines = [
-        Line(
-            name=dtype,
-            points=tuple((n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts),
-        )
+    lines = {
+        dtype: [(n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts]
         for dtype in ("bf16", "fp8", "int4")
-    ]
-    return line_chart(
-        f"{pool.model.name}: KV of one request", lines, x_label="tokens", y_label="GiB", log_y=True
-    )
+    }
+    title = f"{pool.model.name}: KV of one request"
+    return line_chart(title, lines, x_label="tokens", y_label="GiB", log_y=True)
 
 
 def attention_chart(pool: ResolvedPool) -> str:
     """HBM traffic of one head over tokens, naive and tiled."""
     on_chip = shared_memory_bytes(pool.profile)
     tokens = [2**power for power in range(9, 18)]
-    naive = tuple((n, naive_attention(n, 128).hbm_bytes / 1e9) for n in tokens)
-    tiled = tuple((n, tiled_attention(n, 128, on_chip_bytes=on_chip).hbm_bytes / 1e9) for n in tokens)
-    lines = [Line(name="naive", points=naive), Line(name="tiled", points=tiled)]
-    return line_chart(
-        "One head of 128, 16 bit", lines, x_label="tokens", y_label="GB of HBM traffic", log_y=True
-    )
+    lines = {
+        "naive": [(n, naive_attention(n, 128).hbm_bytes / 1e9) for n in tokens],
+        "tiled": [(n, tiled_attention(n, 128, on_chip_bytes=on_chip).hbm_bytes / 1e9) for n in tokens],
+    }
+    title = "One head of 128, 16 bit"
+    return line_chart(title, lines, x_label="tokens", y_label="GB of HBM traffic", log_y=True)
 
 
 def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
@@ -143,24 +137,19 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
     )
     curve = reuse_curve(workload, 16, as_engine=True)
     sizes = [2**power for power in range(11, 21)]
-    points = tuple((size, 100 * curve.token_hit_fraction(size // 16)) for size in sizes)
-    return line_chart(
-        "Conversations of six turns",
-        [Line(name="LRU", points=points)],
-        x_label="cache, tokens",
-        y_label="% hit",
-    )
+    lines = {"LRU": [(size, 100 * curve.token_hit_fraction(size // 16)) for size in sizes]}
+    return line_chart("Conversations of six turns", lines, x_label="cache, tokens", y_label="% hit")
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
     """Decode steps of static over continuous batching, by the spread of output lengths."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
-    lines = [
-        Line(name="exponential", points=tuple((b, exponential_slot_gain(b)) for b in batches)),
-        Line(name="uniform", points=tuple((b, slot_gain(uniform, b)) for b in batches)),
-        Line(name="equal", points=tuple((b, 1.0) for b in batches)),
-    ]
+    lines = {
+        "exponential": [(b, exponential_slot_gain(b)) for b in batches],
+        "uniform": [(b, slot_gain(uniform, b)) for b in batches],
+        "equal": [(b, 1.0) for b in batches],
+    }
     return line_chart("Continuous over static batching", lines, x_label="batch", y_label="times fewer steps")
 
 
@@ -170,25 +159,19 @@ def scaling_chart(pool: ResolvedPool) -> str:
     fitting = [layout for layout in curve if layout.speedup is not None]
     if not fitting:
         raise InvalidInput(f"{pool.model.name} fits no group of up to 8 {pool.profile.name}")
-    speedups = tuple((float(x.num_gpus), x.speedup or 0.0) for x in fitting)
-    efficiencies = tuple((float(x.num_gpus), x.efficiency or 0.0) for x in fitting)
-    lines = [
-        Line(name="speed-up of TPOT", points=speedups),
-        Line(name="efficiency", points=efficiencies),
-    ]
+    lines = {
+        "speed-up of TPOT": [(x.num_gpus, x.speedup or 0.0) for x in fitting],
+        "efficiency": [(x.num_gpus, x.efficiency or 0.0) for x in fitting],
+    }
     title = f"{pool.model.name} on {pool.profile.name}, 32 in flight"
     return line_chart(title, lines, x_label="GPUs", y_label="times the smallest group")
 
 
 def engines_chart(pool: ResolvedPool) -> str:
     """A decode step over batch under each engine's host times, launches and graphs."""
-    lines = []
-    for name in ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers"):
-        engine = resolve(pool.model, Pool(gpu=pool.pool.gpu, engine=name)).step_model
-        times = ((batch, engine.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES)
-        lines.append(Line(name=name, points=tuple(times)))
-    title = f"{pool.model.name} on {pool.profile.name}: a decode step"
-    return line_chart(title, lines, x_label="batch", y_label="ms", log_y=True)
+    names = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
+    gpu = pool.pool.gpu
+    return _decode_steps(pool, {name: resolve(pool.model, Pool(gpu=gpu, engine=name)) for name in names})
 
 
 CHARTS: dict[str, Callable[[ResolvedPool], str]] = {

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from capacity.base.rows import flattened
 from capacity.hardware.pricing import price_table
-from capacity.report.display import STANDARD, Units
-from capacity.report.tables import COLUMNS
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Column
 
 if TYPE_CHECKING:
-    from capacity.answers.listings import GpuListing, ModelListing
     from capacity.hardware import HardwareProfile
 
 
-def model_rows(records: Iterable[ModelListing]) -> list[dict[str, object]]:
-    """`capacity models` as numbers, with the Hugging Face id."""
-    return [
-        {"name": record["name"], "Hugging Face id": record["hf_id"], **_scaled("Models", record)}
-        for record in records
-    ]
+def five_digits(scale: float = 1.0, follows: str = "") -> Unit:
+    """Return a unit for columns whose numbers differ in size."""
+    return Unit(scale=scale, follows=follows, significant=5)
 
 
-def gpu_rows(records: Iterable[GpuListing], units: Units = STANDARD) -> list[dict[str, object]]:
-    """`capacity gpus` as numbers, memory in the unit asked for."""
-    rows = []
-    for record in records:
-        values = _scaled("GPUs", record)
-        del values["GiB"]
-        rows.append({"name": record["name"], units.memory: units.of_bytes(record["memory_bytes"]), **values})
-    return rows
-
-
-def _scaled(table: str, record: Mapping[str, object]) -> dict[str, object]:
-    flat = flattened(record)
-    values = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
-    return {heading: None if value is None else value / scale for heading, value, scale in values}
+MODELS = (
+    Column("name", "name"),
+    Column("params, B", "total_params", five_digits(1e-9)),
+    Column("active, B", "active_params", five_digits(1e-9)),
+    Column("KV KiB/token, 16 bit", "kv_bytes_per_token", five_digits(1 / 1024)),
+)
+GPUS = (
+    Column("name", "name"),
+    Column("{memory}", "memory_bytes", five_digits(follows="memory")),
+    Column("HBM TB/s", "hbm_bytes_per_s", five_digits(1e-12)),
+    Column("BF16 TFLOP/s", "dense_flops_per_s.bf16", five_digits(1e-12)),
+    Column("FP8", "dense_flops_per_s.fp8", five_digits(1e-12)),
+    Column("FP4", "dense_flops_per_s.fp4", five_digits(1e-12)),
+    Column("link GB/s", "link_bytes_per_s", five_digits(1e-9)),
+    Column("TDP W", "tdp_watts", five_digits()),
+)
+LISTED = {"Models": MODELS, "GPUs": GPUS}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:

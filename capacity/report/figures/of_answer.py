@@ -8,7 +8,6 @@ from typing import Any
 
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
-from capacity.hardware import profile_names
 from capacity.report.figures import Chart
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.subject import subject_of
@@ -25,39 +24,6 @@ def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
 
 
-def fit_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.memory import memory_chart
-
-    yield memory_chart(answer)
-
-
-def estimate_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
-
-    subject = subject_of(answer)
-    if answer.ttft_parts_s is not None:
-        yield ttft_chart(answer.ttft_parts_s, ttft_s=answer.ttft_s, subject=subject)
-    if answer.breakdown.decode:
-        yield step_chart(answer.breakdown.decode, "decode", like=answer.tpot_s, subject=subject)
-    else:
-        yield step_chart(answer.breakdown.prefill, "prefill", like=answer.ttft_s, subject=subject)
-    if answer.gpu.name in profile_names():  # the roof is the profile's
-        yield roofline_chart(answer)
-
-
-def explain_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.estimates import responses_chart, shares_chart
-
-    yield shares_chart(answer)
-    yield responses_chart(answer)
-
-
-def comparison_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.loads import comparison_chart
-
-    yield comparison_chart(answer)
-
-
 def frontier_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.frontiers import frontier_chart
 
@@ -71,13 +37,6 @@ def cascade_charts(answer: Any) -> Iterator[Chart]:
     yield cascade_latency_chart(answer)
     if answer.rates:
         yield cascade_chart(answer)
-
-
-def engine_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.engines import engines_chart
-
-    for name in ("throughput", "ttft", "tpot"):
-        yield engines_chart(answer, name)
 
 
 def stack_charts(answer: Any) -> Iterator[Chart]:
@@ -100,15 +59,6 @@ def fleet_charts(answer: Any) -> Iterator[Chart]:
     yield fleet_day_chart(answer)
 
 
-def sweep_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.loads import FIGURES, sweep_chart
-
-    priced = any(point.usd_per_million_output_tokens is not None for point in answer.points)
-    for name in FIGURES:
-        if name != "price" or priced:
-            yield sweep_chart(answer, name)
-
-
 def simulation_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures import runs
 
@@ -127,16 +77,6 @@ def bill_charts(answer: Any) -> Iterator[Chart]:
     yield price_chart(answer)
     if answer.apis or answer.break_even is not None:
         yield month_chart(answer)
-
-
-def curve_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import curve_chart, day_chart, served_chart
-
-    yield curve_chart(answer)
-    yield served_chart(answer)
-    day = day_chart(answer)
-    if day is not None:
-        yield day
 
 
 def plan_charts(answer: Any) -> Iterator[Chart]:

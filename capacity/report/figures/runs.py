@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
@@ -20,7 +21,10 @@ from capacity.report.figures.chart import (
     log_axis,
     symbol,
 )
+from capacity.report.figures.drawing import draw_chart
 from capacity.report.subject import subject_of
+from capacity.report.views.units import MS, PERCENT_0
+from capacity.report.views.view import Stack
 from capacity.simulator.distribution import PERCENTILES
 
 if TYPE_CHECKING:
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400
 SERIES_POINTS = 600
-LABELLED_SHARE = 0.06
 STATES = (
     ("running", "requests running"),
     ("waiting", "requests waiting"),
@@ -217,94 +220,42 @@ def _states(answer: Simulation) -> list[dict[str, float]]:
 
 def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) -> Chart:
     """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
-    import plotly.graph_objects as go
-
     bars: list[tuple[str, Mapping[str, float]]] = []
     for label, answer in runs.items():
         if answer.time_parts is None:
             continue
         bars.append((f"{label}, all", answer.time_parts["mean_ms"]))
         bars.append((f"{label}, slowest 5 %", answer.time_parts["slowest_mean_ms"]))
-    figure = go.Figure()
-    for index, part in enumerate(dict.fromkeys(part for _, parts in bars for part in parts)):
-        figure.add_bar(
-            name=part,
-            orientation="h",
-            y=[label for label, _ in bars],
-            x=[units.of_seconds(parts.get(part, 0.0) / 1e3) for _, parts in bars],
-            **bar_style(index),
-            hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
-        )
-    _interval_of_the_mean(figure, runs, units)
-    layout(figure, x=f"mean, {units.time}", y="", height=190 + 45 * len(bars), barmode="stack")
-    figure.update_yaxes(autorange="reversed")
+    names = dict.fromkeys(part for _, parts in bars for part in parts)
+    means = {label: answer.predicted_ms.get("mean_e2el_ms") for label, answer in runs.items()}
     largest = [f"{label}: mostly {max(parts, key=lambda p: parts[p])}" for label, parts in bars]
-    return Chart(
+    drawing = Stack(
         name="where_time_went",
         title="Where the time of a request goes",
         alt=(listed(largest) + ".") if largest else "No request completed.",
-        figure=figure,
-        subject=_subject(runs),
-        rows=tuple({"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars),
+        data={name: {label: parts.get(name, 0.0) / 1e3 for label, parts in bars} for name in names},
+        unit=MS,
+        axis="mean, {time}",
+        wholes={f"{label}, all": mean and mean.scaled(1e-3) for label, mean in means.items()},
+        rows=[{"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars],
     )
-
-
-def _interval_of_the_mean(figure: Any, runs: Mapping[str, Simulation], units: Units) -> None:
-    """The 90 % interval of each run's mean E2E latency, over its bar."""
-    means = ((label, answer.predicted_ms.get("mean_e2el_ms")) for label, answer in runs.items())
-    known = {
-        f"{label}, all": mean.scaled(1e-3)
-        for label, mean in means
-        if mean is not None and mean.low is not None and mean.high is not None
-    }
-    if not known:
-        return
-    figure.add_scatter(
-        name="90 % interval",
-        x=[units.of_seconds(mean.value) for mean in known.values()],
-        y=list(known),
-        mode="markers",
-        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x=_error_bars([*known.values()], units, 2),
-        hovertemplate="mean E2E latency: %{x:,.4g}<extra></extra>",
-    )
+    return replace(draw_chart(drawing, units=units), subject=_subject(runs))
 
 
 def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
     """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
-    import plotly.graph_objects as go
-
-    known = {label: answer.step_bounds for label, answer in runs.items() if answer.step_bounds}
-    labels = list(known)
-    figure = go.Figure()
-    for index, bound in enumerate(BOUNDS):
-        shares = [
-            sum(part.time_fraction for part in parts if part.bound == bound) for parts in known.values()
-        ]
-        figure.add_bar(
-            name=bound,
-            orientation="h",
-            y=labels,
-            x=shares,
-            text=[f"{share:.0%}" if share > LABELLED_SHARE else "" for share in shares],
-            textposition="inside",
-            **bar_style(index),
-            hovertemplate=f"{bound}: %{{x:.1%}} of busy time<extra></extra>",
-        )
-    layout(figure, x="share of busy time", y="", height=200 + 42 * len(labels), barmode="stack")
-    figure.update_xaxes(tickformat=".0%", range=[0, 1])
-    figure.update_yaxes(autorange="reversed")
-    phrases = [
-        f"{label}: mostly {max(parts, key=lambda part: part.time_fraction).bound}"
-        for label, parts in known.items()
-    ]
-    return Chart(
+    bounded = {label: answer for label, answer in runs.items() if answer.step_bounds}
+    phrases = [f"{label}: mostly {_largest_bound(answer)}" for label, answer in bounded.items()]
+    drawing = Stack(
         name="what_bound_the_steps",
         title="What bound the steps",
         alt=(listed(phrases) + ".") if phrases else "No step was taken.",
-        figure=figure,
-        subject=_subject(runs),
-        rows=tuple(
+        data={
+            bound: {label: _share_of(answer, bound) for label, answer in bounded.items()} for bound in BOUNDS
+        },
+        unit=PERCENT_0,
+        axis="% of busy time",
+        rows=[
             {
                 "run": label,
                 "bound": bound.bound,
@@ -312,10 +263,19 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
                 "share of busy time": bound.time_fraction,
                 "s": bound.time_s,
             }
-            for label, parts in known.items()
-            for bound in parts
-        ),
+            for label, answer in bounded.items()
+            for bound in answer.step_bounds
+        ],
     )
+    return replace(draw_chart(drawing), subject=_subject(runs))
+
+
+def _largest_bound(answer: Simulation) -> str:
+    return max(answer.step_bounds, key=lambda part: part.time_fraction).bound
+
+
+def _share_of(answer: Simulation, bound: str) -> float:
+    return sum(part.time_fraction for part in answer.step_bounds if part.bound == bound)
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import capacity
-from capacity.report.figures.estimates import responses_chart, roofline_chart, shares_chart, step_chart
-from capacity.report.figures.memory import memory_chart
+from capacity.report.figures.estimates import roofline_chart, step_chart
+from capacity.report.figures.of_answer import charts_of
 
 ASKED: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 200, "batch_size": 16}
 
@@ -15,13 +15,12 @@ ASKED: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 200, "b
 def test_no_chart_tells_series_apart_by_colour_alone(estimate: capacity.Estimate) -> None:
     why = capacity.explain("llama-3.1-8b", **ASKED)
     charts = [
-        memory_chart(capacity.fit("llama-3.1-8b", gpu="h100")),
-        step_chart(estimate.breakdown.prefill, "prefill"),
-        shares_chart(why),
-        responses_chart(why),
+        *charts_of(capacity.fit("llama-3.1-8b", gpu="h100")),
+        step_chart(estimate, "prefill"),
+        *charts_of(why),
     ]
     for chart in charts:
-        shapes = [trace.marker.pattern.shape for trace in chart.figure.data]
+        shapes = [trace.marker.pattern.shape for trace in chart.figure.data if trace.type == "bar"]
         assert len(set(shapes)) == len(shapes)
     points = [
         trace for trace in roofline_chart(estimate).figure.data if trace.name and trace.name.endswith(" step")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
 
 import capacity
 from capacity.hardware import load_profile
-from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
+from capacity.report.display import time_and_interval
+from capacity.report.figures.estimates import roofline_chart, step_chart
+from capacity.report.figures.of_answer import charts_of
 
 
 def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Estimate) -> None:
@@ -24,8 +27,9 @@ def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Est
 
 def test_the_waterfalls_parts_follow_each_other_and_add_up(estimate: capacity.Estimate) -> None:
     operators = estimate.breakdown.decode
-    chart = step_chart(operators, "decode")
-    ends = sorted((b, b + x) for trace in chart.figure.data for b, x in zip(trace.base, trace.x, strict=True))
+    chart = step_chart(estimate, "decode")
+    bars = [trace for trace in chart.figure.data if trace.type == "bar"]
+    ends = sorted((b, b + x) for trace in bars for b, x in zip(trace.base, trace.x, strict=True))
     assert ends[0][0] == 0
     assert all(after[0] == pytest.approx(before[1]) for before, after in pairwise(ends))
     assert ends[-1][1] == pytest.approx(sum(op.seconds for op in operators) * 1e3)
@@ -35,7 +39,7 @@ def test_the_whole_step_is_no_surer_than_the_latency_that_it_makes(estimate: cap
     tpot = estimate.tpot_s
     assert tpot is not None
     assert tpot.high is not None
-    chart = step_chart(estimate.breakdown.decode, "decode", like=tpot)
+    chart = step_chart(estimate, "decode")
     whole = next(trace for trace in chart.figure.data if trace.name == "90 % interval")
     seconds = sum(op.seconds for op in estimate.breakdown.decode)
     assert whole.x[0] == pytest.approx(1e3 * seconds)
@@ -51,7 +55,19 @@ def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
     )
     assert answer.ttft_parts_s is not None
     assert answer.ttft_s is not None
-    chart = ttft_chart(answer.ttft_parts_s)
-    assert [trace.name for trace in chart.figure.data] == ["client", "api server", "queue", "prefill"]
-    assert sum(trace.x[0] for trace in chart.figure.data) == pytest.approx(answer.ttft_s.value * 1e3)
-    assert f"{answer.ttft_s.value * 1e3:,.1f} ms in all" in chart.alt
+    (chart,) = (chart for chart in charts_of(answer) if chart.name == "ttft")
+    *bars, whole = chart.figure.data
+    assert [trace.name.rpartition(" ")[0] for trace in bars] == ["client", "api server", "queue", "prefill"]
+    assert bars[0].name == "client 20"
+    assert sum(trace.x[0] for trace in bars) == pytest.approx(answer.ttft_s.value * 1e3)
+    assert answer.ttft_s.high is not None
+    assert whole.x[0] + whole.error_x.array[0] == pytest.approx(answer.ttft_s.high * 1e3)
+    assert f"{time_and_interval(answer.ttft_s)[0]} in all" in chart.alt
+
+
+def test_a_change_has_its_sign_and_no_more_digits_than_in_the_table() -> None:
+    why = capacity.explain("llama-3.1-8b", gpu="h100", input_len=1000, output_len=200, batch_size=8)
+    (helped,) = (chart for chart in charts_of(why) if chart.name == "what_would_help")
+    texts = [text for trace in helped.figure.data for text in trace.text]
+    assert len(texts) == 3 * len(why.responses)
+    assert all(re.fullmatch(r"[+-]\d+(\.\d)?%", text) for text in texts)

@@ -16,7 +16,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.handbook import CHARTS, Line, line_chart, write_charts
+from capacity.report.figures.handbook import CHARTS, line_chart, write_charts
 
 FOLDER = Path(__file__).parents[3] / "docs" / "charts"
 CLOSED_FORM = ("kv-cache", "flash-attention", "prefix-caching", "batching")
@@ -54,8 +54,7 @@ def test_every_chart_of_the_handbook_is_drawn(tmp_path: Path) -> None:
 
 def test_positions_by_hand() -> None:
     """Logarithmic x from 1 to 16: 4 stands in the middle; y begins at 0: 10 stands twice as high as 5."""
-    line = Line(name="l", points=((1, 0), (4, 10), (16, 5)))
-    svg = line_chart("t", [line], x_label="x", y_label="y")
+    svg = line_chart("t", {"l": [(1, 0), (4, 10), (16, 5)]}, x_label="x", y_label="y")
     ((x0, y0), (x1, y1), (x2, y2)) = lines_of(svg)[0]
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.1)
     assert y0 - y1 == pytest.approx(2 * (y0 - y2), abs=0.1)
@@ -64,10 +63,10 @@ def test_positions_by_hand() -> None:
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no points"):
-        line_chart("t", [], x_label="x", y_label="y")
+        line_chart("t", {}, x_label="x", y_label="y")
     for point in ((0.0, 1.0), (1.0, float("nan")), (float("inf"), 1.0)):
         with pytest.raises(InvalidInput, match="cannot draw"):
-            line_chart("t", [Line(name="l", points=(point,))], x_label="x", y_label="y")
+            line_chart("t", {"l": [point]}, x_label="x", y_label="y")
 
 
 def test_the_handbook_shows_its_charts() -> None:

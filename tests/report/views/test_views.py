@@ -18,17 +18,19 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.report.display import Units
 from capacity.report.figures.of_answer import charts_of
+from capacity.report.layout import marked
 from capacity.report.tables import render
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Column, Drawing, Table, View
+from capacity.report.views.view import Column, Drawing, Facts, Table, View
 from capacity.techniques.quantize import quantization_list
 from capacity.techniques.speculate import speculation_methods, textbook
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
+LENGTHS: dict[str, Any] = {"input_len": 300, "output_len": 60}
 ASKED = {
     "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
     "quantizations": quantization_list,
@@ -46,6 +48,27 @@ ASKED = {
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
     "engines": lambda: capacity.engine_table(claims=True),
+    "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "t4"]),
+    "curve": lambda: capacity.curve(
+        **LLAMA,
+        **LENGTHS,
+        num_prompts=60,
+        rates=[1.0, 8.0, 16.0],
+        slo="ttft:p95:50ms",
+        price="1",
+        peak_rate=20.0,
+    ),
+    "fit": lambda: capacity.fit("llama-3.1-8b", gpu="l4"),
+    "estimate": lambda: capacity.estimate(**LLAMA, request_rate=2.0, price="1", **LENGTHS),
+    "explain": lambda: capacity.explain(**LLAMA, batch_size=8, **LENGTHS),
+    "fit-comparison": lambda: capacity.compare_fits("llama-3.1-70b"),
+    "gpu-comparison": lambda: capacity.compare_gpus(
+        "llama-3.1-70b", gpus=("l4", "h100"), concurrency=8, price_tier="on-demand", **LENGTHS
+    ),
+    "engine-comparison": lambda: capacity.compare_engines(
+        **LLAMA, engines=("vllm", "tgi"), concurrency=4, price="1", **LENGTHS
+    ),
+    "load-sweep": lambda: capacity.load_sweep(**LLAMA, loads=(1, 16), price="1", **LENGTHS),
 }
 
 
@@ -74,7 +97,7 @@ def cached(folder: Path) -> AnswerRecord:
 
 def view_of(name: str, answer: AnswerRecord) -> View:
     view: View = resolve_name(ANSWERS[name].view)(answer)
-    return View(view.title, list(view.blocks))
+    return View(view.title, list(view.blocks), list(view.detail))
 
 
 def kind_at(kind: Any, path: str) -> Any:
@@ -97,14 +120,20 @@ def test_every_view_has_an_answer(answers: dict[str, AnswerRecord]) -> None:
 
 @pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
 def test_every_path_leads_to_a_field(name: str, answers: dict[str, AnswerRecord]) -> None:
-    tables = [block for block in view_of(name, answers[name]).blocks if isinstance(block, Table)]
+    view = view_of(name, answers[name])
+    tables = [block for block in (*view.blocks, *view.detail) if isinstance(block, Table)]
+    if name == "fit":
+        assert not tables
+        return
     assert any(table.rows for table in tables)
-    paths = [(type(table.rows[0]), column.path) for table in tables if table.rows for column in table.columns]
-    for kind, path in paths:
-        if isinstance(path, str):
-            kind_at(kind, path)
+    paths = [(table.rows[0], column.path) for table in tables if table.rows for column in table.columns]
+    for row, path in paths:
+        if isinstance(row, dict):
+            assert path in row
+        elif isinstance(path, str):
+            kind_at(type(row), path)
     with pytest.raises(AttributeError):
-        kind_at(paths[0][0], "no_such_field")
+        kind_at(type(paths[0][0]), "no_such_field")
 
 
 @pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
@@ -114,8 +143,12 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:
         if isinstance(block, str):
-            assert block in page
-            assert block.split()[0] in console
+            assert marked(block).plain in page
+            assert marked(block).plain.split()[0] in console
+        if isinstance(block, Facts):
+            for fact in block.rows:
+                assert fact.label.strip() in page
+                assert all(html.unescape(text) in page for text in fact.texts())
         if isinstance(block, Drawing):
             (chart,) = (each for each in charts_of(answer) if each.name == block.name)
             assert chart.title in page
@@ -126,7 +159,7 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
             assert len(record) >= len(block.columns)
             for _, path, unit in block.columns:
                 text, within = unit.texts(value_at(row, path))
-                assert text in page
+                assert marked(text).plain in page
                 assert within in page
 
 

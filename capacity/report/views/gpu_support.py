@@ -1,0 +1,53 @@
+"""Which engine runs what where, and how well that is known, as a matrix."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from capacity.answers.support import Status, SupportMatrix
+from capacity.report.views.view import Column, Table, View
+
+SIGNS: dict[Status, str] = {"measured": "M", "fitted": "F", "assumed": "a", "impossible": "-"}
+MEANINGS: dict[Status, str] = {
+    "measured": "servers of this engine were measured on this card, and its kernels are fitted",
+    "fitted": "kernels fitted on this card",
+    "assumed": "constants of another card or engine, or rooflines",
+    "impossible": "refused",
+}
+
+
+def gpu_support_view(answer: SupportMatrix) -> View:
+    """Return a row a format with the reasons for one GPU; for several a row a GPU, a letter a format."""
+    if len(answer.gpus) == 1:
+        first = {cell.engine: cell for cell in reversed(answer.rows)}
+        columns = [
+            Column("engine", lambda cell: cell.engine if cell is first[cell.engine] else ""),
+            Column("weights", "weight_format"),
+            Column("known", "status"),
+            Column("because", "why"),
+        ]
+        return View("", [Table(f"Engines and weight formats on {answer.gpus[0]}", answer.rows, columns)])
+    legend = ", ".join(f"{SIGNS[status]} {status} ({meaning})" for status, meaning in MEANINGS.items())
+    matrix = Table("Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_letters(answer)])
+    return View("", [matrix], notes=[f"a letter for each of {', '.join(answer.weight_formats)}", legend])
+
+
+def _letters(answer: SupportMatrix) -> list[Column]:
+    """A letter for each format on each GPU, with engines that differ in nothing as one."""
+    cells: defaultdict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(answer.gpus, ""))
+    for cell in answer.rows:
+        cells[_short(cell.engine)][cell.gpu] += SIGNS[cell.status]
+    alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    for engine, letters in cells.items():
+        alike[tuple(letters.values())].append(engine)
+    return [Column("\n".join(engines), _of_gpu(cells[engines[0]])) for engines in alike.values()]
+
+
+def _of_gpu(letters: dict[str, str]) -> Callable[[str], str]:
+    return lambda gpu: letters[gpu]
+
+
+def _short(engine: str) -> str:
+    name = engine.partition("@")[0].removeprefix("hf-").removeprefix("deepspeed-")
+    return name.replace("tensorrt-llm", "trt-llm")

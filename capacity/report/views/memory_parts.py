@@ -1,0 +1,125 @@
+"""What `fit` answers: whether a model fits, and where the memory of one GPU goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from capacity.answers.grid import FitGrid, GridCell
+from capacity.answers.records import Fit, StartUp
+from capacity.report.display import STANDARD
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Fact, Facts, Stack, View
+
+PARTS = {
+    "weights": "",
+    "activations": "peak of a full step",
+    "overhead": "CUDA context, communication buffers, CUDA graphs",
+}
+YES, NO = "✓", "✗"
+
+
+def model_headline(answer: Fit) -> str:
+    """Return model, formats, GPUs and engine in one line."""
+    gpus = f"{answer.gpu.count} x {answer.gpu.name}" if answer.gpu.count > 1 else answer.gpu.name
+    return (
+        f"[bold]{answer.model.name}[/bold] ({answer.model.total_params / 1e9:.1f} B parameters, "
+        f"{answer.weight_format} weights, {answer.kv_cache_dtype} KV cache) on [bold]{gpus}[/bold], {answer.engine}"
+    )
+
+
+def fit_view(answer: Fit) -> View:
+    """Return whether it fits, and where the memory of one GPU goes."""
+    facts = Facts("Memory of one GPU", fit_facts(answer))
+    return View(f"{model_headline(answer)}: {_verdict(answer)}", [facts, memory_chart(answer)])
+
+
+def _verdict(answer: Fit) -> str:
+    if answer.fits:
+        return "[green]fits[/green]"
+    if answer.memory.kv_cache_bytes and answer.max_context_tokens:
+        return (
+            f"[red]does not fit[/red] with requests of {answer.max_model_len:,} tokens, "
+            f"[green]fits up to {answer.max_context_tokens:,} tokens[/green]: {answer.reason}"
+        )
+    return f"[red]does not fit:[/red] {answer.reason}"
+
+
+def fit_facts(answer: Fit) -> list[Fact]:
+    """Return the memory of one GPU and what it holds."""
+    memory, longest = answer.memory, answer.max_context_tokens
+    concurrency = f"requests of {answer.max_model_len:,} tokens"
+    rows = [
+        Fact("engine sees", memory.total_bytes, units.MEMORY),
+        Fact("may use", memory.usable_bytes, units.MEMORY, f"{memory.usable_bytes / memory.total_bytes:.0%}"),
+        *(Fact(name, getattr(memory, f"{name}_bytes"), units.MEMORY, note) for name, note in PARTS.items()),
+        *_kv_facts(answer),
+        Fact("longest request", longest, units.NUM_TOKENS, "that fits alone", first="Longest request"),
+        Fact("concurrency", answer.max_concurrency, units.TIMES, concurrency, first="Concurrency"),
+    ]
+    if not answer.fits and longest:
+        rows.append(Fact("", "", note=f"below 1: only a context of up to {longest:,} tokens fits"))
+    if answer.smallest_tensor_parallel_size:
+        smallest = answer.smallest_tensor_parallel_size
+        rows.append(Fact("smallest TP", smallest, note="that fits", first="Smallest TP"))
+    if answer.startup is not None:
+        rows.append(_startup_fact(answer.startup))
+    return rows
+
+
+def _kv_facts(answer: Fit) -> Iterator[Fact]:
+    """What is left for the KV cache, and how much that holds; of a model that keeps none, what is left free."""
+    left = answer.memory.kv_cache_bytes
+    kept = (
+        answer.kv_bytes_per_token,
+        answer.kv_window_bytes_per_token,
+        answer.linear_state_bytes_per_request,
+    )
+    if not any(kept):
+        yield Fact("left", left, units.MEMORY, "no KV cache: a request ends with its prompt")
+        return
+    blocks = f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"
+    yield Fact("KV cache", left, units.MEMORY, blocks, first="KV cache")
+    yield Fact("KV per token", answer.kv_bytes_per_token, Unit(1, 1 / 1024, " KiB"), "whole model")
+    yield Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, first="KV capacity")
+
+
+def _startup_fact(startup: StartUp) -> Fact:
+    total, weights = startup.total_s, startup.parts_s["weights"].value
+    rate = f"{startup.weights_gb_per_s:.1f} GB/s per GPU"
+    note = f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}"
+    return Fact("start-up", total, units.BARE_LATENCY, note)
+
+
+def memory_chart(answer: Fit) -> Stack:
+    """Return one GPU's memory as a bar, with what there is and what may be used."""
+    memory, name = answer.memory, answer.gpu.name
+    parts = {part: getattr(memory, f"{part}_bytes") for part in PARTS} | {"KV cache": memory.kv_cache_bytes}
+    said = ", ".join(f"{part} {STANDARD.memory_text(size)}" for part, size in parts.items())
+    verdict = "It fits" if answer.fits else "It does not fit"
+    return Stack(
+        name="memory",
+        title=f"Memory of one {name}",
+        alt=f"{verdict}: {said}, of {STANDARD.memory_text(memory.usable_bytes)} that the engine may use.",
+        data={part: {name: size} for part, size in parts.items()},
+        unit=units.GIB,
+        labels="GPU",
+        axis="{memory} on one GPU",
+        marks={"may use": memory.usable_bytes, "engine sees": memory.total_bytes},
+    )
+
+
+def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
+    """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
+    rows: dict[str, dict[str, str]] = {}
+    reasons: dict[str, list[str]] = {}
+    for cell in grid.cells:
+        rows.setdefault(cell.gpu, {"GPU": cell.gpu})[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)
+        if cell.reason is not None:
+            reasons.setdefault(cell.gpu, []).append(f"TP {cell.tensor_parallel_size}: {cell.reason}")
+    return [{**row, "why not": " ".join(reasons.get(gpu, []))} for gpu, row in rows.items()]
+
+
+def cell_text(cell: GridCell) -> str:
+    """`✓ 3.2`, or `✗`."""
+    return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

@@ -1,0 +1,274 @@
+"""What `estimate` and `explain` answer of one load: the prediction, what it is made of, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from capacity.answers.attribution import BOUNDS, largest_bound
+from capacity.answers.records import Attribution, Estimate, ExplainedInterval, IntervalPart
+from capacity.hardware import profile_names
+from capacity.report.display import (
+    STANDARD,
+    as_sure,
+    bill_rows,
+    join_words,
+    offers_text,
+    usd_and_interval,
+    usd_text,
+    verdict_text,
+)
+from capacity.report.figures.estimates import PHASES, Phase, roofline_chart, step_chart, step_table
+from capacity.report.replicas import replicas_text
+from capacity.report.subject import load_text
+from capacity.report.views import units
+from capacity.report.views.memory_parts import model_headline
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars, Block, Column, Drawing, Fact, Facts, OwnChart, Stack, Table, View
+
+if TYPE_CHECKING:
+    from capacity.hardware.cost_estimate import CostEstimate
+
+NO_STATE = "no steady state"
+CHANGE = Unit(1, 100, "%", sign="+z")
+BY_SHARE = Unit(show=lambda number, _: usd_and_interval(number))
+IN_FLIGHT = Unit(1, none="grows", bare=True)
+REQUEST_USD = replace(units.usd(6), bare=True)
+JOULES = Unit(2, after=" J/output token", bare=True)
+MEASURES = {"TTFT": "ttft", "TPOT": "tpot", "$/token": "cost_per_token"}
+
+
+def estimate_view(answer: Estimate) -> View:
+    """Return latencies, throughput, bill and energy with their intervals; in detail, both steps by operator."""
+    launch = answer.launch
+    title = (
+        f"{model_headline(answer)}\n{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
+        f"basis: {answer.basis}\nlaunched with max_num_seqs {launch.max_num_seqs:,}, max_num_batched_tokens "
+        f"{launch.max_num_batched_tokens:,}, gpu_memory_utilization {launch.gpu_memory_utilization:.3g}; clients "
+        f"{launch.client_latency_s * 1e3:.3g} ms away"
+    )
+    steps = f"prefill is {answer.bound.prefill} bound"
+    if answer.bound.decode is not None:
+        steps += f", decode {answer.bound.decode} bound"
+    brief = f"{steps}; --detail has both steps by operator"
+    return View(title, _estimate_blocks(answer), detail=_steps(answer), brief=brief)
+
+
+def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
+    if answer.verdict is not None:
+        yield verdict_text(answer.verdict, answer.verdict_reason)
+        if answer.replicas_needed is not None:
+            yield f"needed: {replicas_text(answer.replicas_needed)}"
+    interval = " (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""
+    yield Facts(f"Prediction{interval}", estimate_facts(answer))
+    yield from estimate_charts(answer)
+
+
+def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | OwnChart]:
+    """Return one step by operator, what TTFT is made of, and the roofline."""
+    shown: Phase = phase if getattr(answer.breakdown, phase) else "prefill"
+    yield OwnChart(lambda reader: step_chart(answer, shown, reader))
+    if answer.ttft_parts_s is not None:
+        yield _ttft_chart(answer, answer.ttft_parts_s)
+    if answer.gpu.name in profile_names():  # the roof is the profile's
+        yield OwnChart(lambda _: roofline_chart(answer))
+
+
+def _steps(answer: Estimate) -> Iterator[Block]:
+    intensity = answer.arithmetic_intensity
+    drafted = "" if answer.tokens_per_step == 1 else f", {answer.tokens_per_step:.2f} tokens of a request"
+    for phase, words in zip(PHASES, ("", drafted), strict=True):
+        attained = getattr(intensity, f"{phase}_flops_per_byte")
+        if attained is not None:
+            ridge = f"FLOP/byte, ridge {intensity.ridge_flops_per_byte:,.0f}"
+            title = f"A {phase} step{words}: {attained:,.0f} {ridge}"
+            yield step_table(title, getattr(answer.breakdown, phase))
+    names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+    known = {title: (answer.as_found or {}).get(name) for name, title in names.items()}
+    rows = [Fact(title, each, units.LATENCY) for title, each in known.items() if each is not None]
+    yield Facts("A server with unknown settings and client (90 % interval)", rows)
+
+
+def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) -> list[Fact]:
+    """Return the figures of a prediction; the month's bill with the lowest and the highest of `offers`."""
+    single = NO_STATE if answer.ttft_s is None else "a single output token"
+    per_user, per_gpu = answer.output_tokens_per_s_per_user, answer.output_tokens_per_s_per_gpu
+    joules, watts = answer.energy.joules_per_output_token, answer.energy.watts_per_gpu
+    return [
+        Fact("TTFT", answer.ttft_s, units.LATENCY, missing=NO_STATE, first="TTFT"),
+        *_ttft_parts(answer),
+        Fact("TPOT", answer.tpot_s, units.LATENCY, missing=single, first="TPOT"),
+        Fact("E2E latency", answer.e2e_s, units.DURATION, missing=NO_STATE, first="E2E latency"),
+        *(
+            Fact(title, each, units.LATENCY, first=title)
+            for title, each in answer.further_latencies.items()
+            if each
+        ),
+        Fact("output tokens/s", answer.output_tokens_per_s, units.RATE, first="Output tokens/s"),
+        Fact("  per GPU", per_gpu, units.RATE, first="per GPU"),
+        Fact("  per user", per_user, units.RATE, missing=NO_STATE, first="per user"),
+        _requests(answer),
+        *_in_flight(answer),
+        Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, answer.kv_cache_dtype),
+        *([] if answer.cost is None else _cost_facts(answer, answer.cost, offers)),
+        Fact(
+            "provisioned energy",
+            as_sure(joules, answer.output_tokens_per_s),
+            JOULES,
+            f"{watts:,.0f} W per GPU, host and cooling included",
+        ),
+    ]
+
+
+def _ttft_parts(answer: Estimate) -> list[Fact]:
+    parts = {} if answer.ttft_parts_s is None else answer.ttft_parts_s
+    shown = [f"{name} {STANDARD.time_text(s, answer.ttft_s)}" for name, s in parts.items() if s]
+    return [Fact("  of it", "", note=", ".join(shown))] if parts else []
+
+
+def _requests(answer: Estimate) -> Fact:
+    """Requests per second, and whose number it is where it is no prediction."""
+    rate, asked = answer.requests_per_s, answer.request_rate or 0.0
+    if answer.ttft_s is None or rate.value < asked:
+        return Fact("requests/s", rate, units.BARE_RATE, "served at most", first="Requests/s")
+    note = "as they arrive" if asked and rate.low is None else ""
+    return Fact("requests/s", rate, units.RATE, note, first="Requests/s")
+
+
+def _in_flight(answer: Estimate) -> list[Fact]:
+    """Of a load: requests in the system, and what a benchmark of the run would print."""
+    if answer.batch_size:
+        return []
+    count, law = answer.requests_in_flight, "requests/s x E2E, waiting included"
+    number = None if count is None else as_sure(count, answer.e2e_s)
+    rows = [Fact("requests in flight", number, IN_FLIGHT, law, law, first="In flight")]
+    run = answer.whole_run
+    if run is not None and answer.ttft_s is not None:
+        ttft = STANDARD.time_text(run.ttft_s, answer.ttft_s)
+        note = f"mean of {run.num_prompts:,} requests, the first included"
+        rows.append(Fact("TTFT of a whole run", ttft, note=note))
+    return rows
+
+
+def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
+    """The bill; where the load has no steady state, it and the price are of what does not serve it."""
+    (_, hourly, price), (_, _, hours) = bill_rows(cost)
+    by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
+    month_note = "; ".join(filter(None, (hours, by_offers)))
+    output, input_unit, full = answer.usd_per_million_output_tokens, BY_SHARE, ""
+    unserved = unpriced = None
+    if answer.ttft_s is None:
+        unserved = (f"${cost.usd_per_month:,.0f}", "does not serve this load")
+        unpriced = ("-", NO_STATE)
+    if answer.verdict == "overloaded":
+        input_unit, full = units.USD_PER_MILLION, f"at full load, {cost.requests_per_s:,.2f} requests/s"
+        unpriced = ("-", f"overloaded; full load {usd_text(output)}")
+    request = as_sure(cost.usd_per_request, output)
+    month = Fact("  month", cost.usd_per_month, units.usd(0), month_note, first="$ a month", instead=unserved)
+    return [
+        Fact("cost", hourly, note=price),
+        month,
+        Fact("  1M input tokens", answer.usd_per_million_input_tokens, input_unit, full),
+        Fact("  1M output tokens", output, BY_SHARE, first="$ per 1M output", instead=unpriced),
+        Fact("  request", request, REQUEST_USD),
+    ]
+
+
+def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
+    shown = [f"{part} {STANDARD.time_text(s, answer.ttft_s)}" for part, s in parts.items() if s]
+    whole = STANDARD.time_text(sum(parts.values()), answer.ttft_s)
+    return Stack(
+        name="ttft",
+        title="What the time to first token is made of, mean",
+        alt=f"{join_words(shown)}: {whole} in all.",
+        data={part: {"TTFT": seconds} for part, seconds in parts.items()},
+        unit=units.MS,
+        labels="of",
+        axis="{time}",
+        wholes={"TTFT": answer.ttft_s},
+    )
+
+
+def _explain_headline(answer: Attribution) -> str:
+    return (
+        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
+        f"{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+    )
+
+
+def explain_view(answer: Attribution) -> View:
+    """Return what bounds the steps, what faster hardware would change, and the steps."""
+    return View(_explain_headline(answer), [*explain_charts(answer), *_explain_tables(answer)])
+
+
+def _explain_tables(answer: Attribution) -> Iterator[Table]:
+    bounds = [
+        Column("", ""),
+        Column("prefill step", lambda bound: getattr(answer.prefill, bound), units.PERCENT_0),
+        Column("decode step", lambda bound: getattr(answer.decode, bound, None), units.PERCENT_0),
+    ]
+    yield Table("Where the time goes", BOUNDS, bounds)
+    helped = [Column("", "label"), *(Column(name, path, CHANGE) for name, path in MEASURES.items())]
+    yield Table("What would help", answer.responses, helped)
+    yield step_table("A prefill step", answer.breakdown.prefill)
+    if answer.breakdown.decode:
+        yield step_table("A decode step", answer.breakdown.decode)
+
+
+def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
+    """Return each phase's step by what bounds it, and what more of each resource changes."""
+    phases = {"prefill": answer.prefill} | ({"decode": answer.decode} if answer.decode else {})
+    said = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
+    bounds = Stack(
+        name="bounds",
+        title="What bounds it",
+        alt=f"By share of time, {join_words(said)}.",
+        data={bound: {name: getattr(shares, bound) for name, shares in phases.items()} for bound in BOUNDS},
+        unit=units.PERCENT_0,
+        labels="phase",
+        axis="% of the step",
+    )
+    metric = "TTFT" if answer.decode is None else "TPOT"
+    changes = {response.label: getattr(response, metric.lower()) for response in answer.responses}
+    best = min(changes, key=changes.__getitem__)
+    helped = Bars(
+        name="what_would_help",
+        title="What would help",
+        alt=f"Most for {metric}: {best} changes it by {CHANGE.texts(changes[best])[0]}.",
+        data={
+            name: {response.label: getattr(response, path) for response in answer.responses}
+            for name, path in MEASURES.items()
+            if name != "TPOT" or answer.decode is not None
+        },
+        unit=CHANGE,
+        labels="resource",
+        axis="change, %",
+    )
+    return bounds, helped
+
+
+def interval_view(answer: Attribution) -> View:
+    """Return what each interval is made of, and what would narrow it; then the same of a server with unknown
+    settings."""
+    return View(_explain_headline(answer), [block for each in answer.intervals for block in _interval(each)])
+
+
+def _interval(interval: ExplainedInterval) -> Iterator[Block]:
+    value, within = units.LATENCY.texts(interval.predicted_s)
+    wider = units.LATENCY.texts(interval.as_found_s)[1]
+    yield _parts_table(f"{interval.metric} {value}", within, interval.parts)
+    yield from (f"it also holds {what}" for what in interval.holds)
+    title = f"{interval.metric} {value} of a server with unknown settings and client"
+    yield _parts_table(title, wider, interval.as_found_parts)
+
+
+def _parts_table(title: str, within: str, parts: Sequence[IntervalPart]) -> Table:
+    columns = [
+        Column("part", "name"),
+        Column("alone", lambda part: f"{part.low:+.0%} to {part.high:+.0%}", units.TEXT),
+        Column("of the variance", "variance_share", units.PERCENT_0),
+        Column("what it is", "what"),
+        Column("narrowed by", "narrowed_by", Unit(left=True, none="")),
+    ]
+    return Table(f"{title}, 90 % interval {within}" if within else title, parts, columns)

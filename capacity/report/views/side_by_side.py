@@ -1,0 +1,186 @@
+"""What stands side by side: GPUs that hold a model, and GPUs or engines at one load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.report.figures.drawing import to_quantity
+from capacity.report.figures.loads import BARS, FIGURES, Figure
+from capacity.report.replicas import replica_words
+from capacity.report.subject import load_text
+from capacity.report.views import units
+from capacity.report.views.view import Bars, Block, Column, Refused, Table, View
+
+if TYPE_CHECKING:
+    from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
+    from capacity.answers.fit_comparison import FitComparison, FitPoint
+    from capacity.planning.sizing.gpu_comparison import GpuComparison
+
+SPAN = 20.0  # times from the least to the most: from there on the axis is logarithmic
+ENGINE_FIGURES = ("throughput", "ttft", "tpot")
+
+
+def fit_comparison_view(answer: FitComparison) -> View:
+    """Return what holds the model, the cheapest first; what holds shorter requests; what cannot be, and why."""
+    columns = [
+        Column("GPUs", place),
+        Column("weights", "weights_bytes", units.MEMORY),
+        Column("KV tokens", "kv_capacity_tokens", units.COUNT),
+        Column("longest request", "max_context_tokens", units.COUNT),
+        Column("at once", "max_concurrency", units.TENTHS),
+        Column("$/h", "usd_per_hour", units.usd(2)),
+    ]
+    held = [point for point in answer.rows if point.fits or point.max_context_tokens]
+    without = [point.gpu for point in held if point.usd_per_hour is None]
+    tier = answer.price_tier
+    note = f"no {tier} price in the table of {', '.join(without)}: --price-tier, or your own"
+    return View(
+        f"[bold]{answer.model}[/bold] under {answer.engine}: each GPU at its smallest pool, by {tier} price",
+        [
+            Table("Holds it", [point for point in held if point.fits], columns),
+            Table(
+                "Holds it for shorter requests: --max-model-len",
+                [point for point in held if not point.fits],
+                columns,
+            ),
+            Refused({point.gpu: str(point.reason) for point in answer.rows if point not in held}),
+        ],
+        notes=[note] if without else [],
+    )
+
+
+def gpu_comparison_view(answer: GpuComparison) -> View:
+    """Return what serves the load, the best first; then what does not, and why."""
+    served = [point for point in answer.rows if point.fits]
+    pools = "with the replicas it needs" if answer.load_field == "request_rate" else "at its smallest pool"
+    levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
+    title = (
+        f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+        f"{levels}: each GPU {pools}, by {ORDERS[answer.order].words}{_least_bill(answer)}"
+    )
+    columns = [
+        Column("GPUs", place),
+        Column("replicas", lambda point: f"{point.replicas} x TP{point.tensor_parallel_size}"),
+        Column("TTFT", "ttft_s", units.BARE_LATENCY),
+        Column("TPOT", "tpot_s", units.BARE_LATENCY),
+        Column("tokens/s", "output_tokens_per_s", units.BARE_RATE),
+        Column("$/1k req", "usd_per_thousand_requests", units.USD_PER_MILLION),
+        Column("$/month", "usd_per_month", units.usd(0)),
+        Column("", _state),
+    ]
+    notes = [point.price_note for point in served if point.price_note is not None]
+    return View(
+        title,
+        [
+            _gpu_chart(answer),
+            Table("", served, columns, name="gpu_comparison"),
+            Refused({point.gpu: str(point.reason) for point in answer.rows if not point.fits}),
+        ],
+        notes=[*notes, *answer.notes],
+    )
+
+
+def place(point: LoadPoint | FitPoint) -> str:
+    """Return `2 x h200-sxm-141gb`."""
+    return f"{point.num_gpus} x {point.gpu}"
+
+
+def _least_bill(answer: GpuComparison) -> str:
+    """Of a request rate, the GPUs that serve it at the least bill, in a line."""
+    bills = [
+        point
+        for point in answer.rows
+        if point.usd_per_month is not None and point.verdict == "stable" and point.misses is None
+    ]
+    if answer.load_field != "request_rate" or not bills:
+        return ""
+    best = min(bills, key=lambda point: point.usd_per_month or 0.0)
+    replicas = f"{replica_words(best.replicas or 1)} of TP{best.tensor_parallel_size}"
+    return f"\nneeded: {replicas}, {place(best)}, ${best.usd_per_month:,.0f} a month"
+
+
+def _state(point: LoadPoint) -> str:
+    """The verdict where it is not stable, and that the service levels are missed."""
+    verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
+    return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
+
+
+def _gpu_chart(answer: GpuComparison) -> Bars:
+    of = BARS[answer.order]
+    steady = {place(point): of.of(point) for point in answer.rows if point.steady}
+    bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
+    ends = [f"{name} {of.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
+    return Bars(
+        name="gpu_comparison",
+        title=f"{of.title} on each GPU at this load",
+        alt=f"{of.label()}, the best first: {', to '.join(ends)}."
+        if bars
+        else "No GPU serves this load in a steady state.",
+        data={of.title: bars},
+        unit=of.unit,
+        labels="GPUs",
+        axis=of.axis,
+    )
+
+
+def engine_comparison_view(answer: EngineComparison, figures: Sequence[str] = ENGINE_FIGURES) -> View:
+    """Return what serves the load, the most tokens/s first, with charts of some `FIGURES`; what each lacks; then who
+    does not run it, and why."""
+    title = (
+        f"[bold]{answer.model}[/bold] on {answer.gpu}, {load_text(answer)}, {answer.input_len:,} tokens in, "
+        f"{answer.output_len:,} out: each engine at its defaults, 90 % intervals"
+    )
+    serving = [row for row in answer.rows if row.point.fits]
+    said = [f"{row.engine}: {note}" for row in serving for note in row.notes]
+    return View(title, _engine_blocks(answer, serving, figures), notes=said)
+
+
+def _engine_blocks(
+    answer: EngineComparison, serving: list[EngineOnLoad], figures: Sequence[str]
+) -> Iterator[Block]:
+    yield from (_engine_chart(answer, FIGURES[name]) for name in figures)
+    price = Column("$/1M out", "point.usd_per_million_output_tokens", units.USD)
+    priced = any(row.point.usd_per_million_output_tokens is not None for row in serving)
+    speed = [
+        Column("engine", "engine"),
+        Column("tokens/s", "point.output_tokens_per_s", units.RATE),
+        Column("TTFT", "point.ttft_s", units.LATENCY),
+        Column("TPOT", "point.tpot_s", units.LATENCY),
+        Column("E2E", "point.e2e_s", units.LATENCY),
+        *([price] if priced else []),
+        Column("basis", _basis),
+    ]
+    yield Table("Speed", serving, speed)
+    memory = [
+        Column("engine", "engine"),
+        Column("GPUs", "point.num_gpus", units.COUNT),
+        Column("weights", "weights_bytes", units.MEMORY),
+        Column("KV tokens", "kv_capacity_tokens", units.COUNT),
+        Column("at once", "max_num_seqs", units.COUNT),
+        Column("sourced", "sourced_fraction", units.PERCENT_0),
+        Column("lacks", lambda row: ", ".join(row.lacks) or "-"),
+    ]
+    yield Table("Memory, and what is not done by default", serving, memory)
+    yield Refused({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
+
+
+def _basis(row: EngineOnLoad) -> str:
+    return str(row.point.basis if row.point.verdict in (None, "stable") else row.point.verdict)
+
+
+def _engine_chart(answer: EngineComparison, of: Figure) -> Bars:
+    known = {row.engine: value for row in answer.rows if (value := of.of(row.point)) is not None}
+    texts = "; ".join(f"{engine} {of.text(value)}" for engine, value in known.items())
+    middles = [value.value for value in known.values()]
+    return Bars(
+        name=f"engines_{of.name}",
+        title=f"{of.title} under each engine",
+        alt=f"{of.label()}: {texts}." if known else "No engine serves this load.",
+        data={of.title: known},
+        unit=of.unit,
+        labels="engine",
+        axis=of.axis,
+        log=bool(known) and max(middles) > SPAN * min(middles) > 0,
+    )

@@ -1,0 +1,28 @@
+"""The picture of a GPU's memory: parts that add up to what may be used."""
+
+from __future__ import annotations
+
+import pytest
+
+import capacity
+from capacity.report.display import Units
+from capacity.report.figures.drawing import draw_chart
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.views.memory_parts import memory_chart
+
+
+def test_the_parts_fill_what_the_engine_may_use() -> None:
+    answer = capacity.fit("llama-3.1-8b", gpu="h100")
+    chart = draw_chart(memory_chart(answer), answer, Units(memory="GB"))
+    usable, whole = (shape.x0 * 1e9 for shape in chart.figure.layout.shapes)
+    assert usable == pytest.approx(answer.memory.usable_bytes)
+    assert usable < whole == pytest.approx(answer.memory.total_bytes)
+    assert sum(bar.x[0] for bar in chart.figure.data) * 1e9 == pytest.approx(usable, abs=4)
+    texts = [note.text for note in chart.figure.layout.annotations]
+    assert texts == [f"may use: {usable / 1e9:.4g}", f"engine sees: {whole / 1e9:.4g}"]
+    assert chart.alt.startswith("It fits: ")
+
+
+def test_what_does_not_fit_says_so() -> None:
+    (chart,) = charts_of(capacity.fit("llama-3.1-70b", gpu="l4"))
+    assert chart.alt.startswith("It does not fit: ")
