@@ -809,8 +809,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "cascade",
                 "capacity.planning.cascades.cascade_answer:CascadeAnswer",
-                tables="capacity.report.cascade:cascade_tables",
-                charts="capacity.report.figures.of_answer:cascade_charts",
+                view="capacity.report.views.cascade:cascade_view",
                 question="Is something cheaper asked first?",
             ),
         ),

@@ -324,6 +324,7 @@ def cascade(
     answer = capacity.cascade(model, **keywords, **options)
     show_answer(answer, format)
     if chart is not None:
-        from capacity.report.figures.cascades import cascade_chart
+        from capacity.report.figures.drawing import draw_chart
+        from capacity.report.views.cascade import escalation_chart
 
-        write(chart, cascade_chart(answer).html())
+        write(chart, draw_chart(escalation_chart(answer), answer).html())

@@ -20,7 +20,7 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, Panels, View
+from capacity.report.views.view import Bars, Curves, Drawing, Panels, Picture, Stacks, View
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
 SMALLEST_TEXT = 11  # px; bars too short for it have none
@@ -35,13 +35,13 @@ def draw_charts(view: View, answer: Any) -> list[Chart]:
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
     """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
     scale = drawing.unit.scale_in(units)
-    numbers = {
-        name: {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
-        for name, row in drawing.data.items()
-    }
+    numbers = {name: _scaled(row, scale) for name, row in drawing.data.items()}
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
     x, y = (name_units(text, units) for text in (drawing.labels, drawing.axis))
     figure = DRAW[type(drawing)](drawing, numbers, labels, x, y)
+    if drawing.totals:
+        numbers["all"] = _scaled(drawing.totals, scale)
+        _add_totals(figure, numbers["all"])
     reference, words = drawing.reference
     if reference is not None:
         add_line = figure.add_vline if isinstance(drawing, Bars) else figure.add_hline
@@ -55,6 +55,10 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         subject=subject_of(answer),
         rows=tuple(drawing.rows or ({x: label, **_row(numbers, label)} for label in labels)),
     )
+
+
+def _scaled(row: Mapping[Any, Any], scale: float) -> dict[Any, Quantity | None]:
+    return {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
 
 
 def to_quantity(value: float | Quantity) -> Quantity:
@@ -76,12 +80,13 @@ def _row(numbers: Numbers, label: Any) -> dict[str, object]:
 def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
-    figure, log = go.Figure(), drawing.log
+    figure, log, stacked = go.Figure(), drawing.log, drawing.totals is not None
     origin = (drawing.reference[0] or 0.0) if log else 0.0
     values = [each.value for row in numbers.values() for each in row.values() if each]
     signed = min(values, default=0.0) < 0
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
+        style = _bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x")
         figure.add_bar(
             name=name,
             y=labels,
@@ -91,18 +96,34 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             showlegend=len(numbers) > 1,
             customdata=[with_interval(each) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
-            **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
+            **(style | {"error_x": None} if stacked else style),
         )
-    figure.update_yaxes(autorange="reversed")
-    layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
+    figure.update_yaxes(autorange="reversed", type="category")
+    thick = 40 if stacked else max(40, 18 * len(numbers))
+    layout(figure, x=y, y="", height=150 + thick * len(labels), barmode="stack" if stacked else "group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     if log:
         figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
-    else:  # the widest whiskers are of the longest bars, and go on
+    elif not stacked:  # the widest whiskers are of the longest bars, and go on
         figure.update_xaxes(range=[0, 1.2 * max(values, default=1.0)])
     return figure
+
+
+def _add_totals(figure: Any, totals: Mapping[Any, Quantity | None]) -> None:
+    """Marks at the ends of bars that stand upon each other, with whiskers."""
+    known = {label: total for label, total in totals.items() if total is not None}
+    figure.add_scatter(
+        y=list(known),
+        x=[total.value for total in known.values()],
+        mode="markers",
+        name="all",
+        marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
+        error_x=whiskers(list(known.values())),
+        text=[with_interval(total) for total in known.values()],
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
 
 
 def _ends(numbers: Numbers) -> list[float]:
@@ -133,6 +154,23 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     return figure
 
 
+def _draw_stacks(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (name, row) in enumerate(numbers.items()):
+        figure.add_bar(
+            name=name,
+            x=[str(label) for label in labels],
+            y=[each and each.value for each in row.values()],
+            hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
+            **bar_style(index),
+        )
+    layout(figure, x=x, y=y, height=330, barmode="stack")
+    figure.update_xaxes(type="category")
+    return figure
+
+
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
@@ -148,12 +186,12 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
             marker={"symbol": symbol(index), "size": 9},
             error_y=whiskers(points, shade=colour(index)),
             text=[with_interval(each) for each in points],
-            hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",
+            hovertemplate=f"{name}, {x} %{{x}}: %{{text}}<extra></extra>",
         )
     layout(figure, x=x, y=y, height=400)
     if drawing.shares:
         figure.update_xaxes(tickformat=".0%")
-    else:
+    elif not any(isinstance(label, str) for label in labels):
         figure.update_xaxes(type="log", tickvals=labels, ticktext=[tokens(label) for label in labels])
     if drawing.log:
         figure.update_yaxes(**log_axis(_ends(numbers)))
@@ -165,7 +203,9 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
 DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
     Panels: _draw_panels,
+    Stacks: _draw_stacks,
     Curves: _draw_curves,
+    Picture: lambda drawing, *_: drawing.draw(),
 }
 
 

@@ -64,15 +64,6 @@ def frontier_charts(answer: Any) -> Iterator[Chart]:
     yield frontier_chart(answer)
 
 
-def cascade_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.cascades import cascade_bill_chart, cascade_chart, cascade_latency_chart
-
-    yield cascade_bill_chart(answer)
-    yield cascade_latency_chart(answer)
-    if answer.rates:
-        yield cascade_chart(answer)
-
-
 def engine_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.engines import engines_chart
 

@@ -35,7 +35,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
+    """How a number is shown: `digits` after the point, scaled, between `before` and `after`, to the `left` in a table.
 
     `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
     that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB.
@@ -44,6 +44,7 @@ class Unit:
     digits: int = 0
     scale: float = 1.0
     after: str = ""
+    before: str = ""
     sign: str = ""
     none: str = "-"
     left: bool = False
@@ -59,9 +60,15 @@ class Unit:
         number = value if isinstance(value, Quantity) else Quantity(value=value)
         if self.show:
             return self.show(number, units)
-        return text_and_interval(
+        text, within = text_and_interval(
             number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
         )
+        return self.before + text, within
+
+    def worded(self, value: Any, units: Units = STANDARD) -> str:
+        """Return a value with its interval in brackets."""
+        text, within = self.texts(value, units)
+        return f"{text} ({within})" if within else text
 
     def scale_in(self, units: Units) -> float:
         """Return the factor from the record's number to the one that is shown."""
@@ -99,6 +106,8 @@ KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
 USD_3 = Unit(3)
+USD_MONTH, USD_HOUR = Unit(0, before="$"), Unit(2, before="$")
+USD_PER_1K = Unit(4, 1e3, before="$")  # of $ of one
 # figures with their own unit behind them
 LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,7 +41,8 @@ class Drawing:
     an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `rows`: the numbers behind it, if more.
+    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `totals`: of the bars of a label, which
+    then stand upon each other; `rows`: the numbers behind it, if more.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Drawing:
     reference: tuple[float | None, str] = (None, "")
     note: str = ""
     shares: bool = False
+    totals: Mapping[Any, Any] | None = None
     rows: Sequence[Mapping[str, object]] = ()
 
 
@@ -66,8 +68,19 @@ class Panels(Drawing):
     """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
 
 
+class Stacks(Drawing):
+    """Vertical bars, those of a label upon each other."""
+
+
 class Curves(Drawing):
-    """Lines over a logarithmic x axis with a tick at each point; whiskers over intervals."""
+    """Lines with a tick at each point, over a logarithmic x axis or over words; whiskers over intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture(Drawing):
+    """A chart of its own kind, whose plotly figure this function makes."""
+
+    draw: Callable[[], Any]
 
 
 Block = str | Table | Drawing

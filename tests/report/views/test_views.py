@@ -45,6 +45,18 @@ ASKED = {
     "tornado": lambda: capacity.tornado(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
+    "cascade": lambda: capacity.cascade(
+        **LLAMA,
+        small="llama-3.2-1b",
+        escalation_rate=0.3,
+        cache_hit_rate=0.1,
+        price="2",
+        simulate=True,
+        input_len=64,
+        output_len=8,
+        request_rate=4.0,
+        num_prompts=20,
+    ),
     "engines": lambda: capacity.engine_table(claims=True),
 }
 
