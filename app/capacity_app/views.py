@@ -9,47 +9,74 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.report.figures.drawing import draw_chart
+from capacity.report.figures.drawing import draw_block, to_quantity
+from capacity.report.layout import marked
 from capacity.report.views.layout import table_records
-from capacity.report.views.view import Drawing, Fact, Table, View
+from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
+
+BOXES = {
+    "[green]": st.success,
+    "[yellow]": st.warning,
+    "[red]": st.error,
+}  # by the mark of a line's first words
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     """Return the figures to see first, each with its interval and its note below."""
     kpis = []
-    for label, value, unit, note in facts:
-        text, within = unit.texts(value, current_inputs().units)
-        number = value if value is None or isinstance(value, Quantity) else Quantity(value=value)
-        below = "" if value is None else "; ".join(filter(None, (within, note)))
-        kpis.append(parts.Kpi(label=label, value=text, below=below, number=number))
+    for fact in facts:
+        text, below = ("-", fact.instead) if fact.instead else fact.texts(current_inputs().units)
+        number = (
+            to_quantity(fact.value)
+            if isinstance(fact.value, (int, float, Quantity)) and not fact.instead
+            else None
+        )
+        kpis.append(parts.Kpi(label=fact.first or fact.label, value=text, below=below, number=number))
     return kpis
 
 
 def show(view: View, answer: Any) -> None:
     """Draw the blocks of a view, and the answer's notes."""
     for block in view.blocks:
-        if isinstance(block, Drawing):
+        if isinstance(block, (Drawing, OwnChart)):
             show_chart(block, answer)
         elif isinstance(block, str):
-            st.caption(plain(block))
+            show_line(block)
+        elif isinstance(block, Facts):
+            parts.kpis(figures_of_merit(block.rows), place=_file_name(block.title))
+        elif isinstance(block, Refused):
+            rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
+            if rows:
+                parts.table("refused", rows, alt="What cannot be, and why.")
         elif block.rows:
             show_table(block)
     parts.notes(getattr(answer, "warnings", ()))
 
 
-def show_chart(drawing: Drawing, answer: Any = None) -> None:
+def show_line(line: str) -> None:
+    """Draw a line: in a box of its colour where it begins in one, else as small text."""
+    draw = BOXES.get(line[: line.find("]") + 1], st.caption)
+    draw(plain(marked(line).plain))
+
+
+def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
     """Draw a chart of an answer that names model and GPUs, with a note on how to read it."""
-    chart = draw_chart(drawing, answer, current_inputs().units)
+    chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
         parts.chart(chart)
-        parts.notes([drawing.note] if drawing.note else [])
+        parts.notes([drawing.note] if isinstance(drawing, Drawing) and drawing.note else [])
 
 
 def show_table(table: Table) -> None:
     """Draw a table under its title, with its files."""
-    st.subheader(plain(table.title))
-    name = "_".join(re.findall(r"[a-z]+", table.title.lower())[:5])
-    parts.table(name, table_records(table, current_inputs().units), alt=f"{table.title}.")
+    if table.title:
+        st.subheader(plain(table.title))
+    name = table.name or _file_name(table.title)
+    parts.table(name, table_records(table, current_inputs().units), alt=f"{table.title or name}.")
+
+
+def _file_name(title: str) -> str:
+    return "_".join(re.findall(r"[a-z]+", title.lower())[:5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,33 +21,41 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, Panels, Picture, Stacks, View
+from capacity.report.views.view import Bars, Curves, Drawing, OwnChart, Panels, Stack, UprightStack, View
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
+ROOMY = 0.06  # of a whole bar: parts below it have no text
 SMALLEST_TEXT = 11  # px; bars too short for it have none
 
 
 def draw_charts(view: View, answer: Any) -> list[Chart]:
     """Return the charts of an answer's view."""
-    drawn = (draw_chart(block, answer) for block in view.blocks if isinstance(block, Drawing))
+    drawn = (draw_block(block, answer) for block in view.blocks if isinstance(block, (Drawing, OwnChart)))
     return [chart for chart in drawn if chart.rows]
+
+
+def draw_block(block: Drawing | OwnChart, answer: Any, units: Units = STANDARD) -> Chart:
+    """Return the chart of a view, declared or drawn by a function of its own."""
+    return block.draw(units) if isinstance(block, OwnChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
     """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
     scale = drawing.unit.scale_in(units)
-    numbers = {name: _scaled(row, scale) for name, row in drawing.data.items()}
+    numbers = {
+        name: {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
+        for name, row in drawing.data.items()
+    }
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
     x, y = (name_units(text, units) for text in (drawing.labels, drawing.axis))
     figure = DRAW[type(drawing)](drawing, numbers, labels, x, y)
-    if drawing.totals:
-        numbers["all"] = _scaled(drawing.totals, scale)
-        _add_totals(figure, numbers["all"])
     reference, words = drawing.reference
     if reference is not None:
-        add_line = figure.add_vline if isinstance(drawing, Bars) else figure.add_hline
+        add_line = figure.add_vline if isinstance(drawing, (Bars, Stack)) else figure.add_hline
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
+    for place, (words, at) in enumerate(drawing.marks.items()):
+        _add_mark(figure, words, at, place)
     return Chart(
         name=drawing.name,
         title=drawing.title,
@@ -57,8 +66,19 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     )
 
 
-def _scaled(row: Mapping[Any, Any], scale: float) -> dict[Any, Quantity | None]:
-    return {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
+def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
+    """An upright line with its words: the first at the top, the next at the foot of the plot."""
+    figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
+    figure.add_annotation(
+        x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # as annotations want it
+        y=0.0 if place else 1.0,
+        yref="paper",
+        text=words,
+        showarrow=False,
+        xanchor="right",
+        yanchor="bottom" if place else "top",
+        xshift=-3,
+    )
 
 
 def to_quantity(value: float | Quantity) -> Quantity:
@@ -80,13 +100,12 @@ def _row(numbers: Numbers, label: Any) -> dict[str, object]:
 def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
-    figure, log, stacked = go.Figure(), drawing.log, drawing.totals is not None
+    figure, log = go.Figure(), drawing.log
     origin = (drawing.reference[0] or 0.0) if log else 0.0
     values = [each.value for row in numbers.values() for each in row.values() if each]
     signed = min(values, default=0.0) < 0
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
-        style = _bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x")
         figure.add_bar(
             name=name,
             y=labels,
@@ -96,40 +115,87 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             showlegend=len(numbers) > 1,
             customdata=[with_interval(each) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
-            **(style | {"error_x": None} if stacked else style),
+            **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
         )
-    figure.update_yaxes(autorange="reversed", type="category")
-    thick = 40 if stacked else max(40, 18 * len(numbers))
-    layout(figure, x=y, y="", height=150 + thick * len(labels), barmode="stack" if stacked else "group")
+    figure.update_yaxes(autorange="reversed")
+    layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
     if log:
         figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
-    elif not stacked:  # the widest whiskers are of the longest bars, and go on
+    else:  # the widest whiskers are of the longest bars, and go on
         figure.update_xaxes(range=[0, 1.2 * max(values, default=1.0)])
     return figure
-
-
-def _add_totals(figure: Any, totals: Mapping[Any, Quantity | None]) -> None:
-    """Marks at the ends of bars that stand upon each other, with whiskers."""
-    known = {label: total for label, total in totals.items() if total is not None}
-    figure.add_scatter(
-        y=list(known),
-        x=[total.value for total in known.values()],
-        mode="markers",
-        name="all",
-        marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
-        error_x=whiskers(list(known.values())),
-        text=[with_interval(total) for total in known.values()],
-        hovertemplate="%{y}: %{text}<extra></extra>",
-    )
 
 
 def _ends(numbers: Numbers) -> list[float]:
     """All values and the ends of their intervals, but for 0, which a logarithmic axis has not."""
     known = (each for row in numbers.values() for each in row.values() if each)
     return [end for each in known for end in (each.low, each.value, each.high) if end]
+
+
+def _draw_stack(drawing: Stack, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    sums = {label: sum(row[label].value for row in numbers.values() if row.get(label)) for label in labels}
+    for index, (name, row) in enumerate(numbers.items()):
+        bars = [row.get(label) for label in labels]
+        style = _bar(drawing.unit, index, bars, "inside", "x") | {"insidetextanchor": "middle"}
+        roomy = [each is not None and each.value >= ROOMY * sums[label] for label, each in zip(labels, bars)]
+        style["text"] = [text if room else "" for text, room in zip(style["text"], roomy, strict=True)]
+        figure.add_bar(
+            name=name,
+            y=labels,
+            x=[each and each.value for each in bars],
+            orientation="h",
+            customdata=[with_interval(each) for each in bars],
+            hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
+            **style,
+        )
+    layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    for label, whole in drawing.wholes.items():
+        add_interval(figure, label, whole, drawing.unit)
+    return figure
+
+
+def add_interval(
+    figure: Any, label: Any, whole: Quantity | None, unit: Unit, units: Units = STANDARD
+) -> None:
+    """Mark a value with its 90 % interval at the height of a label; nothing without an interval."""
+    if whole is None or whole.low is None or whole.high is None:
+        return
+    shown = whole.scaled(unit.scale_in(units))
+    figure.add_scatter(
+        name="90 % interval",
+        x=[shown.value],
+        y=[label],
+        mode="markers",
+        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
+        error_x={**whiskers([shown]), "thickness": 2},
+        hovertemplate=f"{label}: {with_interval(shown)}<extra></extra>",
+    )
+
+
+def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (name, row) in enumerate(numbers.items()):
+        figure.add_bar(
+            name=name,
+            x=[str(label) for label in labels],
+            y=[each and each.value for each in row.values()],
+            hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
+            **bar_style(index),
+        )
+    layout(figure, x=x, y=y, height=330, barmode="stack")
+    figure.update_xaxes(type="category")
+    sums = [sum(row[label].value for row in numbers.values() if row.get(label)) for label in labels]
+    figure.update_yaxes(rangemode="tozero", dtick=math.ceil(max(sums, default=0.0) / 6) or 1)
+    return figure
 
 
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
@@ -154,23 +220,6 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     return figure
 
 
-def _draw_stacks(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for index, (name, row) in enumerate(numbers.items()):
-        figure.add_bar(
-            name=name,
-            x=[str(label) for label in labels],
-            y=[each and each.value for each in row.values()],
-            hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
-            **bar_style(index),
-        )
-    layout(figure, x=x, y=y, height=330, barmode="stack")
-    figure.update_xaxes(type="category")
-    return figure
-
-
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
@@ -186,12 +235,12 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
             marker={"symbol": symbol(index), "size": 9},
             error_y=whiskers(points, shade=colour(index)),
             text=[with_interval(each) for each in points],
-            hovertemplate=f"{name}, {x} %{{x}}: %{{text}}<extra></extra>",
+            hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",
         )
     layout(figure, x=x, y=y, height=400)
     if drawing.shares:
         figure.update_xaxes(tickformat=".0%")
-    elif not any(isinstance(label, str) for label in labels):
+    elif not drawing.linear:
         figure.update_xaxes(type="log", tickvals=labels, ticktext=[tokens(label) for label in labels])
     if drawing.log:
         figure.update_yaxes(**log_axis(_ends(numbers)))
@@ -202,10 +251,10 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
 
 DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
+    Stack: _draw_stack,
+    UprightStack: _draw_upright_stack,
     Panels: _draw_panels,
-    Stacks: _draw_stacks,
     Curves: _draw_curves,
-    Picture: lambda drawing, *_: drawing.draw(),
 }
 
 

@@ -11,7 +11,7 @@ from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
+from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
 
 if TYPE_CHECKING:
     from capacity.planning.cascades.cascade_answer import AtRate, CascadeAnswer, Together, Whole
@@ -199,11 +199,11 @@ def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
     return [rate for rate in rates if rate.yours is not None]
 
 
-def _bill_chart(answer: CascadeAnswer) -> Bars:
+def _bill_chart(answer: CascadeAnswer) -> Stack:
     """The month's bill by place, with the interval of the whole, whose number of engines is as sure as their speed."""
     ours, alone = answer.cascade.usd_per_month, answer.alone.usd_per_month
     ours_text, alone_text = (units.USD_MONTH.texts(bill)[0] for bill in (ours, alone))
-    return Bars(
+    return Stack(
         name="cascade_bill",
         title="What a month costs, and where",
         alt=f"{ours_text} a month with the cascade, {alone_text} with {answer.model} alone.",
@@ -211,7 +211,7 @@ def _bill_chart(answer: CascadeAnswer) -> Bars:
         | {f"alone: {answer.model}": {"large model alone": alone}},
         labels="side",
         axis="$ a month, whole engines",
-        totals={"cascade": ours, "large model alone": alone},
+        wholes={"cascade": ours, "large model alone": alone},
     )
 
 

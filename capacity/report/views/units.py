@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,10 @@ def value_at(record: Any, path: Path) -> Any:
     for name in path.split(".") if path else ():
         if record is None:
             return None
-        record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
+        if isinstance(record, Mapping):
+            record = record.get(name)
+        else:
+            record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
     return record
 
 
@@ -38,7 +41,8 @@ class Unit:
     """How a number is shown: `digits` after the point, scaled, between `before` and `after`, to the `left` in a table.
 
     `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
-    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB.
+    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB. `significant`: digits in all.
+    `bare`: its interval gives its digits, and is said among the numbers alone.
     """
 
     digits: int = 0
@@ -48,6 +52,8 @@ class Unit:
     sign: str = ""
     none: str = "-"
     left: bool = False
+    bare: bool = False
+    significant: int = 0
     follows: str = ""
     show: Callable[[Quantity, Units], tuple[str, str]] | None = None
 
@@ -58,12 +64,16 @@ class Unit:
         if not isinstance(value, (int, float, Quantity)):
             return self.none if value is None else str(value), ""
         number = value if isinstance(value, Quantity) else Quantity(value=value)
-        if self.show:
-            return self.show(number, units)
-        text, within = text_and_interval(
-            number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+        if self.significant:
+            return f"{number.value * self.scale_in(units):,.{self.significant}g}", ""
+        text, within = (
+            self.show(number, units)
+            if self.show
+            else text_and_interval(
+                number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+            )
         )
-        return self.before + text, within
+        return self.before + text, "" if self.bare else within
 
     def worded(self, value: Any, units: Units = STANDARD) -> str:
         """Return a value with its interval in brackets."""
@@ -74,6 +84,10 @@ class Unit:
         """Return the factor from the record's number to the one that is shown."""
         scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
         return scales.get(self.follows, self.scale)
+
+    def name_in(self, units: Units) -> str:
+        """Return the reader's unit that it follows; empty without one."""
+        return {"time": units.time, "memory": units.memory}.get(self.follows, "")
 
     def digits_in(self, units: Units) -> int:
         """Return the digits after the point: a time is as exact in s as in ms."""

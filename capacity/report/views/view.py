@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from capacity.base.quantity import Quantity
+from capacity.report.display import STANDARD, Units
 from capacity.report.views.units import COUNT, WORDS, Path, Unit
+
+if TYPE_CHECKING:
+    from capacity.report.figures.chart import Chart
 
 
 class Fact(NamedTuple):
-    """A figure to see first: label, value, unit, and a note below it, which is left out where the value is None."""
+    """A figure: label, value, unit, and a note beside it, in whose place `missing` stands where the value is None.
+
+    `first`: its label among the figures to see first, and `instead`: what stands there with a dash in its place.
+    """
 
     label: str
     value: Any
     unit: Unit = COUNT
     note: str = ""
+    missing: str = ""
+    first: str = ""
+    instead: str = ""
+
+    def texts(self, units: Units = STANDARD) -> tuple[str, str]:
+        """Return the value, and interval and note."""
+        text, within = self.unit.texts(self.value, units)
+        return text, self.missing if self.value is None else "; ".join(filter(None, (within, self.note)))
+
+
+class Facts(NamedTuple):
+    """A line for each figure; none, no table."""
+
+    title: str
+    rows: Sequence[Fact]
 
 
 class Column(NamedTuple):
@@ -28,11 +51,18 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; none, no table."""
+    """A line for each record; none, no table. `name`: its file's; empty: the first words of the title."""
 
     title: str
     rows: Sequence[Any]
     columns: Sequence[Column]
+    name: str = ""
+
+
+class Refused(NamedTuple):
+    """What cannot be, and why."""
+
+    reasons: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +71,8 @@ class Drawing:
     an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `totals`: of the bars of a label, which
-    then stand upon each other; `rows`: the numbers behind it, if more.
+    `marks`: words of upright lines, and where they stand; `note`: how to read it; `linear`: so is the x axis; `shares`:
+    so it is, and labels are shares of 1; `rows`: the numbers behind it, if more.
     """
 
     name: str
@@ -54,9 +84,10 @@ class Drawing:
     axis: str = ""
     log: bool = False
     reference: tuple[float | None, str] = (None, "")
+    marks: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    linear: bool = False
     shares: bool = False
-    totals: Mapping[Any, Any] | None = None
     rows: Sequence[Mapping[str, object]] = ()
 
 
@@ -64,33 +95,44 @@ class Bars(Drawing):
     """Horizontal bars, those of a label beside each other, with whiskers over intervals; logarithmic ones from 1."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack(Drawing):
+    """Horizontal bars, the values of a label behind each other; `wholes`: their sums with an interval."""
+
+    wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
+
+
+class UprightStack(Drawing):
+    """Vertical bars of counts, those of a label upon each other."""
+
+
 class Panels(Drawing):
     """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
 
 
-class Stacks(Drawing):
-    """Vertical bars, those of a label upon each other."""
-
-
 class Curves(Drawing):
-    """Lines with a tick at each point, over a logarithmic x axis or over words; whiskers over intervals."""
+    """Lines over a logarithmic x axis with a tick at each point; whiskers over intervals."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture(Drawing):
-    """A chart of its own kind, whose plotly figure this function makes."""
+class OwnChart(NamedTuple):
+    """A chart that a function of its own draws in the reader's units."""
 
-    draw: Callable[[], Any]
+    draw: Callable[[Units], Chart]
 
 
-Block = str | Table | Drawing
+Block = str | Facts | Table | Refused | Drawing | OwnChart
 
 
 class View(NamedTuple):
-    """What is shown of an answer: a title, and blocks in order. Notes are the answer's own, and always stand last."""
+    """What is shown of an answer: a title, and blocks in order. Notes are the answer's own, and always stand last.
+
+    `detail`: what a terminal shows on request, in whose place `brief` stands otherwise.
+    """
 
     title: str
     blocks: Iterable[Block]
+    detail: Iterable[Block] = ()
+    brief: str = ""
 
 
 def headline(answer: Any) -> str:

@@ -88,10 +88,10 @@ def test_bars_and_lines_are_the_answers_figures(answer: CascadeAnswer) -> None:
     assert here.y[asked] == pytest.approx(1e3 * answer.cascade.usd_per_request.value)
     assert "at no rate" in chart.alt or "up to" in chart.alt
     assert all("<svg" in each.svg() for each in (bill, waits, chart))
-    *places, alone_bar, whole = bill.figure.data
+    *places, alone_bar, whole, alone_whole = bill.figure.data
     assert [bar.x[0] for bar in places] == [tier.usd_per_month.value for tier in answer.tiers]
     assert sum(bar.x[0] for bar in places) == pytest.approx(whole.x[0])
-    assert (alone_bar.x[1], *whole.x[1:]) == (answer.alone.usd_per_month.value,) * 2
+    assert (alone_bar.x[1], *alone_whole.x) == (answer.alone.usd_per_month.value,) * 2
     both = {trace.name: trace for trace in waits.figure.data}
     assert list(both) == ["cascade", "simulated together", "large model alone"]
     for name, side in (("cascade", answer.cascade), ("large model alone", answer.alone)):
