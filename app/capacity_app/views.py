@@ -53,7 +53,7 @@ def show(view: View, answer: Any) -> None:
                 parts.table("refused", rows, alt="What cannot be, and why.")
         elif block.rows:
             show_table(block)
-    parts.notes(getattr(answer, "warnings", ()))
+    parts.notes([*view.notes, *getattr(answer, "warnings", ())])
 
 
 def show_line(line: str) -> None:

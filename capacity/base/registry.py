@@ -601,9 +601,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "fleet",
                 "capacity.planning.fleets.fleet_records:FleetPlan",
-                tables="capacity.report.fleet:fleet_tables",
-                summary="capacity.report.fleet:fleet_summary",
-                charts="capacity.report.figures.of_answer:fleet_charts",
+                view="capacity.report.views.fleet:fleet_view",
                 question="What to rent, where short and long requests go apart?",
                 unbounded=True,
             ),

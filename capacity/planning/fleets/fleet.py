@@ -9,7 +9,7 @@ longest. The best one is then simulated once more, all pools behind their router
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from capacity.planning.fleets.fleet_pools import Pools
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetProof, Layout
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
+from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Search
 from capacity.workload import Workload
 
@@ -50,7 +51,7 @@ def fleet(
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
-    progress: Callable[..., None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> FleetPlan:
     """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.

@@ -17,7 +17,8 @@ from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_notes import ROUTED
 from capacity.planning.search.plan_request import Market, PlanRequest
-from capacity.planning.search.plan_search import Progress, Snapshot, find_conditional, run_search
+from capacity.planning.search.plan_search import find_conditional, run_search
+from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import ROUND_ROBIN, Search
 
 if TYPE_CHECKING:

@@ -55,7 +55,9 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
-        _add_mark(figure, words, at, place)
+        _add_mark(figure, words, at * (1.0 if isinstance(drawing, Curves) else scale), place)
+    for label, whole in drawing.wholes.items():
+        add_interval(figure, label, whole, scale)
     return Chart(
         name=drawing.name,
         title=drawing.title,
@@ -135,47 +137,45 @@ def _ends(numbers: Numbers) -> list[float]:
     return [end for each in known for end in (each.low, each.value, each.high) if end]
 
 
-def _draw_stack(drawing: Stack, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    sums = {label: sum(row[label].value for row in numbers.values() if row.get(label)) for label in labels}
+    least_shown = [ROOMY * whole for whole in _sums(numbers, labels)]
     for index, (name, row) in enumerate(numbers.items()):
-        bars = [row.get(label) for label in labels]
-        style = _bar(drawing.unit, index, bars, "inside", "x") | {"insidetextanchor": "middle"}
-        roomy = [each is not None and each.value >= ROOMY * sums[label] for label, each in zip(labels, bars)]
-        style["text"] = [text if room else "" for text, room in zip(style["text"], roomy, strict=True)]
+        bars = [to_quantity(row.get(label) or 0.0) for label in labels]
+        texts = [
+            text_of(each, drawing.unit) if each.value > least else ""
+            for each, least in zip(bars, least_shown, strict=True)
+        ]
+        style = {"text": texts, "insidetextanchor": "middle", "textposition": "inside", "textangle": 0}
         figure.add_bar(
             name=name,
             y=labels,
-            x=[each and each.value for each in bars],
+            x=[each.value for each in bars],
             orientation="h",
             customdata=[with_interval(each) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
             **style,
+            **bar_style(index),
         )
     layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
     figure.update_yaxes(autorange="reversed")
-    for label, whole in drawing.wholes.items():
-        add_interval(figure, label, whole, drawing.unit)
     return figure
 
 
-def add_interval(
-    figure: Any, label: Any, whole: Quantity | None, unit: Unit, units: Units = STANDARD
-) -> None:
+def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
     """Mark a value with its 90 % interval at the height of a label; nothing without an interval."""
     if whole is None or whole.low is None or whole.high is None:
         return
-    shown = whole.scaled(unit.scale_in(units))
     figure.add_scatter(
         name="90 % interval",
-        x=[shown.value],
+        x=[scale * whole.value],
         y=[label],
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x={**whiskers([shown]), "thickness": 2},
-        hovertemplate=f"{label}: {with_interval(shown)}<extra></extra>",
+        error_x={**whiskers([whole], scale), "thickness": 2},
+        hovertemplate=f"{label}: {with_interval(whole, scale)}<extra></extra>",
     )
 
 
@@ -193,9 +193,14 @@ def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: 
         )
     layout(figure, x=x, y=y, height=330, barmode="stack")
     figure.update_xaxes(type="category")
-    sums = [sum(row[label].value for row in numbers.values() if row.get(label)) for label in labels]
-    figure.update_yaxes(rangemode="tozero", dtick=math.ceil(max(sums, default=0.0) / 6) or 1)
+    figure.update_yaxes(
+        rangemode="tozero", dtick=math.ceil(max(_sums(numbers, labels), default=0.0) / 6) or 1
+    )
     return figure
+
+
+def _sums(numbers: Numbers, labels: Sequence[Any]) -> list[float]:
+    return [sum(each.value for row in numbers.values() if (each := row.get(label))) for label in labels]
 
 
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:

@@ -79,18 +79,6 @@ def stack_charts(answer: Any) -> Iterator[Chart]:
     yield factors_chart(answer)
 
 
-def fleet_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
-    from capacity.report.figures.planning import windows_chart
-
-    yield layouts_chart(answer)
-    if answer.best is not None:
-        yield levels_chart(answer.best, subject=subject_of(answer))
-    if answer.proof is not None and answer.proof.windows:
-        yield windows_chart(answer.proof.windows, subject=subject_of(answer))
-    yield fleet_day_chart(answer)
-
-
 def sweep_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.loads import FIGURES, sweep_chart
 

@@ -156,9 +156,9 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     """The figures that both sides have, each with its change."""
     rows = []
     for figure, field, unit in WHOLE:
-        values = [getattr(side, field, None) for side in (ours, theirs)]
-        if None not in values:
-            rows.append(Beside(figure, *map(unit.worded, values), _change_text(*values)))
+        value, other = (getattr(side, field, None) for side in (ours, theirs))
+        if value is not None and other is not None:
+            rows.append(Beside(figure, unit.worded(value), unit.worded(other), _change_text(value, other)))
     sides = zip(names, ("ours", "theirs"), strict=True)
     return Table(
         title,

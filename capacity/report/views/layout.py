@@ -28,7 +28,7 @@ def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
             shown.append(facts(block.title, [(fact.label, *fact.texts()) for fact in block.rows]))
         elif isinstance(block, Table) and block.rows:
             shown.append(draw_table(block))
-    return [*shown, *notes(getattr(answer, "warnings", ()))]
+    return [*shown, *notes([*view.notes, *getattr(answer, "warnings", ())])]
 
 
 def draw_table(table: Table) -> RichTable:

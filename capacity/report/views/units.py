@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capacity.base.quantity import Quantity
@@ -14,6 +14,7 @@ from capacity.report.display import (
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
+    usd_interval,
     usd_text,
 )
 from capacity.report.layout import tokens
@@ -118,6 +119,7 @@ MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
+TENTHS = Unit(1)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
 USD_3 = Unit(3)
 USD_MONTH, USD_HOUR = Unit(0, before="$"), Unit(2, before="$")
@@ -127,4 +129,11 @@ LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
 MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
-USD_PER_MILLION = Unit(show=lambda number, _: (usd_text(number), ""))
+BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
+USD = Unit(show=lambda number, _: (usd_text(number), usd_interval(number)))
+USD_PER_MILLION = replace(USD, bare=True)
+
+
+def usd(digits: int) -> Unit:
+    """Return dollars with so many digits after the point."""
+    return Unit(digits, show=lambda number, _: (f"${number.value:,.{digits}f}", ""))

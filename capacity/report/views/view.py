@@ -71,8 +71,9 @@ class Drawing:
     an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `marks`: words of upright lines, and where they stand; `note`: how to read it; `linear`: so is the x axis; `shares`:
-    so it is, and labels are shares of 1; `rows`: the numbers behind it, if more.
+    `marks`: words of upright lines, and where they stand on the x axis; `wholes`: sums of a `Stack` with an interval;
+    `note`: how to read it; `linear`: so is the x axis; `shares`: so it is, and labels are shares of 1; `rows`: the
+    numbers behind it, if more.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Drawing:
     log: bool = False
     reference: tuple[float | None, str] = (None, "")
     marks: Mapping[str, float] = field(default_factory=dict)
+    wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
     note: str = ""
     linear: bool = False
     shares: bool = False
@@ -95,11 +97,8 @@ class Bars(Drawing):
     """Horizontal bars, those of a label beside each other, with whiskers over intervals; logarithmic ones from 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(Drawing):
-    """Horizontal bars, the values of a label behind each other; `wholes`: their sums with an interval."""
-
-    wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
+    """Horizontal bars, the values of a label one behind the other."""
 
 
 class UprightStack(Drawing):
@@ -124,7 +123,7 @@ Block = str | Facts | Table | Refused | Drawing | OwnChart
 
 
 class View(NamedTuple):
-    """What is shown of an answer: a title, and blocks in order. Notes are the answer's own, and always stand last.
+    """What is shown of an answer: a title, and blocks in order. Its notes and the answer's own always stand last.
 
     `detail`: what a terminal shows on request, in whose place `brief` stands otherwise.
     """
@@ -133,6 +132,7 @@ class View(NamedTuple):
     blocks: Iterable[Block]
     detail: Iterable[Block] = ()
     brief: str = ""
+    notes: Sequence[str] = ()
 
 
 def headline(answer: Any) -> str:

@@ -14,7 +14,7 @@ from capacity.planning.fleets.fleet_parts import Span
 from capacity.planning.fleets.fleet_pools import Pools, name_of
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_request import PlanRequest
-from capacity.planning.search.plan_search import Snapshot
+from capacity.planning.search.snapshot import Snapshot
 from capacity.planning.space import Search
 from capacity.workload import parse_slos
 
