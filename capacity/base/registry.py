@@ -310,8 +310,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "frontier",
                 "capacity.answers.frontier:Frontier",
-                tables="capacity.report.frontier:frontier_tables",
-                charts="capacity.report.figures.of_answer:frontier_charts",
+                view="capacity.report.views.frontier:frontier_view",
             ),
         ),
         specs=(POOL, TRAFFIC, COST),

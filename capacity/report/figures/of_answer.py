@@ -58,12 +58,6 @@ def comparison_charts(answer: Any) -> Iterator[Chart]:
     yield comparison_chart(answer)
 
 
-def frontier_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.frontiers import frontier_chart
-
-    yield frontier_chart(answer)
-
-
 def engine_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.engines import engines_chart
 

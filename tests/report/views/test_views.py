@@ -74,6 +74,15 @@ ASKED = {
         peak_to_mean=1.5,
         price="2",
     ),
+    "frontier": lambda: capacity.frontier(
+        "llama-3.1-70b",
+        gpus=("h100", "l4"),
+        tensor_parallel_sizes=(4,),
+        loads=(1, 8),
+        input_len=64,
+        output_len=8,
+        price="2",
+    ),
     "engines": lambda: capacity.engine_table(claims=True),
 }
 
