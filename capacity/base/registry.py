@@ -770,7 +770,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "swept",
                 "capacity.planning.sweeps.sweep:Swept",
-                tables="capacity.report.sweep:swept_tables",
+                view="capacity.report.views.sweep:swept_view",
                 question="What do the points of the sweep say?",
             ),
         ),

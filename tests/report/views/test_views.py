@@ -16,6 +16,7 @@ import capacity
 from capacity.answers.records import Quantity
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
+from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report.display import Units
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.layout import marked
@@ -91,8 +92,19 @@ ASKED = {
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]:
     """An answer of every view, with all its parts."""
     return {name: ask() for name, ask in ASKED.items()} | {
-        "cache-curve": cached(tmp_path_factory.mktemp("trace"))
+        "cache-curve": cached(tmp_path_factory.mktemp("trace")),
+        "swept": swept(tmp_path_factory.mktemp("sweep")),
     }
+
+
+def swept(folder: Path) -> AnswerRecord:
+    spec = SweepSpec(
+        schema="capacity/sweep/v1",
+        question="estimate",
+        fixed={"model": "llama-3.1-8b", "gpu": "h100", "input_len": 100, "output_len": 20},
+        vary={"batch_size": (*range(1, 41), 4096)},
+    )
+    return capacity.sweep(spec, folder / "store")
 
 
 def cached(folder: Path) -> AnswerRecord:
