@@ -5,21 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 import capacity
-from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.report.views.cascade import cascade_facts, cascade_view
-from capacity_app import parts, sides, state, views
+from capacity_app import state
 from capacity_app.pages import HOSTED, OWN_GPUS
-from capacity_app.questions import answered, asker
+from capacity_app.questions import answered, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw, show_field, switch, widget_row
 
 BY = {"answer": "its answer", "prompt": "the prompt"}
 inputs = current_inputs()
-
-
-def figures_of_merit(answer: CascadeAnswer) -> list[parts.Kpi]:
-    """Bill, latency, and the rates at which it breaks even."""
-    return views.figures_of_merit(cascade_facts(answer, inputs.units))
 
 
 of = partial(show_field, capacity.cascade)
@@ -59,7 +53,4 @@ options = {
     **inputs.cost,
 }
 found = answered("cascade", inputs, options, doing="Serving both")
-if found.value is not None:
-    current = sides.side_of("cascade", found.arguments)
-    sides.figures(current, found.value, ask=asker("cascade", inputs), row=figures_of_merit)
-    views.show(cascade_view(found.value), found.value)
+show_answer("cascade", inputs, found, partial(cascade_facts, shown_in=inputs.units), cascade_view)

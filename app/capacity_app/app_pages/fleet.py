@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
 import capacity
 from capacity.deployment import to_toml
-from capacity.planning.fleets.fleet_records import FleetPlan, deployment_of_fleet
+from capacity.planning.fleets.fleet_records import deployment_of_fleet
 from capacity.planning.search.snapshot import Snapshot
 from capacity.report.views.fleet import PLACES, fleet_facts, fleet_view
-from capacity_app import parts, sides, views
+from capacity_app import parts
 from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
-from capacity_app.questions import answered, asker
+from capacity_app.questions import answered, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.traffic import levels, requests_to_simulate
 from capacity_app.widgets import draw, show_field, widget_row
@@ -25,29 +23,9 @@ SPLITS = {"prompt": "its prompt", "request": "prompt and answer"}
 inputs = current_inputs()
 
 
-def figures_of_merit(plan: FleetPlan) -> list[parts.Kpi]:
-    """What to rent, what it costs, and what that saves."""
-    return views.figures_of_merit(fleet_facts(plan))
-
-
 def so_far(report: Snapshot) -> tuple[float, str]:
     """How the search of this threshold stands."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
-
-
-def show(plan: FleetPlan, asked: Mapping[str, Any]) -> None:
-    """The fleet, and the file that simulates it."""
-    sides.figures(sides.side_of("fleet", asked), plan, ask=asker("fleet", inputs), row=figures_of_merit)
-    views.show(fleet_view(plan), plan)
-    if plan.best is not None:
-        said = {name: value for name, value in asked.items() if name != "model"}
-        parts.download(
-            "Deployment file",
-            "fleet.toml",
-            lambda: to_toml(deployment_of_fleet(plan, asked["model"], said)),
-            mime="application/toml",
-        )
-        st.caption("Simulate it with: capacity simulate fleet.toml")
 
 
 of = partial(show_field, capacity.fleet)
@@ -83,6 +61,14 @@ options = {
     **asked,
     **({"engines": (inputs.pool["engine"],)} if "engine" in inputs.pool else {}),
 }
-answer = answered("fleet", inputs, options, doing="Searching", button="Search", reading=so_far)
-if answer.value is not None:
-    show(answer.value, answer.arguments)
+found = answered("fleet", inputs, options, doing="Searching", button="Search", reading=so_far)
+show_answer("fleet", inputs, found, fleet_facts, fleet_view)
+if found.value is not None and found.value.best is not None:
+    said = {name: value for name, value in found.arguments.items() if name != "model"}
+    parts.download(
+        "Deployment file",
+        "fleet.toml",
+        lambda: to_toml(deployment_of_fleet(found.value, found.arguments["model"], said)),
+        mime="application/toml",
+    )
+    st.caption("Simulate it with: capacity simulate fleet.toml")
