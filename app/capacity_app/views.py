@@ -46,7 +46,7 @@ def show(view: View, answer: Any) -> None:
         elif isinstance(block, str):
             show_line(block)
         elif isinstance(block, Facts):
-            parts.kpis(figures_of_merit(block.rows), place=_file_name(block.title))
+            show_facts(block)
         elif isinstance(block, Refused):
             rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
             if rows:
@@ -54,6 +54,15 @@ def show(view: View, answer: Any) -> None:
         elif block.rows:
             show_table(block)
     parts.notes([*view.notes, *getattr(answer, "warnings", ())])
+
+
+def show_facts(block: Facts) -> None:
+    """Draw figures as a table of text, because their units differ."""
+    texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
+    if texts:
+        st.subheader(plain(block.title))
+        rows = [dict(zip(("", "value", "note"), each, strict=True)) for each in texts]
+        parts.table(_file_name(block.title), rows, alt=f"{block.title}.")
 
 
 def show_line(line: str) -> None:

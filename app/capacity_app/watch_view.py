@@ -120,6 +120,6 @@ def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
 
     What the component shows comes to it as data, `text` and `sides`, and is shown as text and never as markup.
     """
-    files = {ending: typing_file(ending) for ending in ("html", "css", "js")}
-    component = st.components.v2.component("capacity.typing", **files)
+    html, css, js = map(typing_file, ("html", "css", "js"))
+    component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)
     component(key="typing", data={"sides": sides, "text": TYPED})

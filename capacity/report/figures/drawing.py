@@ -55,7 +55,9 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
-        _add_mark(figure, words, at * (1.0 if isinstance(drawing, Curves) else scale), place)
+        of_values = not isinstance(drawing, Curves)
+        at, words = (at * scale, f"{words}: {digits(at * scale)}") if of_values else (at, words)
+        _add_mark(figure, words, at, place)
     for label, whole in drawing.wholes.items():
         add_interval(figure, label, whole, scale)
     return Chart(
@@ -250,7 +252,7 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     if drawing.log:
         figure.update_yaxes(**log_axis(_ends(numbers)))
     else:
-        figure.update_yaxes(rangemode="tozero")
+        figure.update_yaxes(rangemode="tozero", range=drawing.top and [0, drawing.top])
     return figure
 
 

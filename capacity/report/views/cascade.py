@@ -39,7 +39,7 @@ WHOLE = (
     *TIMES,
 )
 FACTS = (
-    ("$ a month", "usd_per_month", units.USD_MONTH),
+    ("$ a month", "usd_per_month", units.usd(0)),
     ("$ per 1k requests", "usd_per_request", units.USD_PER_1K),
     ("Mean TTFT", "mean_ttft_s", units.LATENCY),
     ("Mean E2E", "mean_e2e_s", units.LATENCY),
@@ -158,7 +158,9 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
     for figure, field, unit in WHOLE:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
         if value is not None and other is not None:
-            rows.append(Beside(figure, unit.worded(value), unit.worded(other), _change_text(value, other)))
+            rows.append(
+                Beside(figure, _worded(value, unit), _worded(other, unit), _change_text(value, other))
+            )
     sides = zip(names, ("ours", "theirs"), strict=True)
     return Table(
         title,
@@ -169,6 +171,11 @@ def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str,
             Column("change", "change", units.TEXT),
         ],
     )
+
+
+def _worded(value: Quantity | int, unit: Unit) -> str:
+    text, within = unit.texts(value)
+    return f"{text} ({within})" if within else text
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
@@ -202,7 +209,7 @@ def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
 def _bill_chart(answer: CascadeAnswer) -> Stack:
     """The month's bill by place, with the interval of the whole, whose number of engines is as sure as their speed."""
     ours, alone = answer.cascade.usd_per_month, answer.alone.usd_per_month
-    ours_text, alone_text = (units.USD_MONTH.texts(bill)[0] for bill in (ours, alone))
+    ours_text, alone_text = (units.usd(0).texts(bill)[0] for bill in (ours, alone))
     return Stack(
         name="cascade_bill",
         title="What a month costs, and where",

@@ -53,13 +53,13 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
         Fact("To rent", layout_text(best), units.TEXT, f"{plan.confidence:.0%} sure"),
         Fact("Threshold", threshold_text(best), units.TEXT, which),
         Fact("GPUs", best.num_gpus, units.COUNT, reserve),
-        Fact("Per hour", best.usd_per_hour, units.USD_HOUR, "reserve included"),
+        Fact("Per hour", best.usd_per_hour, units.usd(2), "reserve included"),
         Fact("$ per 1k requests", best.usd_per_request, units.USD_PER_1K, "as they come"),
         Fact("Saved", plan.saved, units.PERCENT, "of one pool for all"),
     ]
     if day is not None and day.fixed_usd_per_day is not None:
         note = f"${day.fixed_usd_per_day:,.2f} with the peak's fleet around the clock"
-        facts.append(Fact("A day", day.scaled_usd_per_day, units.USD_HOUR, note))
+        facts.append(Fact("A day", day.scaled_usd_per_day, units.usd(2), note))
     return [fact for fact in facts if fact.value is not None]
 
 

@@ -63,7 +63,8 @@ def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = Fal
         f"[bold]{answer.model}[/bold], {answer.input_len:,} tokens in, {answer.output_len:,} out, closed loops: each "
         "deployment at the fewest GPUs that hold it, or at the size that was asked for"
     )
-    return View(title, _blocks(answer, tpot_s, every))
+    notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
+    return View(title, _blocks(answer, tpot_s, every), notes=sorted(notes))
 
 
 def _blocks(answer: Frontier, tpot_s: float, every: bool) -> Iterator[Block]:
@@ -82,8 +83,6 @@ def _blocks(answer: Frontier, tpot_s: float, every: bool) -> Iterator[Block]:
     slow = [line.label for line in answer.lines if line.points and line.label not in named]
     yield from (f"[yellow]{name}[/yellow]: none of its loads is {within}" for name in slow)
     yield Refused({line.label: line.reason for line in answer.lines if line.reason is not None})
-    notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
-    yield from (f"[yellow]note:[/yellow] {note}" for note in sorted(notes))
 
 
 def points_table(title: str, rows: Sequence[Place]) -> Table:

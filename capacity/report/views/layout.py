@@ -33,7 +33,10 @@ def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
 
 def draw_table(table: Table) -> RichTable:
     """Return a table for a terminal: the first column and words to the left, an interval below its number."""
-    sides = ["left" if i == 0 or column.unit.left else "right" for i, column in enumerate(table.columns)]
+    sides = [
+        "left" if (i == 0 and not table.numbered) or column.unit.left else "right"
+        for i, column in enumerate(table.columns)
+    ]
     heads = (name_units(column.heading, STANDARD) for column in table.columns)
     lines = grid(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
     lines.columns[0].no_wrap = True

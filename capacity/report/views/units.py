@@ -14,8 +14,6 @@ from capacity.report.display import (
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
-    usd_interval,
-    usd_text,
 )
 from capacity.report.layout import tokens
 
@@ -39,7 +37,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is shown: `digits` after the point, scaled, between `before` and `after`, to the `left` in a table.
+    """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
 
     `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
     that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB. `significant`: digits in all.
@@ -49,7 +47,6 @@ class Unit:
     digits: int = 0
     scale: float = 1.0
     after: str = ""
-    before: str = ""
     sign: str = ""
     none: str = "-"
     left: bool = False
@@ -74,12 +71,7 @@ class Unit:
                 number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
             )
         )
-        return self.before + text, "" if self.bare else within
-
-    def worded(self, value: Any, units: Units = STANDARD) -> str:
-        """Return a value with its interval in brackets."""
-        text, within = self.texts(value, units)
-        return f"{text} ({within})" if within else text
+        return text, "" if self.bare else within
 
     def scale_in(self, units: Units) -> float:
         """Return the factor from the record's number to the one that is shown."""
@@ -117,23 +109,30 @@ WORDS, TEXT = Unit(left=True), Unit()
 TOKENS = Unit(none="no limit", show=lambda number, _: (tokens(int(number.value)), ""))
 MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
+NUM_TOKENS = Unit(after=" tokens")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 TENTHS = Unit(1)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
 USD_3 = Unit(3)
-USD_MONTH, USD_HOUR = Unit(0, before="$"), Unit(2, before="$")
-USD_PER_1K = Unit(4, 1e3, before="$")  # of $ of one
 # figures with their own unit behind them
 LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
 MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
 BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
-USD = Unit(show=lambda number, _: (usd_text(number), usd_interval(number)))
-USD_PER_MILLION = replace(USD, bare=True)
 
 
 def usd(digits: int) -> Unit:
     """Return dollars with so many digits after the point."""
-    return Unit(digits, show=lambda number, _: (f"${number.value:,.{digits}f}", ""))
+
+    def show(number: Quantity, _: Units) -> tuple[str, str]:
+        text, within = text_and_interval(number, digits=digits)
+        return f"${text}", within
+
+    return Unit(show=show)
+
+
+USD_PER_1K = Unit(scale=1e3, show=lambda number, _: usd(4).texts(number.scaled(1e3)))  # of $ of one
+USD = usd(3)
+USD_PER_MILLION = replace(USD, bare=True)

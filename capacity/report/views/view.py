@@ -51,12 +51,14 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; none, no table. `name`: its file's; empty: the first words of the title."""
+    """A line for each record; none, no table. `name`: its file's; empty: the first words of the title. `numbered`: the
+    first column holds numbers and not names."""
 
     title: str
     rows: Sequence[Any]
     columns: Sequence[Column]
     name: str = ""
+    numbered: bool = False
 
 
 class Refused(NamedTuple):
@@ -72,8 +74,8 @@ class Drawing:
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
     `marks`: words of upright lines, and where they stand on the x axis; `wholes`: sums of a `Stack` with an interval;
-    `note`: how to read it; `linear`: so is the x axis; `shares`: so it is, and labels are shares of 1; `rows`: the
-    numbers behind it, if more.
+    `note`: how to read it; `linear`: the x axis is; `shares`: labels are shares of 1, on a linear axis; `top`: where
+    the y axis ends; `rows`: the numbers behind it, if more.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Drawing:
     wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
     note: str = ""
     linear: bool = False
+    top: float | None = None
     shares: bool = False
     rows: Sequence[Mapping[str, object]] = ()
 

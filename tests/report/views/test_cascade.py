@@ -106,7 +106,7 @@ def test_a_run_of_the_whole_stands_beside_the_times_that_were_added_up(answer: C
     assert answer.together is not None
     text = render(answer, "table").partition("Simulated as one deployment")[2]
     own = answer.together.p95_e2e_s
-    assert units.LATENCY.worded(own) in text
+    assert all(words in text for words in units.LATENCY.texts(own))
     assert f"{answer.together.completed} of {answer.together.requests} requests answered" in text
     (_, waits, _) = charts_of(answer)
     bars = {bar.name: bar for bar in waits.figure.data}
