@@ -12,11 +12,10 @@ import capacity
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
 from capacity.model.quantization import known_quantizations
-from capacity.report.display import rate_and_interval, usd_text
 from capacity.report.figures.frontiers import frontier_chart
-from capacity.report.views.frontier import frontier_facts
+from capacity.report.views.frontier import frontier_facts, frontier_tables
+from capacity.report.views.view import View
 from capacity_app import parts, state, views
-from capacity_app.boundary import plain
 from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import answered
 from capacity_app.state import AS_PUBLISHED, Inputs
@@ -77,18 +76,14 @@ def _drawn(found: Frontier, tpot_s: float) -> None:
     if len(clicked) == 2:
         line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
         if line is not None and int(clicked[1]) < len(line.points):
-            st.html(_anchor(line, line.points[int(clicked[1])], "Open"))
+            st.html(_anchor(line, line.points[int(clicked[1])]))
     else:
         st.caption(":material/ads_click: Click a point to open its deployment.")
-    if best := found.best(tpot_s):
-        st.markdown(f"**The most of each GPU within a TPOT of {1e3 * tpot_s:g} ms**")
-        st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in best))
-    for line in found.lines:
-        if line.reason is not None:
-            st.caption(f":material/block: {plain(f'{line.label}: {line.reason}')}")
+    views.show(View("", frontier_tables(found, tpot_s)), found)
+    st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in found.best(tpot_s)))
 
 
-def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
+def _anchor(line: FrontierLine, point: LoadPoint) -> str:
     """A link that opens the deployment at this load: streamlit's own do not reach widgets bound to the URL."""
     href = state.link_to(
         "estimate",
@@ -100,12 +95,5 @@ def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
         concurrency=int(point.load),
         view=THIS_LOAD,
     )
-    rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
-    words = [
-        f"{verb} {line.label}, {point.load:,.0f} in flight".strip(),
-        *([] if rate is None else [f"{rate_and_interval(rate)[0]} tokens/s per GPU"]),
-        *([] if price is None else [f"{usd_text(price)} per 1M output tokens"]),
-    ]
-    return f'<a style="color: inherit" href="{escape(href)}">{escape(": ".join(words[:2]))}</a>' + escape(
-        "".join(f", {word}" for word in words[2:])
-    )
+    words = f"Open {line.label}, {point.load:,.0f} in flight"
+    return f'<a style="color: inherit" href="{escape(href)}">{escape(words)}</a>'

@@ -41,17 +41,22 @@ def places(answer: Frontier) -> list[Place]:
     ]
 
 
+def best_places(answer: Frontier, tpot_s: float) -> list[Place]:
+    """Return the best of each deployment within a TPOT (s), most per GPU first."""
+    found = {id(place.point): place for place in places(answer)}
+    return [found[id(point)] for _, point in answer.best(tpot_s)]
+
+
 def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
     """Return the deployment with the most output per GPU within a TPOT (s)."""
-    best = answer.best(tpot_s)
+    best = best_places(answer, tpot_s)
     if not best:
         return [Fact("The best", "none", units.TEXT)]
-    line, point = best[0]
-    speed = Place((0, 0), line, point, best=True).tokens_per_s_of_a_user
+    point = best[0].point
     facts = (
-        Fact("The best", line.label, units.TEXT, f"{point.load:,.0f} in flight"),
+        Fact("The best", best[0].line.label, units.TEXT, f"{point.load:,.0f} in flight"),
         Fact("Best: per GPU", point.output_tokens_per_s_per_gpu, units.RATE),
-        Fact("Best: per user", speed, units.RATE),
+        Fact("Best: per user", best[0].tokens_per_s_of_a_user, units.RATE),
         Fact("Best: $ per 1M", point.usd_per_million_output_tokens, units.USD),
     )
     return [fact for fact in facts if fact.value is not None]
@@ -59,26 +64,23 @@ def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
 
 def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = False) -> View:
     """Return the best of each deployment within a TPOT (s), most per GPU first, or `every` point."""
+    from capacity.report.figures.frontiers import frontier_chart
+
     title = (
         f"[bold]{answer.model}[/bold], {answer.input_len:,} tokens in, {answer.output_len:,} out, closed loops: each "
         "deployment at the fewest GPUs that hold it, or at the size that was asked for"
     )
     notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
-    return View(title, _blocks(answer, tpot_s, every), notes=sorted(notes))
+    blocks = [OwnChart(lambda _: frontier_chart(answer)), *frontier_tables(answer, tpot_s, every=every)]
+    return View(title, blocks, notes=sorted(notes))
 
 
-def _blocks(answer: Frontier, tpot_s: float, every: bool) -> Iterator[Block]:
-    from capacity.report.figures.frontiers import frontier_chart
-
-    yield OwnChart(lambda _: frontier_chart(answer))
+def frontier_tables(answer: Frontier, tpot_s: float, *, every: bool = False) -> Iterator[Block]:
+    """Return the points, which deployments have none within the limit, and which have none at all."""
     within = f"within a TPOT of {1e3 * tpot_s:g} ms"
-    found = {id(point): place for place, (_, point) in enumerate(answer.best(tpot_s))}
-    best = [place for place in places(answer) if id(place.point) in found]
-    best.sort(key=lambda place: found[id(place.point)])
-    if every:
-        yield points_table(f"Every point; {FRONT}", places(answer))
-    else:
-        yield points_table(f"The most of each {within}; {FRONT}", best)
+    best = best_places(answer, tpot_s)
+    title, shown = ("Every point", places(answer)) if every else (f"The most of each {within}", best)
+    yield points_table(f"{title}; {FRONT}", shown)
     named = {place.line.label for place in best}
     slow = [line.label for line in answer.lines if line.points and line.label not in named]
     yield from (f"[yellow]{name}[/yellow]: none of its loads is {within}" for name in slow)
