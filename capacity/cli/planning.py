@@ -102,11 +102,15 @@ def fleet(
     format: str,
     **keywords: Any,
 ) -> None:
+    from capacity.report.views.fleet import fleet_view
+    from capacity.report.views.layout import parts
+
     check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
         answer = capacity.fleet(model, progress=progress, **keywords, **options)
-    show_answer(answer, format, detail=detail)
+    view = fleet_view(answer, detail=detail or format == "html")
+    show_answer(answer, format, tables=lambda each: parts(view, each))
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from capacity.report.views.view import Bars, Block, Column, Fact, OwnChart, Stac
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import Level
     from capacity.planning.fleets.fleet_records import (
         FleetDay,
         FleetHour,
@@ -63,8 +63,8 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
     return [fact for fact in facts if fact.value is not None]
 
 
-def fleet_view(plan: FleetPlan) -> View:
-    """Return what `fleet` shows."""
+def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
+    """Return what `fleet` shows, with `detail` the levels of every window."""
     rate = plan.requests_per_s
     arriving = "all at once" if math.isinf(rate) else f"{rate:,.2f} requests/s"
     title = (
@@ -72,26 +72,17 @@ def fleet_view(plan: FleetPlan) -> View:
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
         f"{window_line(plan)}"
     )
-    return View(title, _blocks(plan))
+    return View(title, _blocks(plan, detail))
 
 
-def _blocks(plan: FleetPlan) -> Iterator[Block]:
+def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     best = plan.best
     if not plan.proved:
         yield "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
     if best is None:
         yield f"nothing meets the SLO, neither one pool nor {_many(plan.max_pools)}:"
     else:
-        yield from _answer(plan, best)
-    if plan.proof is not None:
-        yield from _proof(plan.proof)
-    if plan.replica_availability is not None and best is not None:
-        yield f"each replica is there {plan.replica_availability:.3%} of the time"
-    if best is not None:
-        yield _pools_table(best)
-        yield _levels_chart(best)
-    if plan.proof is not None and plan.proof.windows:
-        yield from _windows_blocks(plan, plan.proof.windows)
+        yield from _answer(plan, best, detail)
     if plan.conditional:
         yield f"{CONDITIONAL}:"
         yield from _conditional_texts(plan)
@@ -101,14 +92,23 @@ def _blocks(plan: FleetPlan) -> Iterator[Block]:
     yield from (f"price of {price}" for price in plan.prices)
 
 
-def _answer(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    """What to rent, which requests go where, and what more pools would buy."""
+def _answer(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
+    """What to rent, which requests go where, what more pools would buy, and how all of it was proved."""
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
     yield f"[bold]Rent {layout_text(best)}[/bold]{bill}"
     yield from _routes(plan, best)
     yield from _more_pools(plan, best)
+    if plan.proof is not None:
+        levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
+        met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
+        yield f"{met}: all pools behind the router, simulated on {plan.proof.requests:,} requests: {levels}"
+        yield from _windows_blocks(plan, plan.proof, detail)
+    if plan.replica_availability is not None:
+        yield f"each replica is there {plan.replica_availability:.3%} of the time"
+    yield _pools_table(best)
+    yield _levels_chart(best)
 
 
 def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
@@ -119,9 +119,8 @@ def _routes(plan: FleetPlan, best: Layout) -> Iterator[str]:
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
     limits = zip(best.thresholds_tokens, PLACES, strict=False)
-    (first, *others) = [f"of up to {tokens:,} tokens go to the {place}" for tokens, place in limits]
-    others = [text.replace(" tokens go", "") for text in others]
-    yield f"{what} {', '.join([first, *others])} ({plan.router})"
+    shares = (f"of up to {tokens:,} tokens go to the {place}" for tokens, place in limits)
+    yield f"{what} {', '.join(shares)} ({plan.router})"
     one = plan.one_pool
     if one is None or one.objective is None:
         yield "one pool for all does not meet the SLO"
@@ -148,18 +147,18 @@ def _many(most_pools: int) -> str:
     return {1: "more", 2: "two"}.get(most_pools, f"up to {most_pools}")
 
 
-def _proof(proof: FleetProof) -> Iterator[str]:
-    levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in proof.levels)
-    met = "[green]met[/green]" if proof.met else "[red]missed[/red]"
-    yield f"{met}: all pools behind the router, simulated on {proof.requests:,} requests: {levels}"
-    if proof.window is not None:
-        yield f"worst window: {proof.window.text}"
-
-
-def _windows_blocks(plan: FleetPlan, windows: Sequence[WindowLevels]) -> Iterator[Block]:
-    """The service levels over time, the worst window of each stretch."""
+def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterator[Block]:
+    """The service levels over time, the worst window of each stretch, where requests were judged by window."""
     from capacity.report.figures.planning import windows_chart
 
+    windows = proof.windows
+    if proof.window is None or not windows:
+        return
+    yield f"worst window: {proof.window.text}"
+    yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
+    if not detail:
+        yield "--detail has the levels of every window"
+        return
     columns = [
         Column("from", lambda row: clock_text(row[0]) + ("" if row[3] else " *")),
         Column("requests/s", lambda row: row[1], RATE),
@@ -171,7 +170,6 @@ def _windows_blocks(plan: FleetPlan, windows: Sequence[WindowLevels]) -> Iterato
     ]
     title = "Service levels over time: the worst window of each row (*: too little work to be judged)"
     yield Table(title, window_rows(windows), columns)
-    yield OwnChart(lambda _: windows_chart(windows, subject=subject_of(plan)))
 
 
 def _level_of_row(place: int, row: tuple[float, float, tuple[Level, ...], bool]) -> str:

@@ -77,7 +77,7 @@ def told(plan: FleetPlan, *layouts: Layout) -> str:
 def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
     none = layout(None, num_pools=4)
     text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
-    assert "of up to 500 tokens go to the first, of up to 1,500 to the second (" in text
+    assert "of up to 500 tokens go to the first, of up to 1,500 tokens go to the second (" in text
     assert "32.5% less than one pool for all" in text
     assert "a third pool saves 10.0% over two" in text
     assert "a fourth pool buys nothing: no such pools cost less than the best" in text
