@@ -17,11 +17,8 @@ from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
 
-BOXES = {
-    "[green]": st.success,
-    "[yellow]": st.warning,
-    "[red]": st.error,
-}  # by the mark of a line's first words
+# by the mark of a line's first words
+BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:

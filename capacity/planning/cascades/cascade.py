@@ -24,11 +24,7 @@ from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_ans
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
 from capacity.pool.resolve import ResolvedPool, resolve
 
-NO_RATE = (
-    "batch_size",
-    "concurrency",
-    "burstiness",
-)  # a rate is thinned on its way, and Poisson's stays Poisson's
+NO_RATE = ("batch_size", "concurrency", "burstiness")  # a rate is thinned, and Poisson's stays Poisson's
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
 OF_PREFIXES = ("enable_prefix_caching", "kv_offloading_size")
 

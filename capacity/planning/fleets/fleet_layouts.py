@@ -35,9 +35,8 @@ class Layouts:
         """One pool, two of every threshold, and the best of three, four, ... pools, up to so many."""
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
-            self.tried.append(
-                self._of(threshold)
-            )  # one by one: what cannot be cheaper than those before is left
+            # one by one: what cannot be cheaper than those before is left
+            self.tried.append(self._of(threshold))
         for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
             self.tried.append(self._of_many(count))
 
