@@ -112,11 +112,11 @@ class Layouts:
         """The cheapest of exactly so many pools, where they cost less than the best so far."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
-        proved = self.pools.all_proved
+        proved = all(side.proved for side in self.pools.sides)
         if sides:
             self.sides[thresholds] = sides
             return replace(_planned(thresholds, sides), proved=proved)
-        if self.pools.late:
+        if any(side.outcome == "not reached" for side in self.pools.sides):
             return _without((), "not reached", LATE, proved=False, num_pools=count)
         if leader is None:
             return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)

@@ -76,16 +76,6 @@ class Pools:
         """All that was looked for."""
         return tuple(self._sides.values())
 
-    @property
-    def all_proved(self) -> bool:
-        """Whether each search so far was done to the end."""
-        return all(side.proved for side in self._sides.values())
-
-    @property
-    def late(self) -> bool:
-        """Whether there was no time for some pool."""
-        return any(side.outcome == "not reached" for side in self._sides.values())
-
     def least(self) -> float:
         """What a pool costs at least: one GPU, or as many as its reserve asks for."""
         gpus = self.ways.with_reserve(1)
