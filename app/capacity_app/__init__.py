@@ -7,19 +7,14 @@ How to add a page
    inputs the answer depends on: the others are there and cannot be changed. The script draws its answer:
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
-       of = partial(show_field, capacity.stack)
-       asked = draw(of("num_prompts", "stack_n", "Requests to simulate", start=100, most=10_000))
-       options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
-       found = answered("stack", inputs, options, doing="Simulating techniques", button="Try every technique")
-       if found.value is not None:
-           side = sides.side_of("stack", found.arguments)
-           sides.figures(side, found.value, ask=asker("stack", inputs), row=figures_of_merit)    # and A | B
-           parts.chart(my_chart(found.value, inputs.units))     # a `capacity.report.figures.Chart`
-           parts.table("rows", rows, alt="...")
-           parts.notes(found.value.observations)
+       of = partial(show_field, capacity.beam_search)
+       asked = draw(of("batch_size", "beam_batch", "Requests at a time", most=4096))
+       options = {**inputs.pool, **inputs.lengths, **asked}
+       found = answered("beam_search", inputs, options, doing="Widening")    # `button="..."` where it takes long
+       show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)    # and A | B
 
-   `figures_of_merit` makes `parts.Kpi`s of an answer, with `number` where a comparison takes it. What a figure means
-   stands in `merits.MEANINGS`.
+   The last two are of `capacity.report.views`: the figures of merit, and all that is shown. What a figure means stands
+   in `merits.MEANINGS`.
 
 2. `questions.answered` asks a verb: it draws progress, the way to cancel, and the copies (CLI, Python, JSON, CSV).
    What is no verb and takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The

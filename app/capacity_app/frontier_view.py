@@ -11,13 +11,11 @@ import streamlit as st
 import capacity
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
-from capacity.answers.records import Quantity
 from capacity.model.quantization import known_quantizations
-from capacity.report.display import rate_and_interval, usd_interval, usd_text
 from capacity.report.figures.frontiers import frontier_chart
-from capacity.report.frontier import line_name
-from capacity_app import parts, state
-from capacity_app.boundary import plain
+from capacity.report.views.frontier import frontier_facts, frontier_tables
+from capacity.report.views.view import View
+from capacity_app import parts, state, views
 from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import answered
 from capacity_app.state import AS_PUBLISHED, Inputs
@@ -67,51 +65,25 @@ def show(inputs: Inputs) -> None:
         _drawn(found, tpot_ms / 1e3)
 
 
-def _figures_of_merit(found: Frontier, tpot_s: float) -> list[parts.Kpi]:
-    """The deployment with the most output per GPU within the limit."""
-    best = found.best(tpot_s)
-    if not best:
-        return [parts.Kpi("The best", "none")]
-    line, point = best[0]
-    rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
-    speed = None if point.tpot_s is None else point.tpot_s.inverse(1.0)
-    row = [
-        parts.Kpi("The best", line_name(line), f"{point.load:,.0f} in flight"),
-        *(parts.Kpi("Best: per GPU", v, b) for v, b in _texts(rate)),
-        *(parts.Kpi("Best: per user", v, b) for v, b in _texts(speed)),
-    ]
-    if price is not None:
-        row.append(parts.Kpi("Best: $ per 1M", usd_text(price), usd_interval(price)))
-    return row
-
-
-def _texts(quantity: Quantity | None) -> list[tuple[str, str]]:
-    return [] if quantity is None else [rate_and_interval(quantity)]
-
-
 def _drawn(found: Frontier, tpot_s: float) -> None:
     st.caption(
         "Each deployment at the fewest GPUs that hold the model by tensor parallelism, or at the sizes chosen, from 1 "
         "request in flight to as many as it runs at once, in a closed loop. Bands go from the slow to the fast end of "
         "both 90 % intervals."
     )
-    parts.kpis(_figures_of_merit(found, tpot_s), place="frontier")
+    parts.kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
     clicked = parts.chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
     if len(clicked) == 2:
         line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
         if line is not None and int(clicked[1]) < len(line.points):
-            st.html(_anchor(line, line.points[int(clicked[1])], "Open"))
+            st.html(_anchor(line, line.points[int(clicked[1])]))
     else:
         st.caption(":material/ads_click: Click a point to open its deployment.")
-    if best := found.best(tpot_s):
-        st.markdown(f"**The most of each GPU within a TPOT of {1e3 * tpot_s:g} ms**")
-        st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in best))
-    for line in found.lines:
-        if line.reason is not None:
-            st.caption(f":material/block: {plain(f'{line_name(line)}: {line.reason}')}")
+    views.show(View("", frontier_tables(found, tpot_s)), found)
+    st.html("".join(f"<p>{_anchor(line, point)}</p>" for line, point in found.best(tpot_s)))
 
 
-def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
+def _anchor(line: FrontierLine, point: LoadPoint) -> str:
     """A link that opens the deployment at this load: streamlit's own do not reach widgets bound to the URL."""
     href = state.link_to(
         "estimate",
@@ -123,12 +95,5 @@ def _anchor(line: FrontierLine, point: LoadPoint, verb: str = "") -> str:
         concurrency=int(point.load),
         view=THIS_LOAD,
     )
-    rate, price = point.output_tokens_per_s_per_gpu, point.usd_per_million_output_tokens
-    words = [
-        f"{verb} {line_name(line)}, {point.load:,.0f} in flight".strip(),
-        *([] if rate is None else [f"{rate_and_interval(rate)[0]} tokens/s per GPU"]),
-        *([] if price is None else [f"{usd_text(price)} per 1M output tokens"]),
-    ]
-    return f'<a style="color: inherit" href="{escape(href)}">{escape(": ".join(words[:2]))}</a>' + escape(
-        "".join(f", {word}" for word in words[2:])
-    )
+    words = f"Open {line.label}, {point.load:,.0f} in flight"
+    return f'<a style="color: inherit" href="{escape(href)}">{escape(words)}</a>'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import capacity
-from capacity_app import parts, sides
+from capacity.report.views.view import Fact, View
+from capacity_app import parts, sides, views
 from capacity_app.jobs import Task
 from capacity_app.side import Side
 from capacity_app.state import Inputs
@@ -51,3 +52,18 @@ def answered(
     name = verb if command == "" else command
     parts.copies(name, inputs.model_name, options, shown, function=verb, typed=typed)
     return answer
+
+
+def show_answer(
+    verb: str,
+    inputs: Inputs,
+    found: parts.Answer,
+    facts: Callable[[Any], Iterable[Fact]],
+    view: Callable[[Any], View],
+) -> None:
+    """Draw an answer, once there is one: its figures of merit, beside those of what is pinned, and its view."""
+    if found.value is not None:
+        side = sides.side_of(verb, found.arguments)
+        ask = asker(verb, inputs)
+        sides.figures(side, found.value, ask=ask, row=lambda each: views.figures_of_merit(facts(each)))
+        views.show(view(found.value), found.value)

@@ -10,11 +10,15 @@ import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.report.figures.drawing import draw_block, to_quantity
+from capacity.report.layout import marked
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
+
+# by the mark of a line's first words
+BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
@@ -37,7 +41,7 @@ def show(view: View, answer: Any) -> None:
         if isinstance(block, (Drawing, OwnChart)):
             show_chart(block, answer)
         elif isinstance(block, str):
-            st.caption(plain(block))
+            show_line(block)
         elif isinstance(block, Facts):
             show_facts(block)
         elif isinstance(block, Refused):
@@ -56,6 +60,12 @@ def show_facts(block: Facts) -> None:
         st.subheader(plain(block.title))
         rows = [dict(zip(("", "value", "note"), each, strict=True)) for each in texts]
         parts.table(_file_name(block.title), rows, alt=f"{block.title}.")
+
+
+def show_line(line: str) -> None:
+    """Draw a line: in a box of its colour where it begins in one, else as small text."""
+    draw = BOXES.get(line[: line.find("]") + 1], st.caption)
+    draw(plain(marked(line).plain))
 
 
 def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:

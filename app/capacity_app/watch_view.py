@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -17,12 +18,18 @@ from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.state import Inputs
-from capacity_app.typing_component import draw_typing
 
 MOST_REQUESTS = 200
 MINUTE_S = 60.0
 MOST_TOKENS = 600  # that anybody watches
 NOTHING = "nothing"
+TYPED = (
+    "Every answer begins with a wait: the prompt is read whole before the first word appears, and while it is read "
+    "nothing moves. Then the words come one by one, each as long after the one before as a decode step takes, because "
+    "a model writes the next token only when it knows the last. People read four or five words a second. What is much "
+    "faster than that feels instant, what is slower feels like somebody thinking aloud, and what stops and starts "
+    "feels broken even where the average is the same. "
+)
 USUAL_BESIDE = ("l40s-48gb", "h100-sxm-80gb")
 
 
@@ -101,3 +108,18 @@ def typed(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
         "tokens": tokens,
         "end_s": answer.ttft_s.value + (tokens - 1) * answer.tpot_s.value,
     }
+
+
+def typing_file(ending: str) -> str:
+    """Return a part of the component that types: `html`, `css` or `js`."""
+    return Path(__file__).with_name(f"typing.{ending}").read_text(encoding="utf-8")
+
+
+def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
+    """Draw text that appears at each side's TTFT and TPOT, in the browser and in real time.
+
+    What the component shows comes to it as data, `text` and `sides`, and is shown as text and never as markup.
+    """
+    html, css, js = map(typing_file, ("html", "css", "js"))
+    component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)
+    component(key="typing", data={"sides": sides, "text": TYPED})

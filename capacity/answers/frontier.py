@@ -45,6 +45,12 @@ class FrontierLine:
     points: tuple[LoadPoint, ...]
     reason: str | None
 
+    @property
+    def label(self) -> str:
+        """`2 x h200-sxm-141gb, fp8, vllm`."""
+        place = self.gpu if self.num_gpus is None else f"{self.num_gpus} x {self.gpu}"
+        return f"{place}, {self.quantization or 'as published'}, {self.engine}"
+
     def best(self, tpot_s: float) -> LoadPoint | None:
         """The most output tokens/s per GPU among the points whose TPOT (s) is at most this; None where none is."""
         within = [p for p in self.points if p.tpot_s is not None and p.tpot_s.value <= tpot_s]

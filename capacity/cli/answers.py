@@ -297,7 +297,8 @@ def frontier(
     **keywords: Any,
 ) -> None:
     from capacity.cli.question_flags import listed, numbers
-    from capacity.report.frontier import frontier_tables
+    from capacity.report.views.frontier import frontier_view
+    from capacity.report.views.layout import parts
 
     check_format(format)
     if gpus is None:
@@ -319,7 +320,8 @@ def frontier(
             **keywords,
             **options,
         )
-    show_answer(answer, format, tables=lambda each: frontier_tables(each, tpot_s=tpot / 1e3, every=detail))
+    view = frontier_view(answer, tpot / 1e3, every=detail)
+    show_answer(answer, format, tables=lambda each: parts(view, each))
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 

@@ -95,11 +95,15 @@ def fleet(
     format: str,
     **keywords: Any,
 ) -> None:
+    from capacity.report.views.fleet import fleet_view
+    from capacity.report.views.layout import parts
+
     check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
         answer = capacity.fleet(model, progress=progress, **keywords, **options)
-    show_answer(answer, format, detail=detail)
+    view = fleet_view(answer, detail=detail or format == "html")
+    show_answer(answer, format, tables=lambda each: parts(view, each))
     if answer.best is None:
         raise typer.Exit(1)
     if output is not None:
@@ -311,6 +315,7 @@ def cascade(
     answer = capacity.cascade(model, **keywords, **options)
     show_answer(answer, format)
     if chart is not None:
-        from capacity.report.figures.cascades import cascade_chart
+        from capacity.report.figures.drawing import draw_chart
+        from capacity.report.views.cascade import escalation_chart
 
-        write(chart, cascade_chart(answer).html())
+        write(chart, draw_chart(escalation_chart(answer), answer).html())

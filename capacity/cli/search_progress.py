@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from capacity.planning.search.plan_search import Snapshot
+    from capacity.planning.search.snapshot import Snapshot
 
 QUIET_S = 1.0  # a search that is over by then says nothing
 EVERY_S = 10.0  # between two lines without news

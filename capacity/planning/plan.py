@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.model import ModelSpec
+from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Search
 from capacity.workload import Workload
 
@@ -31,7 +32,7 @@ def plan(
     download: bool = False,
     workers: int = 1,
     cluster: Annotated[str | None, CLUSTER] = None,
-    progress: Callable[..., None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
     """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.

@@ -55,7 +55,7 @@ class Units:
 
     def time_interval(self, quantity: Quantity) -> str:
         """`80 to 160 ms`; empty without an interval."""
-        if quantity.low is None or quantity.high is None:
+        if quantity.low is None or quantity.high is None or quantity.low == quantity.high:
             return ""
         _, low, high = self._time_texts(quantity.value, quantity)
         return f"{low.partition(' ')[0]} to {high}"
@@ -137,7 +137,7 @@ def text_and_interval(
     shown = quantity.scaled(scale)
     place = last_place(shown)
     value = _to_place(shown.value, place, digits, sign) + unit
-    if shown.low is None or shown.high is None:
+    if shown.low is None or shown.high is None or shown.low == shown.high:
         return value, ""
     low, high = (_to_place(end, place, digits, sign) for end in (shown.low, shown.high))
     return value, f"{low} to {high}{unit}"

@@ -335,7 +335,7 @@ def cascaded(link: Mapping[str, str], figures: Figures, **asked: Any) -> Questio
             found = None if rate is None else Quantity(**rate)
             if found is None or found.value >= 1:
                 return "at no rate" if found is None else "any"
-            return text_and_interval(found, 100, 1, " %")[0]
+            return text_and_interval(found, 100, 1, "%")[0]
 
         return shown
 

@@ -150,3 +150,24 @@ def test_progress_drawn_again_before_it_was_sent_leaves_no_gap(monkeypatch: pyte
 def deltas(queue: ForwardMsgQueue) -> list[Any]:
     """What the browser would be sent, in this order."""
     return [message for message in queue._queue if message.HasField("delta")]
+
+
+def test_a_line_is_a_box_of_the_colour_that_it_begins_in() -> None:
+    def lines() -> None:
+        from capacity_app.views import show_line
+
+        for line in (
+            "[green]met[/green]: all",
+            "[yellow]not proved[/yellow]",
+            "[red]missed[/red]",
+            "a [red]b[/red]",
+        ):
+            show_line(line)
+
+    at = AppTest.from_function(lines).run()
+    assert [each.value for each in (*at.success, *at.warning, *at.error)] == [
+        "met\\: all",
+        "not proved",
+        "missed",
+    ]
+    assert [each.value for each in at.caption] == ["a b"]

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.typing_component import TYPING_JS
-from capacity_app.watch_view import MOST_REQUESTS, MOST_TOKENS, first_minute, typed
+from capacity_app.watch_view import MOST_REQUESTS, MOST_TOKENS, first_minute, typed, typing_file
 
 import capacity
 from capacity.report.display import Units, time_and_interval
@@ -59,7 +58,7 @@ def test_a_side_types_at_the_estimates_means() -> None:
 
 
 def test_what_is_typed_is_text_and_never_markup() -> None:
-    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", TYPING_JS)
+    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", typing_file("js"))
 
 
 def test_the_typing_view_asks_another_gpu_where_nothing_is_pinned(dashboard: Callable[..., Any]) -> None:

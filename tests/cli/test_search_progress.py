@@ -9,7 +9,7 @@ import pytest
 from capacity.cli import search_progress
 from capacity.cli.search_progress import Lines, best_text
 from capacity.deployment import Pool
-from capacity.planning.search.plan_search import Snapshot
+from capacity.planning.search.snapshot import Snapshot
 from capacity.planning.space import Candidate
 
 ONE, TWO = (Candidate(pool=Pool(gpu="h100"), replicas=count) for count in (1, 2))

@@ -15,7 +15,7 @@ import streamlit as st
 import capacity
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan, Ranked
-from capacity.planning.search.plan_search import Snapshot
+from capacity.planning.search.snapshot import Snapshot
 from capacity.report.figures.planning import speed_chart, whisker_words
 from capacity.report.plan import (
     CONDITIONAL,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from capacity.base.errors import InvalidInput
-from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes, varied_options
+from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes
+from capacity.report.views.sweep import varied_options
 from capacity_app import parts, state, uploads
 from capacity_app.jobs import Task
 

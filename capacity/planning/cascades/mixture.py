@@ -32,10 +32,9 @@ class Stage:
     p95_ends: Ends | None = EXACT
 
     @classmethod
-    def constant(cls, seconds: float, *, known: bool = True) -> Stage:
-        """The same for every request; `known`: not a prediction, and so without an interval of its own."""
-        ends = EXACT if known else None
-        return cls(seconds=np.array([seconds]), mean_ends=ends, p95_ends=ends)
+    def constant(cls, seconds: float) -> Stage:
+        """The same for every request, and known: no prediction."""
+        return cls(seconds=np.array([seconds]))
 
     def ends(self, statistic: Statistic) -> Ends | None:
         """The interval of this statistic, over its value."""

@@ -182,9 +182,8 @@ class OwnSide:
         return simulate(self.resolved.model, **pool, **self._at(each).model_dump(exclude_unset=True))
 
 
-RATES = frozenset(
-    ("request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop")
-)  # how the traffic says its own rate
+# how the traffic says its own rate
+RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop"}
 
 
 def waits_of(answer: Simulation) -> Waits:

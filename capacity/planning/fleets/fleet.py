@@ -9,7 +9,7 @@ longest. The best one is then simulated once more, all pools behind their router
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,22 +19,33 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
+from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import Engines, try_engines
-from capacity.planning.evaluation.evaluation_context import EvaluationContext
-from capacity.planning.fleets.fleet_day import day_of_fleet
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.fleets.fleet_layouts import Layouts
 from capacity.planning.fleets.fleet_parts import lengths_of, usual_thresholds
 from capacity.planning.fleets.fleet_pools import Pools
-from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetProof, Layout
+from capacity.planning.fleets.fleet_records import (
+    FleetDay,
+    FleetHour,
+    FleetPlan,
+    FleetPool,
+    FleetProof,
+    Layout,
+    sum_if_known,
+)
 from capacity.planning.fleets.fleet_space import Split
+from capacity.planning.load.day import HOURS, day_of
 from capacity.planning.search.plan_request import PlanRequest
-from capacity.planning.space import Search
+from capacity.planning.search.snapshot import Progress
+from capacity.planning.space import Candidate, Search
 from capacity.workload import Workload
 
 if TYPE_CHECKING:
     from capacity.planning.records import Conditional
     from capacity.workload.windows import Window
+
 
 ROUTERS = {"prompt": "by-prompt-length", "request": "by-request-length"}
 NOT_OF_A_FLEET = {"routers", "serving", "alternatives", "objective"}
@@ -50,7 +61,7 @@ def fleet(
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
-    progress: Callable[..., None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> FleetPlan:
     """The cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long.
@@ -162,12 +173,32 @@ def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Condi
 
 
 def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
-    """The bill of a day, where its peak is said."""
+    """The bill of a day whose peak the best layout was planned for, where that is said.
+
+    Each hour is its own steady load, and starting takes no time.
+    """
     asked, ways = layouts.pools.asked, layouts.pools.ways
     if best is None or ways.peak_to_mean is None:
         return None
+    shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # of the peak
     arenas = [asked.arena(side.part, side.goal) for side in layouts.sides[best.thresholds_tokens]]
-    return day_of_fleet(best, arenas, asked.search, ways, asked.cost)
+    both = list(zip(best.pools, arenas, strict=True))
+    needed = [_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
+    peak_per_s = sum(
+        arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s for pool, arena in both
+    )
+    hours = []
+    for hour, share in enumerate(shares):
+        counts = tuple(ways.with_reserve(each[share]) for each in needed)
+        bills = [_bill(pool, count, asked.cost) for pool, count in zip(best.pools, counts, strict=True)]
+        rate, usd = peak_per_s * share, sum_if_known(bills)
+        hours.append(FleetHour(hour=hour, request_rate_per_s=rate, replicas=counts, usd_per_hour=usd))
+    fixed = best.usd_per_hour
+    return FleetDay(
+        hours=tuple(hours),
+        scaled_usd_per_day=sum_if_known([hour.usd_per_hour for hour in hours]),
+        fixed_usd_per_day=None if fixed is None else fixed * HOURS,
+    )
 
 
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
@@ -225,3 +256,30 @@ def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
         window=trial.window,
         windows=trial.windows,
     )
+
+
+def _by_share(
+    pool: FleetPool, arena: EvaluationContext, confidence: float, shares: Sequence[float]
+) -> dict[float, int]:
+    """The fewest replicas that meet the SLO at each share of the peak, the least share first; those of the peak at
+    most. Fewer than a smaller load needs are not tried."""
+    found: dict[float, int] = {}
+    replicas = 1
+    for share in shares:
+        if share > 0 and share < 1:
+            slowed = [each.at_rate(each.request_rate_per_s * share) for each in arena.workloads]
+            slower = replace(arena, workloads=slowed)
+            while replicas < pool.replicas:
+                candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
+                if slower.run(EvaluationTask(candidate=candidate, confidence=confidence)).met:
+                    break
+                replicas += 1
+        elif share >= 1:
+            replicas = pool.replicas
+        found[share] = replicas
+    return found
+
+
+def _bill(pool: FleetPool, replicas: int, cost: Cost) -> float | None:
+    price = price_of(pool.pool.gpu, cost)
+    return None if price is None else usd_per_hour(price, billed_gpus(price, pool.pool.num_gpus * replicas))

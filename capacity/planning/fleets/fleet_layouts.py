@@ -35,9 +35,8 @@ class Layouts:
         """One pool, two of every threshold, and the best of three, four, ... pools, up to so many."""
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
-            self.tried.append(
-                self._of(threshold)
-            )  # one by one: what cannot be cheaper than those before is left
+            # one by one: what cannot be cheaper than those before is left
+            self.tried.append(self._of(threshold))
         for count in range(3, min(most_pools, len(self.thresholds) + 1) + 1):
             self.tried.append(self._of_many(count))
 
@@ -113,11 +112,11 @@ class Layouts:
         """The cheapest of exactly so many pools, where they cost less than the best so far."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
-        proved = self.pools.all_proved
+        proved = all(side.proved for side in self.pools.sides)
         if sides:
             self.sides[thresholds] = sides
             return replace(_planned(thresholds, sides), proved=proved)
-        if self.pools.late:
+        if any(side.outcome == "not reached" for side in self.pools.sides):
             return _without((), "not reached", LATE, proved=False, num_pools=count)
         if leader is None:
             return _without((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)

@@ -17,7 +17,8 @@ from capacity.planning.fleets.fleet_records import FleetPool, Outcome
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.search.plan_notes import ROUTED
 from capacity.planning.search.plan_request import Market, PlanRequest
-from capacity.planning.search.plan_search import Progress, Snapshot, find_conditional, run_search
+from capacity.planning.search.plan_search import find_conditional, run_search
+from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import ROUND_ROBIN, Search
 
 if TYPE_CHECKING:
@@ -74,16 +75,6 @@ class Pools:
     def sides(self) -> tuple[Side, ...]:
         """All that was looked for."""
         return tuple(self._sides.values())
-
-    @property
-    def all_proved(self) -> bool:
-        """Whether each search so far was done to the end."""
-        return all(side.proved for side in self._sides.values())
-
-    @property
-    def late(self) -> bool:
-        """Whether there was no time for some pool."""
-        return any(side.outcome == "not reached" for side in self._sides.values())
 
     def least(self) -> float:
         """What a pool costs at least: one GPU, or as many as its reserve asks for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -86,8 +86,7 @@ class Layout(Written):
     @property
     def usd_per_hour(self) -> float | None:
         """Of all pools; None without a price."""
-        bills = [pool.usd_per_hour for pool in self.pools if pool.usd_per_hour is not None]
-        return sum(bills) if bills and len(bills) == len(self.pools) else None
+        return sum_if_known([pool.usd_per_hour for pool in self.pools])
 
     @property
     def usd_per_request(self) -> float | None:
@@ -187,6 +186,12 @@ class FleetPlan(AnswerRecord):
         if best is None or one is None or best.objective is None or not one.objective:
             return None
         return 1 - best.objective / one.objective
+
+
+def sum_if_known(bills: Sequence[float | None]) -> float | None:
+    """Return the sum of bills; None where one is not known, or there are none."""
+    known = [bill for bill in bills if bill is not None]
+    return sum(known) if known and len(known) == len(bills) else None
 
 
 def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:

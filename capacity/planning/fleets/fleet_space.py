@@ -49,27 +49,25 @@ class Split(FlagSpec):
             return None
         if self.recovery_s is None:
             raise InvalidInput("--mtbf needs --recovery: how long until a replica is replaced?")
-        return availability_of(self.mean_time_between_failures_s, self.recovery_s)
+        return self.mean_time_between_failures_s / (self.mean_time_between_failures_s + self.recovery_s)
 
     def with_reserve(self, needed: int) -> int:
-        """The replicas of a pool whose load needs so many. Raises InvalidInput."""
-        up = self.replica_availability
-        return replicas_with_reserve(
-            needed,
-            spare=self.spare_replicas,
-            availability=1.0 if up is None else up,
-            target=self.availability,
-        )
+        """The replicas of a pool whose load needs so many: with the spare ones, and more until enough are up as often
+        as `availability` asks for.
 
-
-def availability_of(mean_time_between_failures_s: float, recovery_s: float) -> float:
-    """The share of time in which a replica is there: lost after so long on average, back after its recovery."""
-    if not mean_time_between_failures_s > 0 or recovery_s < 0:
-        raise InvalidInput(
-            f"a mean time between failures must be above 0 s and a recovery at least 0 s, not "
-            f"{mean_time_between_failures_s:g} and {recovery_s:g}"
-        )
-    return mean_time_between_failures_s / (mean_time_between_failures_s + recovery_s)
+        Failures are taken as independent: a rack or a zone that goes down at once is not in it. Raises InvalidInput.
+        """
+        replicas, up = needed + self.spare_replicas, self.replica_availability
+        if self.availability is None or up is None:
+            return replicas
+        while enough_up(replicas, needed, up) < self.availability:
+            replicas += 1
+            if replicas > needed + MOST_IN_RESERVE:
+                raise InvalidInput(
+                    f"no reserve of {MOST_IN_RESERVE:,} replicas keeps {needed} up with a probability of "
+                    f"{self.availability:g} where each is there {up:.2%} of the time"
+                )
+        return replicas
 
 
 def enough_up(replicas: int, needed: int, availability: float) -> float:
@@ -78,33 +76,6 @@ def enough_up(replicas: int, needed: int, availability: float) -> float:
         return 1.0
     up, down = math.log(availability), math.log1p(-availability)
     return math.fsum(
-        math.exp(_log_ways(replicas, lost) + lost * down + (replicas - lost) * up)
+        math.exp(math.log(math.comb(replicas, lost)) + lost * down + (replicas - lost) * up)
         for lost in range(replicas - needed + 1)
     )
-
-
-def _log_ways(count: int, chosen: int) -> float:
-    """The logarithm of the ways to choose so many: the ways themselves are too many for a float."""
-    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
-
-
-def replicas_with_reserve(
-    needed: int, *, spare: int = 0, availability: float = 1.0, target: float | None = None
-) -> int:
-    """`needed` and `spare` replicas, and more until enough are up with the probability `target` (None: no more).
-
-    Failures are taken as independent: a rack or a zone that goes down at once is not in it. Raises InvalidInput.
-    """
-    replicas = needed + spare
-    if target is None:
-        return replicas
-    if not 0 < target < 1:
-        raise InvalidInput(f"an availability target must be above 0 and below 1, not {target}")
-    while enough_up(replicas, needed, availability) < target:
-        replicas += 1
-        if replicas > needed + MOST_IN_RESERVE:
-            raise InvalidInput(
-                f"no reserve of {MOST_IN_RESERVE:,} replicas keeps {needed} up with a probability of {target:g} where "
-                f"each is there {availability:.2%} of the time"
-            )
-    return replicas

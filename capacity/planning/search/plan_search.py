@@ -27,7 +27,8 @@ from capacity.planning.search.plan_request import Market
 from capacity.planning.search.ranking import Ranking
 from capacity.planning.search.rejection_reasons import Family, in_doubt, not_recommended, rejections
 from capacity.planning.search.replica_search import ReplicaSearch, UnresolvedCandidate
-from capacity.planning.space import Candidate, Objective, Search
+from capacity.planning.search.snapshot import Progress, Snapshot
+from capacity.planning.space import Search
 from capacity.planning.workers.environment_fingerprint import Named
 from capacity.workload.windows import HEAVY
 
@@ -38,21 +39,6 @@ LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is fo
 REPORT_S = 0.2  # between two reports of progress
 EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
 BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
-Progress = Callable[["Snapshot"], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """How the search stands: the best answer so far, and how many of the engines of this stage are settled."""
-
-    elapsed_s: float
-    stage: str
-    settled: int
-    engines: int
-    simulated: int
-    best: Candidate | None
-    objective: float | None
-    minimised: Objective
 
 
 @dataclass(kw_only=True)

@@ -98,10 +98,8 @@ class Store:
     def release(self) -> None:
         """Leave what was claimed and not kept to others."""
         if self._claimed:
-            with (
-                suppress(sqlite3.Error),
-                self._connection,
-            ):  # a disk that is full: the claims end with this process
+            # where a disk is full, the claims end with this process
+            with suppress(sqlite3.Error), self._connection:
                 self._connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
 
     def _is_known(self, key: str, *, failed: bool) -> bool:
@@ -177,9 +175,8 @@ def is_alive(owner: str) -> bool:
     it may still be doing is done twice, and nothing waits for ever."""
     place, _, rest = owner.partition("|")
     number, _, begun = rest.partition("|")
-    if (
-        place != _place() or not number.isdigit() or os.name == "nt"
-    ):  # there, asking with signal 0 would end it
+    # on Windows, asking with signal 0 would end it
+    if place != _place() or not number.isdigit() or os.name == "nt":
         return False
     try:
         os.kill(int(number), 0)

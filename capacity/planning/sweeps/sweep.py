@@ -65,7 +65,7 @@ def sweep(
     cluster: Annotated[str | None, CLUSTER] = None,
     retry_failed: bool = False,
     export_to: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Swept:
     """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
 

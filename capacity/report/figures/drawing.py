@@ -21,7 +21,7 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, OwnChart, Panels, Stack, View
+from capacity.report.views.view import Bars, Curves, Drawing, OwnChart, Panels, Stack, UprightStack, View
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
 ROOMY = 0.06  # of a whole bar: parts below it have no text
@@ -51,7 +51,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     figure = DRAW[type(drawing)](drawing, numbers, labels, x, y)
     reference, words = drawing.reference
     if reference is not None:
-        add_line = figure.add_vline if isinstance(drawing, Bars) else figure.add_hline
+        add_line = figure.add_vline if isinstance(drawing, (Bars, Stack)) else figure.add_hline
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
     for place, (words, at) in enumerate(drawing.marks.items()):
@@ -183,6 +183,30 @@ def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) 
     )
 
 
+def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (name, row) in enumerate(numbers.items()):
+        figure.add_bar(
+            name=name,
+            x=[str(label) for label in labels],
+            y=[each and each.value for each in row.values()],
+            hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
+            **bar_style(index),
+        )
+    layout(figure, x=x, y=y, height=330, barmode="stack")
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(
+        rangemode="tozero", dtick=math.ceil(max(_sums(numbers, labels), default=0.0) / 6) or 1
+    )
+    return figure
+
+
+def _sums(numbers: Numbers, labels: Sequence[Any]) -> list[float]:
+    return [sum(each.value for row in numbers.values() if (each := row.get(label))) for label in labels]
+
+
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
     from plotly.subplots import make_subplots
 
@@ -237,6 +261,7 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
 DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
     Stack: _draw_stack,
+    UprightStack: _draw_upright_stack,
     Panels: _draw_panels,
     Curves: _draw_curves,
 }

@@ -3,113 +3,117 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, digits, layout, symbol
-from capacity.report.figures.loads import faint, with_interval
-from capacity.report.frontier import line_name
+from capacity.report.figures.drawing import with_interval
+from capacity.report.figures.loads import faint
 from capacity.report.subject import subject_of
+from capacity.report.views.frontier import Place, places, points_table
+from capacity.report.views.layout import table_records
 
 if TYPE_CHECKING:
-    from capacity.answers.frontier import Frontier, FrontierLine
-    from capacity.answers.load_point import LoadPoint
+    from capacity.answers.frontier import Frontier
     from capacity.answers.records import Quantity
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # of prices: one scale that colour-blind readers order alike
 
 
-def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
+class Known(NamedTuple):
+    """A point with both coordinates; `price`: $ per 1M output tokens."""
+
+    place: Place
+    speed: Quantity
+    rate: Quantity
+    price: float | None
+
+    @property
+    def hover(self) -> str:
+        """The point in words."""
+        lines = [
+            f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
+            f"{with_interval(self.speed)} tokens/s for a user",
+            f"{with_interval(self.rate)} tokens/s per GPU",
+            *([] if self.price is None else [f"${digits(self.price)} per 1M output tokens"]),
+        ]
+        return "<br>".join(lines)
+
+
+def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
     """Lines over concurrency with bands from the slow to the fast end of both intervals, and the limit on TPOT.
 
     A marker's colour is its $ per 1M output tokens; `customdata` of a marker is the line's and the point's number.
     """
     import plotly.graph_objects as go
 
-    figure = go.Figure()
-    drawn = [(n, line, _known(line)) for n, line in enumerate(frontier.lines)]
-    drawn = [(n, line, known) for n, line, known in drawn if known]
-    prices = [_price(p) for _, _, known in drawn for _, p, _, _ in known]
-    priced = [price for price in prices if price is not None]
-    span = (math.log10(min(priced)), math.log10(max(priced))) if priced else None
-    for index, (_, line, known) in enumerate(drawn):
-        _band(figure, known, faint(colour(index)), line_name(line))
-    _envelope(figure, frontier)
-    for index, (number, line, known) in enumerate(drawn):
-        _line(figure, index, number, line, known, span)
-    if span is not None:
-        _price_bar(figure, span)
+    figure, points = go.Figure(), _known(answer)
+    lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
+    prices = [math.log10(each.price) for each in points if each.price is not None]
+    scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}
+    for index, line in enumerate(lines):
+        _draw_band(figure, line, faint(colour(index)))
+    if len(lines) > 1:
+        _draw_best(figure, points)
+    for index, line in enumerate(lines):
+        _draw_line(figure, index, line, scale)
+    if scale:
+        _draw_prices(figure, scale)
     layout(figure, x="tokens/s for a user (1/TPOT)", y="output tokens/s per GPU", height=560)
-    if tpot_limit_s is not None and drawn:
-        limit = 1 / tpot_limit_s
-        figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
-        figure.add_annotation(
-            x=limit,
-            y=1,
-            yref="paper",
-            yanchor="top",
-            xanchor="left",
-            xshift=3,
-            showarrow=False,
-            text=f"TPOT ≤ {1e3 * tpot_limit_s:,.4g} ms →",
+    if tpot_limit_s is not None and points:
+        figure.add_vline(
+            x=1 / tpot_limit_s,
+            line={"color": NEUTRAL, "dash": "dash", "width": 2},
+            annotation_text=f"TPOT ≤ {1e3 * tpot_limit_s:,.4g} ms →",
+            annotation_position="top right",
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(rangemode="tozero")
     return Chart(
         name="frontier",
-        title=f"{frontier.model}: use of a GPU against speed for a user",
-        alt=_words(frontier, tpot_limit_s),
+        title=f"{answer.model}: use of a GPU against speed for a user",
+        alt=_words(answer, tpot_limit_s),
         figure=figure,
-        subject=subject_of(frontier),
-        rows=tuple(_row(line, p, speed, rate) for _, line, known in drawn for _, p, speed, rate in known),
+        subject=subject_of(answer),
+        rows=tuple(table_records(points_table("", [each.place for each in points]))),
     )
 
 
-Known = list[tuple[int, "LoadPoint", "Quantity", "Quantity"]]
+def _known(answer: Frontier) -> list[Known]:
+    found = []
+    for place in places(answer):
+        speed, rate = place.tokens_per_s_of_a_user, place.point.output_tokens_per_s_per_gpu
+        price = place.point.usd_per_million_output_tokens
+        if speed is not None and rate is not None:
+            found.append(Known(place, speed, rate, None if price is None else price.value))
+    return found
 
 
-def _known(line: FrontierLine) -> Known:
-    """Points with both coordinates: number, point, tokens/s for a user, tokens/s per GPU."""
-    return [
-        (number, point, point.tpot_s.inverse(1.0), point.output_tokens_per_s_per_gpu)
-        for number, point in enumerate(line.points)
-        if point.tpot_s is not None and point.output_tokens_per_s_per_gpu is not None
-    ]
+def _draw_band(figure: Any, line: Sequence[Known], fill: str) -> None:
+    ends = [(s, r) for _, s, r, _ in line if None not in (s.low, s.high, r.low, r.high)]
+    around = [(s.low, r.low) for s, r in ends] + [(s.high, r.high) for s, r in reversed(ends)]
+    if len(ends) > 1:
+        figure.add_scatter(
+            x=[x for x, _ in around],
+            y=[y for _, y in around],
+            fill="toself",
+            fillcolor=fill,
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=line[0].place.line.label,
+        )
 
 
-def _band(figure: Any, known: Known, fill: str, name: str) -> None:
-    ends = [(s, r) for _, _, s, r in known if None not in (s.low, s.high, r.low, r.high)]
-    if len(ends) < 2:
-        return
-    slow = [(s.low, r.low) for s, r in ends]
-    fast = [(s.high, r.high) for s, r in reversed(ends)]
-    figure.add_scatter(
-        x=[x for x, _ in (*slow, *fast)],
-        y=[y for _, y in (*slow, *fast)],
-        fill="toself",
-        fillcolor=fill,
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        showlegend=False,
-        legendgroup=name,
-    )
-
-
-def _envelope(figure: Any, frontier: Frontier) -> None:
+def _draw_best(figure: Any, points: Sequence[Known]) -> None:
     """Through the points that no other beats in both: with one line alone it would be that line."""
-    best = [frontier.lines[number].points[place] for number, place in frontier.undominated()]
-    if sum(1 for line in frontier.lines if line.points) < 2:
-        return
-    known = [
-        (point.tpot_s.inverse(1.0).value, point.output_tokens_per_s_per_gpu.value)
-        for point in best
-        if point.tpot_s is not None and point.output_tokens_per_s_per_gpu is not None
-    ]
-    known.sort()
+    best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
-        x=[x for x, _ in known],
-        y=[y for _, y in known],
+        x=[x for x, _ in best],
+        y=[y for _, y in best],
         mode="lines",
         name="the best of all",
         line={"color": NEUTRAL, "dash": "dot", "width": 5},
@@ -117,108 +121,54 @@ def _envelope(figure: Any, frontier: Frontier) -> None:
     )
 
 
-def _line(
-    figure: Any,
-    index: int,
-    number: int,
-    line: FrontierLine,
-    known: Known,
-    span: tuple[float, float] | None,
-) -> None:
-    name = line_name(line)
-    marker: dict[str, object] = {
-        "symbol": symbol(index),
-        "size": 10,
-        "color": colour(index),
-        "line": {"width": 1.5, "color": colour(index)},
-    }
-    prices = [price for _, point, _, _ in known if (price := _price(point)) is not None]
-    if span is not None and len(prices) == len(known):
-        logarithms = [math.log10(price) for price in prices]
-        marker |= {"color": logarithms, "colorscale": COLOURS, "cmin": span[0], "cmax": span[1]}
+def _draw_line(figure: Any, index: int, line: Sequence[Known], scale: Mapping[str, Any]) -> None:
+    shade, name = colour(index), line[0].place.line.label
+    prices = [math.log10(each.price) for each in line if each.price is not None]
+    colours = {"color": shade} if len(prices) < len(line) else {"color": prices, **scale}
     figure.add_scatter(
-        x=[speed.value for _, _, speed, _ in known],
-        y=[rate.value for _, _, _, rate in known],
+        x=[each.speed.value for each in line],
+        y=[each.rate.value for each in line],
         mode="lines+markers",
         name=name,
         legendgroup=name,
-        line={"color": colour(index), "dash": DASHES[index // 6 % len(DASHES)], "width": 2},
-        marker=marker,
+        line={"color": shade, "dash": DASHES[index // 6 % len(DASHES)], "width": 2},
+        marker={"symbol": symbol(index), "size": 10, "line": {"width": 1.5, "color": shade}, **colours},
         unselected={"marker": {"opacity": 1.0}},  # a click is no choice among them
-        customdata=[(number, point_number) for point_number, _, _, _ in known],
-        text=[_hover(name, point, speed, rate) for _, point, speed, rate in known],
+        customdata=[each.place.numbers for each in line],
+        text=[each.hover for each in line],
         hovertemplate="%{text}<extra></extra>",
     )
 
 
-def _price_bar(figure: Any, span: tuple[float, float]) -> None:
+def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
     """The scale of prices, by their logarithm, as a mark that is not seen."""
-    steps = [span[0] + share * (span[1] - span[0]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    low, high = scale["cmin"], scale["cmax"]
+    steps = [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     ticks = {"tickvals": steps, "ticktext": [f"${10**step:,.3g}" for step in steps]}
+    bar = {"title": {"text": "$ per 1M<br>output"}, "thickness": 12, **ticks}
     figure.add_scatter(
         x=[None],
         y=[None],
         mode="markers",
         showlegend=False,
         hoverinfo="skip",
-        marker={
-            "color": [span[0]],
-            "colorscale": COLOURS,
-            "cmin": span[0],
-            "cmax": span[1],
-            "showscale": True,
-            "colorbar": {"title": {"text": "$ per 1M<br>output"}, "thickness": 12, **ticks},
-        },
+        marker={"color": [low], "showscale": True, "colorbar": bar, **scale},
     )
 
 
-def _price(point: LoadPoint) -> float | None:
-    quantity = point.usd_per_million_output_tokens
-    return None if quantity is None else quantity.value
-
-
-def _hover(name: str, point: LoadPoint, speed: Quantity, rate: Quantity) -> str:
-    price = _price(point)
-    lines = [
-        f"<b>{name}</b>, {point.load:,.0f} in flight",
-        f"{with_interval(speed)} tokens/s for a user",
-        f"{with_interval(rate)} tokens/s per GPU",
-        *([] if price is None else [f"${digits(price)} per 1M output tokens"]),
-    ]
-    return "<br>".join(lines)
-
-
-def _row(line: FrontierLine, point: LoadPoint, speed: Quantity, rate: Quantity) -> dict[str, object]:
-    return {
-        "deployment": line_name(line),
-        "in flight": int(point.load),
-        "tokens/s for a user": speed.value,
-        "user low": speed.low,
-        "user high": speed.high,
-        "tokens/s per GPU": rate.value,
-        "GPU low": rate.low,
-        "GPU high": rate.high,
-        "$ per 1M output": _price(point),
-    }
-
-
-def _words(frontier: Frontier, tpot_limit_s: float | None) -> str:
+def _words(answer: Frontier, tpot_limit_s: float | None) -> str:
     """The best deployment within the limit, or how many there are."""
-    count = sum(1 for line in frontier.lines if line.points)
-    words = f"{count} deployments of {frontier.model} over concurrency"
+    count = sum(1 for line in answer.lines if line.points)
+    words = f"{count} deployments of {answer.model} over concurrency"
     if tpot_limit_s is None:
         return f"{words}."
-    within = [(line, best) for line in frontier.lines if (best := line.best(tpot_limit_s)) is not None]
     limit = f"a TPOT of {1e3 * tpot_limit_s:,.4g} ms"
-    if not within:
+    best = answer.best(tpot_limit_s)
+    if not best:
         return f"{words}; none is within {limit}."
-    line, best = max(within, key=lambda pair: _rate(pair[1]))
+    line, point = best[0]
+    rate = point.output_tokens_per_s_per_gpu
     return (
-        f"{words}; most tokens/s per GPU within {limit}: {line_name(line)} with {best.load:,.0f} in flight, "
-        f"{digits(_rate(best))}."
+        f"{words}; most tokens/s per GPU within {limit}: {line.label} with {point.load:,.0f} in flight, "
+        f"{with_interval(rate)}."
     )
-
-
-def _rate(point: LoadPoint) -> float:
-    quantity = point.output_tokens_per_s_per_gpu
-    return 0.0 if quantity is None else quantity.value

@@ -24,39 +24,12 @@ def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
 
 
-def frontier_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.frontiers import frontier_chart
-
-    yield frontier_chart(answer)
-
-
-def cascade_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.cascades import cascade_bill_chart, cascade_chart, cascade_latency_chart
-
-    yield cascade_bill_chart(answer)
-    yield cascade_latency_chart(answer)
-    if answer.rates:
-        yield cascade_chart(answer)
-
-
 def stack_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.stacks import factors_chart, figure_names, stack_chart
 
     for name in figure_names(answer):
         yield stack_chart(answer, name)
     yield factors_chart(answer)
-
-
-def fleet_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
-    from capacity.report.figures.planning import windows_chart
-
-    yield layouts_chart(answer)
-    if answer.best is not None:
-        yield levels_chart(answer.best, subject=subject_of(answer))
-    if answer.proof is not None and answer.proof.windows:
-        yield windows_chart(answer.proof.windows, subject=subject_of(answer))
-    yield fleet_day_chart(answer)
 
 
 def simulation_charts(answer: Any) -> Iterator[Chart]:

@@ -36,12 +36,8 @@ MARKERS = {
     "star": "*",
     "line-ns": "|",
 }
-ALIGNED = {
-    "left": "right",
-    "right": "left",
-    "top": "bottom",
-    "bottom": "top",
-}  # of words at that side of a point
+# of words at that side of a point
+ALIGNED = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 STYLE = {
     "font.size": 12,
     "font.sans-serif": ["DejaVu Sans"],
@@ -158,21 +154,15 @@ class _Picture:
                 self._draw_scatter(panel, trace, _places(trace.x, across), _places(trace.y, up))
 
     def _draw_scatter(self, panel: Any, trace: Any, x: Sequence[Any], y: Sequence[Any]) -> None:
-        mode, line, marker, symbol = (
-            trace.mode or "lines",
-            trace.line,
-            trace.marker,
-            trace.marker.symbol or "circle",
-        )
+        mode, line, marker = trace.mode or "lines", trace.line, trace.marker
+        symbol = marker.symbol or "circle"
         name = trace.name if trace.showlegend is not False else None
         if trace.fill == "toself":
             panel.fill(x, y, color=_rgba(trace.fillcolor), linewidth=0, label=name)
             return
         first = marker.color if isinstance(marker.color, str) else None
-        colour, edge = (
-            _rgba(line.color or first or INK),
-            _rgba(marker.line.color or first or line.color or INK),
-        )
+        colour = _rgba(line.color or first or INK)
+        edge = _rgba(marker.line.color or first or line.color or INK)
         look = {
             "label": name,
             "marker": MARKERS.get(symbol.removesuffix("-open"), "o") if "markers" in mode else None,
@@ -183,14 +173,9 @@ class _Picture:
             from matplotlib.colors import LinearSegmentedColormap
 
             colours = LinearSegmentedColormap.from_list("", [tuple(step) for step in marker.colorscale])
-            ends = {
-                "cmap": colours,
-                "vmin": marker.cmin,
-                "vmax": marker.cmax,
-                "zorder": 3,
-                "edgecolors": edge,
-            }
-            points = panel.scatter(x, y, (marker.size or 8) ** 2, marker.color, **look, **ends)
+            ends = {"cmap": colours, "vmin": marker.cmin, "vmax": marker.cmax}
+            area, above = (marker.size or 8) ** 2, {"zorder": 3, "edgecolors": edge}
+            points = panel.scatter(x, y, area, marker.color, **look, **ends, **above)
             self.scale = (points, marker.colorbar) if marker.showscale else self.scale
             look = {"marker": None}
         dashes = DASHES.get(line.dash, "-") if "lines" in mode and line.width != 0 else "none"
@@ -201,9 +186,8 @@ class _Picture:
         errors = {"xerr": _whiskers(trace.error_x), "yerr": _whiskers(trace.error_y)}
         whisker = _rgba(trace.error_x.color or trace.error_y.color or colour)
         panel.errorbar(x, y, **errors, fmt="none", ecolor=whisker, elinewidth=1.5)
-        for at, words in zip(
-            zip(x, y, strict=True), _column(trace.text) if "text" in mode else (), strict=False
-        ):
+        texts = _column(trace.text) if "text" in mode else ()
+        for at, words in zip(zip(x, y, strict=True), texts, strict=False):
             up, _, side = (trace.textposition or "top center").partition(" ")
             shift = {"left": -8, "right": 8}.get(side, 0), {"top": 7, "bottom": -7}.get(up, 0)
             aligned = {"ha": ALIGNED.get(side, "center"), "va": ALIGNED.get(up, "center")}
@@ -264,12 +248,11 @@ class _Picture:
     def _draw_note(self, note: Any) -> None:
         panel = self._panel_of(note)
         x_axis, y_axis = self.axes[panel.get_label()]
-        self._panel_of(note).annotate(
+        x = 10**note.x if x_axis.type == "log" and note.xref in (None, "x") else note.x
+        y = 10**note.y if y_axis.type == "log" and note.yref in (None, "y") else note.y
+        panel.annotate(
             _words(note.text),
-            (
-                10**note.x if x_axis.type == "log" and note.xref in (None, "x") else note.x,
-                10**note.y if y_axis.type == "log" and note.yref in (None, "y") else note.y,
-            ),
+            (x, y),
             (note.xshift or 0, note.yshift or 0),
             xycoords=self._transform(note),
             textcoords="offset points",

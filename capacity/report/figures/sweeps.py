@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from capacity.report.figures.chart import Chart, colour, layout, listed, symbol
-from capacity.report.sweep import FIGURES
+from capacity.report.views.sweep import FIGURES, OPTION, Row, varied_options
 
 MOST_SERIES = 12
-OPTION = "option."
-Row = Mapping[str, object]
-
-
-def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Options that differ over the points, in their order."""
-    names = dict.fromkeys(name for row in rows for name in row if name.startswith(OPTION))
-    return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
 def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:

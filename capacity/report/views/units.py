@@ -133,5 +133,6 @@ def usd(digits: int) -> Unit:
     return Unit(show=show)
 
 
+USD_PER_1K = Unit(scale=1e3, show=lambda number, _: usd(4).texts(number.scaled(1e3)))  # of $ of one
 USD = usd(3)
 USD_PER_MILLION = replace(USD, bare=True)

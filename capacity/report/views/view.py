@@ -104,6 +104,10 @@ class Stack(Drawing):
     """Horizontal bars, the values of a label one behind the other; of a single label the legend has the values."""
 
 
+class UprightStack(Drawing):
+    """Vertical bars of counts, those of a label upon each other."""
+
+
 class Panels(Drawing):
     """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
 

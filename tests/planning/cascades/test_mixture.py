@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,5 +47,5 @@ def test_ways_that_nobody_takes_do_not_count() -> None:
 
 
 def test_an_unknown_interval_stays_unknown() -> None:
-    found = mixed([Way(share=1.0, stages=(Stage.constant(2.0, known=False), stage()))], "mean")
+    found = mixed([Way(share=1.0, stages=(replace(Stage.constant(2.0), mean_ends=None), stage()))], "mean")
     assert (found.low, found.high) == (None, None)

@@ -13,7 +13,8 @@ from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.planning.plan import plan
 from capacity.planning.search.candidate_family import EvaluatedCandidate
-from capacity.planning.search.plan_search import Snapshot, _Search
+from capacity.planning.search.plan_search import _Search
+from capacity.planning.search.snapshot import Snapshot
 
 SPACES = {
     "tensor parallelism and GPUs": (

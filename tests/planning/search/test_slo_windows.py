@@ -19,9 +19,12 @@ from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
 from capacity.report.figures.of_answer import charts_of
+from capacity.report.layout import printed
 from capacity.report.plan import plan_tables, window_rows
 from capacity.report.plan_summary import plan_summary
 from capacity.report.tables import render
+from capacity.report.views.fleet import fleet_view
+from capacity.report.views.layout import parts
 from capacity.simulator.replications import replication_seeds
 from capacity.workload import Workload, parse_slos
 from capacity.workload.windows import take_busiest_window, windows_of
@@ -173,11 +176,12 @@ def test_fleet_names_the_window_and_shows_all_with_detail(fleet_of_a_minute: Fle
     assert found.busiest_window is not None
     assert found.proof is not None
     assert found.proof.window is not None
-    summary, detail = (render(found, "table", detail=detail) for detail in (False, True))
+    summary, detail = (printed(parts(fleet_view(found, detail=detail), found)) for detail in (False, True))
     for text in (summary, detail):
         assert f"SLO window 1m; the busiest: {found.busiest_window.label}" in text
         assert f"worst window: {found.proof.window.label}" in text
     assert "Service levels over time" in detail
+    assert "Service levels over time" in render(found, "table")
     assert "Service levels over time" not in summary
     assert "slo_over_time" in [chart.name for chart in charts_of(found)]
 

@@ -20,7 +20,7 @@ from capacity.report.views.kv import kv_view
 from capacity.report.views.layout import table_records
 from capacity.report.views.quantize import quantize_view
 from capacity.report.views.speculate import acceptance_chart, methods_chart
-from capacity.report.views.view import Bars, Curves, Table
+from capacity.report.views.view import Bars, Curves, Table, UprightStack
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
@@ -222,3 +222,11 @@ def test_the_fastest_way_to_draft_stands_first() -> None:
 def test_a_chart_without_data_has_no_rows() -> None:
     for kind in (Bars, Curves):
         assert draw_chart(kind(name="none", title="None", alt="None", data={"a": {}})).rows == ()
+
+
+def test_upright_bars_stand_upon_each_other_with_whole_steps() -> None:
+    counts = {"short": {0: 1, 1: 20}, "long": {0: 2, 1: None}}
+    drawing = UprightStack(name="n", title="t", alt="a", data=counts, labels="hour", axis="replicas")
+    figure = draw_chart(drawing).figure
+    assert [list(bar.y) for bar in figure.data] == [[1, 20], [2, None]]
+    assert (figure.layout.barmode, figure.layout.yaxis.dtick) == ("stack", 4)

@@ -9,7 +9,6 @@ import pytest
 
 import capacity
 from capacity.report.figures.frontiers import frontier_chart
-from capacity.report.frontier import line_name
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def test_lines_bands_and_prices(frontier: Any) -> None:
     )
     assert list(best.x) == pytest.approx([x for x, _ in front])
     assert list(best.y) == pytest.approx([y for _, y in front])
-    assert line.name == line_name(frontier.lines[0]) == "1 x h100-sxm-80gb, as published, vllm"
+    assert line.name == frontier.lines[0].label == "1 x h100-sxm-80gb, as published, vllm"
     assert list(line.x) == pytest.approx([1 / p.tpot_s.value for p in points])
     assert list(line.y) == [p.output_tokens_per_s_per_gpu.value for p in points]
     assert list(line.marker.color) == [math.log10(p.usd_per_million_output_tokens.value) for p in points]

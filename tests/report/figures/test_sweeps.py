@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from capacity.report.figures.sweeps import (
-    answered_numbers,
-    sweep_points_chart,
-    usual_axes,
-    varied_options,
-)
+from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes
+from capacity.report.views.sweep import varied_options
 
 ROWS = [
     {

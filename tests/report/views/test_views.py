@@ -16,6 +16,7 @@ import capacity
 from capacity.answers.records import Quantity
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
+from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report.display import Units
 from capacity.report.figures.of_answer import charts_of
 from capacity.report.layout import marked
@@ -47,6 +48,43 @@ ASKED = {
     "tornado": lambda: capacity.tornado(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
     ),
+    "cascade": lambda: capacity.cascade(
+        **LLAMA,
+        small="llama-3.2-1b",
+        escalation_rate=0.3,
+        cache_hit_rate=0.1,
+        price="2",
+        simulate=True,
+        input_len=64,
+        output_len=8,
+        request_rate=4.0,
+        num_prompts=20,
+    ),
+    "fleet": lambda: capacity.fleet(
+        "llama-3.2-1b",
+        slo="ttft:p95:2000ms",
+        gpus="l4",
+        quantizations="default",
+        tensor_parallel_sizes=(1,),
+        input_len=600,
+        output_len=20,
+        length_distribution="lognormal",
+        request_rate=10.0,
+        num_prompts=60,
+        replications=1,
+        split_at=(512,),
+        peak_to_mean=1.5,
+        price="2",
+    ),
+    "frontier": lambda: capacity.frontier(
+        "llama-3.1-70b",
+        gpus=("h100", "l4"),
+        tensor_parallel_sizes=(4,),
+        loads=(1, 8),
+        input_len=64,
+        output_len=8,
+        price="2",
+    ),
     "engines": lambda: capacity.engine_table(claims=True),
     "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "t4"]),
     "curve": lambda: capacity.curve(
@@ -76,8 +114,19 @@ ASKED = {
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]:
     """An answer of every view, with all its parts."""
     return {name: ask() for name, ask in ASKED.items()} | {
-        "cache-curve": cached(tmp_path_factory.mktemp("trace"))
+        "cache-curve": cached(tmp_path_factory.mktemp("trace")),
+        "swept": swept(tmp_path_factory.mktemp("sweep")),
     }
+
+
+def swept(folder: Path) -> AnswerRecord:
+    spec = SweepSpec(
+        schema="capacity/sweep/v1",
+        question="estimate",
+        fixed={"model": "llama-3.1-8b", "gpu": "h100", "input_len": 100, "output_len": 20},
+        vary={"batch_size": (*range(1, 41), 4096)},
+    )
+    return capacity.sweep(spec, folder / "store")
 
 
 def cached(folder: Path) -> AnswerRecord:

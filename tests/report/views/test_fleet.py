@@ -1,4 +1,4 @@
-"""A fleet as tables: the pools, every threshold, the reserve and the day; and what is said where nothing was found."""
+"""A fleet: the pools, every threshold, the reserve and the day, charts of them, and what is said of nothing found."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from planned_pools import fleet_pool
 from quick_fleets import quick_fleet
 
-from capacity.planning.fleets.fleet_records import FleetPlan, Layout
+import capacity
+from capacity.planning.fleets.fleet_records import FleetHour, FleetPlan, Layout
 from capacity.report import tables as report
-from capacity.report.fleet import fleet_tables
-from capacity.report.layout import printed
+from capacity.report.figures.chart import Chart
+from capacity.report.figures.of_answer import charts_of
+from capacity.report.views.fleet import threshold_text
 
 
 def test_the_fleet_its_thresholds_and_its_day() -> None:
@@ -20,7 +22,7 @@ def test_the_fleet_its_thresholds_and_its_day() -> None:
         split_at=(500, 1500), spare_replicas=1, peak_to_mean=1.5, mean_time_between_failures_s=1e6, recovery_s=1e4,
         availability=0.5,
     )  # fmt: skip
-    text = printed(fleet_tables(plan))
+    text = report.render(plan, "table")
     best = plan.best
     assert best is not None
     assert (
@@ -41,7 +43,7 @@ def test_the_fleet_its_thresholds_and_its_day() -> None:
 
 
 def test_no_answer_says_why_of_each() -> None:
-    text = printed(fleet_tables(quick_fleet(slo="ttft:p95:1ms", split_at=(500,))))
+    text = report.render(quick_fleet(slo="ttft:p95:1ms", split_at=(500,)), "table")
     assert "nothing meets the SLO, neither one pool nor two" in text
     assert "all requests: ttft:p95:1ms" in text
     assert "short requests: ttft:p95:1ms" in " ".join(text.split())
@@ -69,17 +71,17 @@ def layout(usd: float | None, *thresholds: int, num_pools: int = 0) -> Layout:
 
 def told(plan: FleetPlan, *layouts: Layout) -> str:
     most = max(each.num_pools for each in layouts)
-    return " ".join(printed(fleet_tables(replace(plan, layouts=layouts, max_pools=most))).split())
+    return " ".join(report.render(replace(plan, layouts=layouts, max_pools=most), "table").split())
 
 
 def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
     none = layout(None, num_pools=4)
     text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
-    assert "of up to 500 tokens go to the first, of up to 1,500 to the second (" in text
+    assert "of up to 500 tokens go to the first, of up to 1,500 tokens go to the second (" in text
     assert "32.5% less than one pool for all" in text
     assert "a third pool saves 10.0% over two" in text
     assert "a fourth pool buys nothing: no such pools cost less than the best" in text
-    assert "500 1,500" in text
+    assert "500 and 1,500 tokens" in text
     assert "4 pools" in text
 
 
@@ -100,4 +102,74 @@ def test_a_day_that_saves_nothing_is_no_less() -> None:
     assert fixed
     for scaled, words in ((fixed * (1 + 1e-15), "no less than"), (0.8 * fixed, "20.0% less than")):
         day = replace(plan.day, scaled_usd_per_day=scaled)
-        assert f"a day, {words} ${fixed:,.2f}" in printed(fleet_tables(replace(plan, day=day)))
+        assert f"a day, {words} ${fixed:,.2f}" in report.render(replace(plan, day=day), "table")
+
+
+@pytest.fixture(scope="module")
+def plan() -> FleetPlan:
+    """One pool with a reserve over a day, and a threshold at which two would be dearer."""
+    return capacity.fleet(
+        "llama-3.2-1b",
+        slo=("ttft:p95:1200ms",),
+        gpus=("l4",),
+        quantizations=("default",),
+        tensor_parallel_sizes=(1,),
+        input_len=600,
+        output_len=20,
+        length_distribution="lognormal",
+        request_rate=20.0,
+        num_prompts=60,
+        replications=1,
+        split_at=(512,),
+        spare_replicas=1,
+        peak_to_mean=1.5,
+        price="2",
+    )
+
+
+def chart_of(plan: FleetPlan, name: str) -> Chart:
+    return next(chart for chart in charts_of(plan) if chart.name == name)
+
+
+def in_two(plan: FleetPlan) -> Layout:
+    """Its one pool twice, the second at another price."""
+    assert plan.best is not None
+    (pool,) = plan.best.pools
+    longer = replace(pool, label="long", usd_per_hour=3.5)
+    return replace(plan.best, num_pools=2, thresholds_tokens=(1024,), pools=(pool, longer))
+
+
+def test_bars_add_up_to_what_each_threshold_costs(plan: FleetPlan) -> None:
+    assert [threshold_text(each) for each in plan.layouts] == ["one pool", "512 tokens"]
+    plan = replace(plan, layouts=(*plan.layouts, in_two(plan)))
+    chart = chart_of(plan, "fleet_layouts")
+    assert [str(row["engines"]).endswith("*") for row in chart.rows] == [True, False, False]
+    sums: dict[str, float] = {}
+    for bar in chart.figure.data:
+        for name, value in zip(bar.y, bar.x, strict=True):
+            sums[name] = sums.get(name, 0.0) + (value or 0.0)
+    assert sums == {
+        threshold_text(each): pytest.approx(each.usd_per_hour) for each in plan.layouts if each.pools
+    }
+    assert len(sums) == 2
+
+
+def test_levels_are_shares_of_their_limits_with_their_intervals(plan: FleetPlan) -> None:
+    assert plan.best is not None
+    (bar,) = chart_of(plan, "fleet_levels").figure.data
+    level = plan.best.pools[0].levels[0]
+    assert level.value_s is not None
+    assert bar.x[0] == pytest.approx(100 * level.value_s / level.limit_s)
+    assert bar.x[0] + bar.error_x.array[0] == pytest.approx(100 * (level.high_s or 0) / level.limit_s)
+
+
+def test_a_day_has_the_replicas_of_each_hour_of_each_pool(plan: FleetPlan) -> None:
+    assert plan.day is not None
+    assert [each.name for each in charts_of(plan)] == ["fleet_levels", "fleet_layouts", "fleet_day"]
+    assert all("<svg" in each.svg() for each in charts_of(plan))
+    hours = tuple(
+        FleetHour(hour=hour, request_rate_per_s=1.0, replicas=replicas, usd_per_hour=8.0)
+        for hour, replicas in enumerate(((1, 3), (2, 1)))
+    )
+    apart = replace(plan, layouts=(in_two(plan),), day=replace(plan.day, hours=hours))
+    assert [list(bar.y) for bar in chart_of(apart, "fleet_day").figure.data] == [[1, 2], [3, 1]]

@@ -1,0 +1,277 @@
+"""A cascade beside its large model alone: every place that requests reach, what it saves, and where it breaks even."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import STANDARD, Units, text_and_interval
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
+
+if TYPE_CHECKING:
+    from capacity.planning.cascades.cascade_answer import AtRate, CascadeAnswer, Together, Whole
+
+MONTH_S = 730 * 3600
+PER_1K = Unit(4, 1e3)
+
+
+def _rate_texts(rate: Quantity, _: Units) -> tuple[str, str]:
+    return ("any", "") if rate.value >= 1 else text_and_interval(rate, 100, 1, "%")
+
+
+RATE = Unit(scale=100, after="%", none="at no rate", show=_rate_texts)
+TIMES = (
+    ("mean TTFT", "mean_ttft_s", units.LATENCY),
+    ("p95 TTFT", "p95_ttft_s", units.LATENCY),
+    ("mean E2E", "mean_e2e_s", units.LATENCY),
+    ("p95 E2E", "p95_e2e_s", units.LATENCY),
+)  # of a whole, as tables and charts name them
+WHOLE = (
+    ("GPUs paid for", "billed_gpus", units.COUNT),
+    ("$ a month, whole engines", "usd_per_month", units.COUNT),
+    ("$ per 1k requests, the same", "usd_per_request", PER_1K),
+    ("$ per 1k, engines many", "usd_per_request_at_scale", PER_1K),
+    *TIMES,
+)
+FACTS = (
+    ("$ a month", "usd_per_month", units.usd(0)),
+    ("$ per 1k requests", "usd_per_request", units.USD_PER_1K),
+    ("Mean TTFT", "mean_ttft_s", units.LATENCY),
+    ("Mean E2E", "mean_e2e_s", units.LATENCY),
+    ("p95 E2E", "p95_e2e_s", units.LATENCY),
+    ("GPUs", "billed_gpus", units.COUNT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A figure of two sides, in words."""
+
+    figure: str
+    ours: str
+    theirs: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """A rate, and where it pays: where engines are many, and in whole engines here."""
+
+    rate: str
+    pays: str
+    yours: float | None
+    many: Quantity | None
+    here: float | None
+
+
+def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fact]:
+    """Return bill, latency, and the rates at which it breaks even."""
+    saved, ours, alone = answer.saved_fraction, answer.cascade, answer.alone
+    how = "dearer" if saved < 0 else "less"
+    facts = [Fact("Saved", saved, units.PERCENT_0, f"{how} than {answer.model} alone")]
+    for label, field, unit in FACTS:
+        value, theirs = getattr(ours, field), getattr(alone, field)
+        if value is not None and theirs is not None:  # nobody said how fast an API is
+            note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
+            facts.append(Fact(label, value, unit, note))
+    for rate in _break_even(answer):
+        note = f"{rate.rate}; in whole engines here {RATE.texts(rate.here)[0]}, yours is {rate.yours:.1%}"
+        facts.append(Fact(f"Pays {rate.pays}", rate.many, RATE, note))
+    return facts
+
+
+def cascade_view(answer: CascadeAnswer) -> View:
+    """Return what `cascade` shows."""
+    first = [
+        name for name in ("a semantic cache" * (answer.cache_hit_rate is not None), answer.small) if name
+    ]
+    title = (
+        f"[bold]{' and '.join(first)} before {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
+        f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
+    )
+    return View(title, _blocks(answer))
+
+
+def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
+    yield _bill_chart(answer)
+    yield _latency_chart(answer)
+    if answer.rates:
+        yield escalation_chart(answer)
+    where = Column("where", lambda tier: f"{tier.tier}: {tier.model}")
+    places = [
+        where,
+        Column("on", "place"),
+        Column("of all", "share", units.PERCENT),
+        Column("engines", "engines", units.COUNT),
+        Column("GPUs", "billed_gpus", units.COUNT),
+        Column("busy", "utilization", units.PERCENT_0),
+    ]
+    yield Table("Where requests are answered", answer.tiers, places)
+    figures = [
+        where,
+        Column("$ per 1k that reach it", "usd_per_request", PER_1K),
+        Column("$ a month", "usd_per_month", units.COUNT),
+        Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
+        Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
+    ]
+    yield Table("What each place costs and takes", answer.tiers, figures)
+    title = "The cascade beside the large model alone, with 90 % intervals"
+    yield _beside(title, answer.cascade, answer.alone, ("cascade", "alone"))
+    if (run := answer.together) is not None:
+        title = "Simulated as one deployment, beside the tiers' times added up"
+        yield _beside(title, run, answer.cascade, ("together", "added up"))
+        yield (
+            f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
+            f"{run.unseen_tokens:,} tokens of the small one thrown away"
+            + ("" if run.verdict is None else f"; the run is {run.verdict}")
+        )
+    rates = [
+        Column("", lambda row: f"{row.rate}, pays {row.pays}"),
+        Column("engines many", "many", RATE),
+        Column("whole engines here", "here", RATE),
+        Column("yours", "yours", units.PERCENT),
+    ]
+    yield Table("Break-even", _break_even(answer), rates)
+    bills = [
+        Column("escalated", "escalation_rate", units.PERCENT_0),
+        Column("$ per 1k, engines many", "usd_per_request_at_scale", PER_1K),
+        Column("of alone", partial(_share, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0),
+        Column("$ a month here", "usd_per_month", units.COUNT),
+        Column("of alone", partial(_share, answer.alone, "usd_per_month"), units.PERCENT_0),
+    ]
+    yield Table("By escalation rate", answer.rates, bills)
+
+
+def _share(alone: Whole, field: str, row: AtRate) -> float | None:
+    whole = getattr(alone, field).value
+    return getattr(row, field).value / whole if whole else None
+
+
+def _beside(title: str, ours: Whole | Together, theirs: Whole, names: tuple[str, str]) -> Table:
+    """The figures that both sides have, each with its change."""
+    rows = []
+    for figure, field, unit in WHOLE:
+        value, other = (getattr(side, field, None) for side in (ours, theirs))
+        if value is not None and other is not None:
+            rows.append(
+                Beside(figure, _worded(value, unit), _worded(other, unit), _change_text(value, other))
+            )
+    sides = zip(names, ("ours", "theirs"), strict=True)
+    return Table(
+        title,
+        rows,
+        [
+            Column("", "figure"),
+            *(Column(name, path, units.TEXT) for name, path in sides),
+            Column("change", "change", units.TEXT),
+        ],
+    )
+
+
+def _worded(value: Quantity | int, unit: Unit) -> str:
+    text, within = unit.texts(value)
+    return f"{text} ({within})" if within else text
+
+
+def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
+    """How far ours is from theirs: `-54%`, or of twice and more `x 13`; empty where theirs is 0."""
+    value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
+    ratio = value / base if base else 1.0
+    return f"x {ratio:,.3g}" if ratio >= 2 else f"{ratio - 1:+.0%}" if base else ""
+
+
+def _break_even(answer: CascadeAnswer) -> list[BreakEven]:
+    even = answer.break_even
+    rates = (
+        BreakEven(
+            "escalation rate",
+            "up to",
+            answer.escalation_rate,
+            even.escalation_rate_at_scale,
+            even.escalation_rate_here,
+        ),
+        BreakEven(
+            "cache hit rate",
+            "from",
+            answer.cache_hit_rate,
+            even.cache_hit_rate_at_scale,
+            even.cache_hit_rate_here,
+        ),
+    )
+    return [rate for rate in rates if rate.yours is not None]
+
+
+def _bill_chart(answer: CascadeAnswer) -> Stack:
+    """The month's bill by place, with the interval of the whole, whose number of engines is as sure as their speed."""
+    ours, alone = answer.cascade.usd_per_month, answer.alone.usd_per_month
+    ours_text, alone_text = (units.usd(0).texts(bill)[0] for bill in (ours, alone))
+    return Stack(
+        name="cascade_bill",
+        title="What a month costs, and where",
+        alt=f"{ours_text} a month with the cascade, {alone_text} with {answer.model} alone.",
+        data={f"{tier.tier}: {tier.model}": {"cascade": tier.usd_per_month} for tier in answer.tiers}
+        | {f"alone: {answer.model}": {"large model alone": alone}},
+        labels="side",
+        axis="$ a month, whole engines",
+        wholes={"cascade": ours, "large model alone": alone},
+    )
+
+
+def _latency_chart(answer: CascadeAnswer) -> Bars:
+    """How long users wait on every side whose latency is known, and in a run of the whole."""
+    sides = {
+        "cascade": answer.cascade,
+        "simulated together": answer.together,
+        "large model alone": answer.alone,
+    }
+    data = {
+        side: {name: time for name, field, _ in TIMES if (time := getattr(whole, field)) is not None}
+        for side, whole in sides.items()
+        if whole is not None
+    }
+    words = (
+        f"{side} " + ", ".join(f"{name} {units.LATENCY.texts(time)[0]}" for name, time in times.items())
+        for side, times in data.items()
+        if times
+    )
+    return Bars(
+        name="cascade_latency",
+        title="How long users wait, against the large model alone",
+        alt="; ".join(words) or "No latency is known.",
+        data=data,
+        unit=units.MS_1,
+        labels="latency",
+        axis="latency, {time}",
+    )
+
+
+def escalation_chart(answer: CascadeAnswer) -> Curves:
+    """Return $ of 1,000 requests over the escalation rate, where engines are many and in whole engines here."""
+    alone, rates = answer.alone, answer.rates
+    here = 1 / MONTH_S / answer.requests_per_s
+    even = answer.break_even.escalation_rate_at_scale
+    pays = "at no rate" if even is None else f"up to {even.value:.0%} escalated"
+    return Curves(
+        name="cascade_over_escalation",
+        title="$ of a request against the escalation rate",
+        alt=f"{answer.small} before {answer.model}: it pays {pays}, where engines are many.",
+        data={
+            "cascade, engines many": {row.escalation_rate: row.usd_per_request_at_scale for row in rates},
+            "cascade, whole engines here": {
+                row.escalation_rate: row.usd_per_month.scaled(here) for row in rates
+            },
+            "alone, engines many": {
+                row.escalation_rate: alone.usd_per_request_at_scale.value for row in rates
+            },
+            "alone, whole engines here": {row.escalation_rate: alone.usd_per_request.value for row in rates},
+        },
+        unit=PER_1K,
+        labels="escalated",
+        axis="$ per 1k requests",
+        shares=True,
+    )

@@ -1,0 +1,78 @@
+"""How a sweep ended, and its points: the options that vary, and the figures that are asked for most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from capacity.base.quantity import Quantity
+from capacity.report.views import units
+from capacity.report.views.view import Block, Column, Table, View
+
+if TYPE_CHECKING:
+    from capacity.planning.sweeps.sweep import Swept
+
+MOST_ROWS = 40
+MOST_FIGURES = 5
+FIGURES = (  # name in the answer, heading, unit
+    ("ttft_s.value", "TTFT, ms", units.MS_1),
+    ("mean_ttft_ms.value", "TTFT, ms", units.TENTHS),
+    ("tpot_s.value", "TPOT, ms", units.MS_1),
+    ("mean_tpot_ms.value", "TPOT, ms", units.TENTHS),
+    ("requests_per_s.value", "requests/s", units.TIMES),
+    ("request_throughput", "requests/s", units.TIMES),
+    ("output_tokens_per_s.value", "tokens/s", units.COUNT),
+    ("output_throughput", "tokens/s", units.COUNT),
+    ("usd_per_million_output_tokens.value", "$/1M out", units.USD_3),
+    ("kv_capacity_tokens", "KV tokens", units.COUNT),
+)
+OPTION = "option."
+Row = Mapping[str, object]
+
+
+def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the options that differ over the points, in their order."""
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(OPTION))
+    return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
+
+
+def swept_view(swept: Swept) -> View:
+    """Return counts, then the points."""
+    counts = {
+        "done": swept.done,
+        "do not fit": swept.does_not_fit,
+        "failed": swept.failed,
+        "were there": swept.skipped,
+    }
+    outcomes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return View(f"{swept.points:,} points: {outcomes}", _blocks(swept.rows))
+
+
+def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
+    shown = rows[:MOST_ROWS]
+    found = [each for each in FIGURES if any(each[0] in row for row in shown)][:MOST_FIGURES]
+    columns = [
+        *(Column(name.removeprefix(OPTION), partial(_option, name)) for name in varied_options(shown)),
+        *(Column(heading, partial(_figure, name), replace(unit, bare=True)) for name, heading, unit in found),
+    ]
+    if any(row["status"] != "done" for row in shown):
+        columns.append(Column("", lambda row: "" if row["status"] == "done" else row["status"]))
+    yield Table("", shown, columns)
+    if len(rows) > MOST_ROWS:
+        yield f"the first {MOST_ROWS} of {len(rows):,}; --export FILE.csv has all"
+
+
+def _option(name: str, row: Row) -> str:
+    return str(row.get(name, ""))
+
+
+def _figure(name: str, row: Row) -> Quantity | None:
+    """A figure with its interval, as far as the row has them."""
+    value, low, high = (_number(row.get(name.replace(".value", end))) for end in (".value", ".low", ".high"))
+    return None if value is None else Quantity(value=value, low=low, high=high)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
