@@ -38,7 +38,7 @@ from capacity_validate.session import MEASUREMENTS, Session, environment, open_s
 from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
 
 if TYPE_CHECKING:
-    from capacity_validate.stages import StageResult, ValidationStage
+    from capacity_validate.stages import StageResults, ValidationStage
 
 __all__ = ["MEASUREMENTS", "validate"]
 
@@ -210,7 +210,7 @@ class Measured:
     """What the stages did, and the session as they left it; `lost` in `stage`, where the device broke."""
 
     session: Session
-    results: StageResult
+    results: StageResults
     interrupted: bool
     stage: str = ""
     lost: DeviceLost | None = None
@@ -224,49 +224,43 @@ def measure(
     enter: Callable[[str], None] | None = None,
 ) -> Measured:
     """All stages, as far as the budget goes; Ctrl-C or a lost device ends them and keeps what there is."""
-    from capacity_validate.stages import STAGES, StageResult, joined
+    from capacity_validate.stages import STAGES, StageResults
 
-    results = [StageResult(remarks=tuple(remarks))]
+    results = StageResults(remarks=[*remarks])
     interrupted, current = False, ""
     lost: DeviceLost | None = None
     try:
         for stage in STAGES:
             current = stage.name
             if (reason := (skip or {}).get(stage.name)) is not None:
-                results.append(StageResult(broken=(f"{stage.name}: cut short, {reason}",)))
+                results.broken.append(f"{stage.name}: cut short, {reason}")
                 continue
             if enter is not None:
                 enter(stage.name)
             with _failures_recorded(stage, session, results):
-                for result in stage.run(session):
-                    results.append(result)
-                    session = session.with_model(result.whole, result.slowdown)
-            if any(result.outcome is not None and result.outcome.interrupted for result in results):
+                stage.run(session, results)
+            session = session.with_model(results.whole, results.slowdown)
+            if results.outcome is not None and results.outcome.interrupted:
                 raise KeyboardInterrupt
-            if stopped := next((r.outcome.stopped for r in results if r.outcome and r.outcome.stopped), ""):
-                results.append(StageResult(broken=(f"the run was stopped: {stopped}",)))
+            if results.outcome is not None and results.outcome.stopped:
+                results.broken.append(f"the run was stopped: {results.outcome.stopped}")
                 break
     except KeyboardInterrupt:
         interrupted = True
-        results.append(StageResult(remarks=(INTERRUPTED,)))
+        results.remarks.append(INTERRUPTED)
     except DeviceLost as error:
         lost = error
-        results.append(StageResult(broken=(f"{error}; a fresh process goes on after it",)))
-    return Measured(
-        session=session, results=joined(results), interrupted=interrupted, stage=current, lost=lost
-    )
+        results.broken.append(f"{error}; a fresh process goes on after it")
+    session = session.with_model(results.whole, results.slowdown)
+    return Measured(session=session, results=results, interrupted=interrupted, stage=current, lost=lost)
 
 
 @contextmanager
-def _failures_recorded(
-    stage: ValidationStage, session: Session, results: list[StageResult]
-) -> Iterator[None]:
+def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
     """What goes wrong in a stage is said in the report and does not cost the other stages.
 
     Raises CapacityError as it comes, and DeviceLost where CUDA's context is beyond use.
     """
-    from capacity_validate.stages import StageResult
-
     try:
         yield
     except (DeviceLost, CapacityError):
@@ -276,11 +270,10 @@ def _failures_recorded(
         if device_error(session.torch, session.facts.torch_name) is not None:
             raise DeviceLost(stage.name, line) from None
         if is_out_of_memory(error):
-            remark = f"{stage.name}: left out or cut short, memory ran out ({line})"
-            results.append(StageResult(remarks=(remark,)))
+            results.remarks.append(f"{stage.name}: left out or cut short, memory ran out ({line})")
             session.free_memory()
         else:
-            results.append(StageResult(broken=(f"{stage.name} failed: {line}",)))
+            results.broken.append(f"{stage.name} failed: {line}")
 
 
 def _report(
@@ -328,10 +321,10 @@ def _report(
         refused=tuple(refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
-        findings=results.findings,
+        findings=tuple(results.findings),
         serving=serving,
-        speculation=results.speculation,
-        memory=dict(results.memory),
+        speculation=tuple(results.speculation),
+        memory=results.memory,
         extrapolation=extrapolation(session, after),
         tolerance_ttft=tolerance_ttft,
         tolerance_tpot=tolerance_tpot,
@@ -339,7 +332,7 @@ def _report(
         ttft_error=median_error(rows, "model prefill"),
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,
-        broken=results.broken,
+        broken=tuple(results.broken),
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,

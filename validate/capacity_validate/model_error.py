@@ -16,7 +16,7 @@ from capacity_validate.report_data import (
     ServingComparison,
 )
 from capacity_validate.residuals import step_evidence
-from capacity_validate.serving_loop import EngineRun, match_schedule, simulate, step_errors
+from capacity_validate.serving_loop import EngineRun, simulate, step_errors, steps_scheduled_alike
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
 
@@ -86,13 +86,12 @@ def serving_comparison(
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
     uncalibrated = simulate(run, before.step_model(layers), window_tokens=window).summary.to_dict()
-    match = match_schedule(run, window_tokens=window)
     measured = run.summary
     return ServingComparison(
         requests=len(run.workload),
         rate_per_s=rate_per_s,
-        steps=match.steps,
-        equal_steps=match.equal_steps,
+        steps=len(run.steps),
+        equal_steps=steps_scheduled_alike(run, window_tokens=window),
         step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),
         measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
         measured_tpot_s=measured["mean_tpot_ms"] / 1e3,

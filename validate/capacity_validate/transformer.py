@@ -28,25 +28,31 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 def require_supported(model: ModelSpec) -> None:
     """Raises UnsupportedModel for what this loop has no kernels for, before anything is allocated."""
-    mixers = [group.mixer for group in model.layer_groups]
-    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
-        raise UnsupportedModel(model.model_type, "the harness has no linear attention")
-    if any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers):
-        raise UnsupportedModel(model.model_type, "the harness has no sparse indexer")
     for group in model.layer_groups:
-        dense, mixer = group.feed_forward, group.mixer
-        if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
-            raise UnsupportedModel(
-                model.model_type, "the harness has gated feed-forwards without biases only"
-            )
-        if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
-            raise UnsupportedModel(
-                model.model_type, "the harness has attention over keys and values of its own only"
-            )
+        if (reason := _missing(group)) is not None:
+            raise UnsupportedModel(model.model_type, f"the harness has {reason}")
     if model.norms_per_layer not in (2, 4):
         raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
     if model.dtype not in _DTYPES:
         raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
+
+
+def _missing(group: LayerGroup) -> str | None:
+    """What these layers need and the harness lacks, in words; None where it has all."""
+    mixer, dense = group.mixer, group.feed_forward
+    if isinstance(mixer, LinearAttention):
+        return "no linear attention"
+    if not isinstance(mixer, (Attention, LatentAttention)):
+        return f"no kernels of {type(mixer).__name__}"
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        return "no sparse indexer"
+    if not isinstance(dense, (DenseFeedForward, MoEFeedForward)):
+        return "no layers without a feed-forward"
+    if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
+        return "gated feed-forwards without biases only"
+    if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
+        return "attention over keys and values of its own only"
+    return None
 
 
 class Transformer:
@@ -92,19 +98,15 @@ class Transformer:
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):
             mixer = GroupedMixer(self, group.mixer, self._rope(group.mixer.head_dim, longest))
-        elif isinstance(group.mixer, LatentAttention):
-            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         else:
-            raise UnsupportedModel(
-                self.model.model_type, f"the harness has no kernels of {type(group.mixer).__name__}"
-            )
+            assert isinstance(group.mixer, LatentAttention)
+            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
-        elif isinstance(group.feed_forward, MoEFeedForward):
-            feed_forward = ExpertMlp(self, group.feed_forward)
         else:
-            raise UnsupportedModel(self.model.model_type, "the harness has no layers without a feed-forward")
+            assert isinstance(group.feed_forward, MoEFeedForward)
+            feed_forward = ExpertMlp(self, group.feed_forward)
         norms = [self.ones(hidden) for _ in range(self.model.norms_per_layer)]
         return Layer(norms, mixer, feed_forward)
 
