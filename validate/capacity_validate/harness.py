@@ -19,13 +19,10 @@ from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
 from capacity_validate.fresh_process import FIRST, ProcessOutcome, run_in_fresh_processes
 from capacity_validate.model_error import (
-    calibrated_predictor,
     extrapolation,
-    fits_of,
     fitted_constants,
     fitted_profile,
     measured_cases,
-    plain_predictor,
     serving_comparison,
     step_cases_of,
 )
@@ -281,8 +278,7 @@ def _report(
 ) -> ValidationReport:
     """Predictions before and after calibration, by the half of the cases that the fit did not see."""
     session, results = measured.session, measured.results
-    fits, refused = fits_of(session)
-    before, after = plain_predictor(session), calibrated_predictor(session, fits)
+    fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = [
         m
         for m in measured_cases(session)
@@ -318,7 +314,7 @@ def _report(
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
-        refused=tuple(refused),
+        refused=tuple(profile.half.refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
         findings=tuple(results.findings),

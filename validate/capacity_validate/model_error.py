@@ -1,26 +1,22 @@
 """A run's measurements against the step model: fits, predictors before and after, and the report they make."""
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from capacity.model import ModelSpec
 from capacity.step import decode_shape
-from capacity_validate.calibrating import FittedProfile, fit_profile
+from capacity_validate.calibrating import FittedProfile, HalfFit, fit_half, fit_profile
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
-from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.constant_fits import FamilyFit
+from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import (
     Extrapolation,
     FittedConstants,
     ServingComparison,
 )
-from capacity_validate.residuals import step_evidence
 from capacity_validate.serving_loop import EngineRun, simulate, step_errors, steps_scheduled_alike
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
-
-Fits = tuple[list[FamilyFit], list[Refused]]
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:
@@ -28,50 +24,26 @@ def measured_cases(session: Session) -> list[MeasuredCase]:
     return list(session.log.done.values())
 
 
-def fits_of(session: Session) -> Fits:
-    """Constants fitted to one half of what has been measured by now."""
-    return fit_families(
-        measured_cases(session), session.profile, source=session.source, on_gpu=session.on_gpu
-    )
-
-
-def unseen_of(session: Session) -> ModelSpec | None:
-    """The campaign's second model."""
-    stage = session.plan.unseen
-    return None if stage is None else find_model(stage.model)
-
-
-def plain_predictor(session: Session) -> Predictor:
-    """The step model with the profile as it is."""
-    model = None if session.whole is None else session.whole.spec
-    return Predictor(session.profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
-
-
-def calibrated_predictor(session: Session, fits: Sequence[FamilyFit] | None = None) -> Predictor:
-    """The step model with constants and the loop's host time fitted to one half of what was measured."""
-    families = fits_of(session)[0] if fits is None else fits
-    profile = calibrated_profile(session.profile, families, family=FAMILY)
-    if session.whole is None:
-        return Predictor(profile, on_gpu=session.on_gpu, model=None)
-    model = session.whole.spec
-    if session.transformer is None:
-        return Predictor(profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
-    evidence = step_evidence(measured_cases(session), model, profile, on_gpu=session.on_gpu)
-    host = None if evidence is None else evidence.host
-    return Predictor(profile, on_gpu=session.on_gpu, model=model, host=host, unseen=unseen_of(session))
+def fitted_half(session: Session) -> HalfFit:
+    """Constants and the loop's host time fitted to one half of what has been measured by now."""
+    return fit_half(measured_cases(session), session.profile, **_fitting(session))
 
 
 def fitted_profile(session: Session) -> FittedProfile:
     """The profile calibrated to all cases, called `NAME@mine`."""
-    return fit_profile(
-        measured_cases(session),
-        session.profile,
-        name=f"{session.profile.name.partition('@')[0]}@mine",
-        source=session.source,
-        on_gpu=session.on_gpu,
-        model=None if session.whole is None else session.whole.spec,
-        unseen=unseen_of(session),
-    )
+    name = f"{session.profile.name.partition('@')[0]}@mine"
+    return fit_profile(measured_cases(session), session.profile, name=name, **_fitting(session))
+
+
+def _fitting(session: Session) -> dict[str, Any]:
+    """What is fitted with: provenance, the kind of device, the campaign's model and its second one."""
+    unseen = session.plan.unseen
+    return {
+        "source": session.source,
+        "on_gpu": session.on_gpu,
+        "model": None if session.whole is None else session.whole.spec,
+        "unseen": None if unseen is None else find_model(unseen.model),
+    }
 
 
 def step_cases_of(session: Session) -> list[MeasuredCase]:

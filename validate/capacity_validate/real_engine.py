@@ -22,6 +22,7 @@ from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, build
+from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import launch_command
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity_validate.comparing import compare
@@ -76,21 +77,39 @@ def commands_of(engine: str, checkpoint: str, pool: Pool, *, port: int) -> Comma
     serve = (*words, "--host", HOST)
 
     def bench(arrivals: RandomArrivals, result: Path) -> tuple[str, ...]:
+        named = result.name if engine == "vllm" else str(result)
+        command = client_command(engine, checkpoint, arrivals, port=port, result=named)
+        base = f"http://{HOST}:{port}"
+        words = tuple(base if word.startswith("http://") else word for word in command.words)
         if engine == "vllm":
-            command = bench_command(checkpoint, arrivals, slos=(), port=port, result=result.name)
-            base = f"http://{HOST}:{port}"
-            own = tuple(base if word.startswith("http://") else word for word in command.words)
-            return (*own, "--result-dir", str(result.parent))
-        return (
-            sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang", "--host", HOST, "--port", str(port),
-            "--model", checkpoint, "--dataset-name", "random-ids",
-            "--random-input-len", str(round(arrivals.input_tokens)),
-            "--random-output-len", str(round(arrivals.output_tokens)), "--random-range-ratio", "1.0",
-            "--num-prompts", str(arrivals.requests), "--max-concurrency", str(arrivals.max_concurrency),
-            "--output-file", str(result), "--output-details",
-        )  # fmt: skip
+            return (*words, "--result-dir", str(result.parent))
+        return (sys.executable, *words[1:])
 
     return Commands(serve=serve, bench=bench, notes=launch.notes)
+
+
+def client_command(
+    engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
+) -> Launch:
+    """SGLang's own client for SGLang; `vllm bench serve` for all else, for it measures any server of the OpenAI API.
+
+    The range ratio of `sglang.bench_serving` is the least share of a length: 1 for all the same.
+    """
+    if engine != "sglang":
+        return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
+    words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]
+    flags = [
+        ("--base-url", f"http://localhost:{port}"),
+        ("--dataset-name", "random-ids"),
+        ("--random-input-len", round(arrivals.input_tokens)),
+        ("--random-output-len", round(arrivals.output_tokens)),
+        ("--random-range-ratio", 1),
+        ("--max-concurrency", arrivals.max_concurrency),
+        ("--num-prompts", arrivals.requests),
+        ("--output-details", True),
+        ("--output-file", result),
+    ]
+    return Launch(words=(*words, *flag_words(flags)))
 
 
 def measure_engine(

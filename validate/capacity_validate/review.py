@@ -15,16 +15,16 @@ from capacity_validate.calibrating import (
     MovedConstant,
     base_profile,
     combined,
-    model_of,
+    fit_half,
     moved_constants,
-    unseen_of,
+    named_model,
 )
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.constant_fits import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target
 from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction, timing_remarks
-from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
-from capacity_validate.residuals import step_evidence, whole_steps
+from capacity_validate.residuals import whole_steps
 from capacity_validate.splitting import split
 
 
@@ -58,19 +58,14 @@ def review(
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combined(files)
-    model = model_of(files)
+    model = named_model(files, "model")
     on_gpu = files[0].environment.get("kind") != "cpu"
-    fits, refused = fit_families(cases, profile, source="review", on_gpu=on_gpu)
-    calibrated = calibrated_profile(profile, fits, family=FAMILY)
-    evidence = None if model is None else step_evidence(cases, model, calibrated, on_gpu=on_gpu)
-    unseen = unseen_of(files)
-    before = Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen)
-    after = before
-    if fits:
-        host = None if evidence is None else evidence.host
-        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+    unseen = named_model(files, "unseen")
+    half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
+    fits = half.fits
+    after = half.after if fits else half.before
     judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
-    rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(judged, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -79,7 +74,7 @@ def review(
         cases=rows,
         classes=class_errors(rows),
         constants=moved_constants(fits),
-        refused={entry.family: entry.reason for entry in refused},
+        refused={entry.family: entry.reason for entry in half.refused},
         remarks=(
             *timing_remarks(cases),
             *odd_shapes(cases, fits, profile, on_gpu=on_gpu),

@@ -18,7 +18,7 @@ from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.graphs import GraphedTransformer
-from capacity_validate.model_error import calibrated_predictor
+from capacity_validate.model_error import fitted_half
 from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
 from capacity_validate.small_models import cut_layers
@@ -45,7 +45,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
     stage, model = session.plan.serving, session.transformer
     if stage is None or model is None:
         return
-    rate_per_s = _rate_per_s(stage, calibrated_predictor(session).step_model(model.model.num_layers))
+    rate_per_s = _rate_per_s(stage, fitted_half(session).after.step_model(model.model.num_layers))
     expected_s = session.slowdown * stage.requests / rate_per_s
     for repeat in range(stage.repeats):
         if expected_s > session.time_left_s():
@@ -112,7 +112,7 @@ def speculation_stage(session: Session, results: StageResults) -> None:
         num_blocks=min(target.num_blocks, -(-longest // target.block_size)),
         seed=session.seed,
     )
-    predictor = calibrated_predictor(session)
+    predictor = fitted_half(session).after
     target_s = predictor.step_model(target.model.num_layers).step_seconds
     draft_s = predictor.step_model(shallow.num_layers).step_seconds
     context = stage.output_tokens // 2
