@@ -45,8 +45,9 @@ def _gpus(answer: Any) -> list[str]:
     gpu = getattr(answer, "gpu", None)
     if gpu is None:
         return []
-    count = getattr(gpu, "count", None) or getattr(answer, "num_gpus", 1)
-    return [f"{count} x {getattr(gpu, 'name', gpu)}"]
+    if isinstance(gpu, str):
+        return [f"{getattr(answer, 'num_gpus', 1)} x {gpu}"]
+    return [f"{gpu.count} x {gpu.name}"]
 
 
 def gpu_names(answer: Any) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The report as one self-contained HTML file, and as lines for a terminal."""
 
-import math
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from capacity.base.html import list_html, page_html, records_html, table_html
 from capacity.report.layout import printed
@@ -269,31 +270,25 @@ def figures_html(report: ValidationReport) -> str:
 
 def _roofline(report: ValidationReport) -> Any:
     """Achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
-    from plotly.graph_objects import Figure, Scatter
+    from plotly import express
 
     rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]
     if not rows:
         return None
-    figure = Figure()
-    kernels = {row.family.split("/")[1] for row in rows}
     intensities = [row.flops / row.bytes for row in rows]
-    low, high = math.log10(min(intensities)) - 0.5, math.log10(max(intensities)) + 1.0
-    span = [10 ** (low + (high - low) * i / 50) for i in range(51)]
-    for name in sorted(kernels & set(report.roofs)):
-        roof = [min(report.roofs[name], x * report.roofs["hbm_bytes_per_s"]) for x in span]
-        figure.add_trace(Scatter(x=span, y=roof, mode="lines", name=f"roof {name}"))
-    for family in dict.fromkeys(row.family for row in rows):
-        own = [row for row in rows if row.family == family]
-        figure.add_trace(
-            Scatter(
-                x=[r.flops / r.bytes for r in own],
-                y=[r.flops / r.measured_s for r in own],
-                mode="markers",
-                name=family,
-                text=[r.id for r in own],
-            )
-        )
-    figure.update_xaxes(type="log", title="FLOP per byte")
-    figure.update_yaxes(type="log", title="FLOP/s")
-    figure.update_layout(title="Roofline: measured kernels under the profile's roofs", height=520)
+    figure = express.scatter(
+        x=intensities,
+        y=[row.flops_per_s for row in rows],
+        color=[row.family for row in rows],
+        hover_name=[row.id for row in rows],
+        labels={"x": "FLOP per byte", "y": "FLOP/s", "color": ""},
+        title="Roofline: measured kernels under the profile's roofs",
+        log_x=True,
+        log_y=True,
+        height=520,
+    )
+    span = np.geomspace(min(intensities) / 3, max(intensities) * 10, 51)
+    for name in sorted({row.family.split("/")[1] for row in rows} & set(report.roofs)):
+        roof = np.minimum(report.roofs[name], span * report.roofs["hbm_bytes_per_s"])
+        figure.add_scatter(x=span, y=roof, mode="lines", name=f"roof {name}")
     return figure

@@ -284,11 +284,9 @@ def finite(value: Any) -> Any:
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
     """Errors of every class that the step model predicts, in the order of their first case."""
-    families: dict[str, list[CaseRow]] = {}
-    for row in rows:
-        if row.before_s is not None:
-            families.setdefault(row.family, []).append(row)
-    return tuple(_class(family, members) for family, members in families.items())
+    predicted = [row for row in rows if row.before_s is not None]
+    families = dict.fromkeys(row.family for row in predicted)
+    return tuple(_class(family, [row for row in predicted if row.family == family]) for family in families)
 
 
 def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:

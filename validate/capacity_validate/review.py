@@ -9,8 +9,11 @@ from typing import Any, ClassVar
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord
 from capacity.report.display import STANDARD, Units, shown
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.drawing import draw_chart
 from capacity.report.sheet import Sheet
+from capacity.report.views import units
+from capacity.report.views.view import Bars
 from capacity_validate.calibrating import (
     MovedConstant,
     base_profile,
@@ -127,7 +130,7 @@ def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
 
 
-def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD) -> Chart:
+def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
     """Predicted against measured time of each case: held-out ones where a fit was made, else all."""
     import plotly.graph_objects as go
 
@@ -140,18 +143,18 @@ def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD)
             continue
         figure.add_scatter(
             name=name,
-            x=[units.of_seconds(row.measured_s) for row, _ in points],
-            y=[units.of_seconds(predicted) for _, predicted in points],
+            x=[shown_in.of_seconds(row.measured_s) for row, _ in points],
+            y=[shown_in.of_seconds(predicted) for _, predicted in points],
             mode="markers",
             marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
             text=[row.id for row, _ in points],
-            hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {units.time}<extra></extra>",
+            hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {shown_in.time}<extra></extra>",
         )
-    ends = [units.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
+    ends = [shown_in.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
     figure.add_scatter(
         name="exact", x=ends, y=ends, mode="lines", line={"color": NEUTRAL, "width": 2}, hoverinfo="skip"
     )
-    layout(figure, x=f"measured, {units.time}", y=f"predicted, {units.time}", height=480)
+    layout(figure, x=f"measured, {shown_in.time}", y=f"predicted, {shown_in.time}", height=480)
     ends = [float(end) for trace in figure.data for axis in (trace.x, trace.y) for end in axis]
     figure.update_xaxes(**log_axis(ends))
     figure.update_yaxes(**log_axis(ends))
@@ -178,42 +181,32 @@ def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD)
 
 def errors_chart(review: Review) -> Chart:
     """Median error by class of kernels, before and after calibration."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for index, (name, field) in enumerate((("before", "before_median"), ("after", "after_median"))):
-        values = [getattr(c, field) for c in review.classes]
-        figure.add_bar(
-            name=name,
-            orientation="h",
-            y=[c.family for c in review.classes],
-            x=values,
-            text=["" if value is None else f"{value:.0%}" for value in values],
-            textposition="outside",
-            **bar_style(index),
-        )
-    layout(figure, x="median error", y="", height=160 + 42 * len(review.classes), barmode="group")
-    figure.update_xaxes(tickformat=".0%")
-    figure.update_yaxes(autorange="reversed")
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
-    return Chart(
-        name="errors_by_class",
-        title="Error before and after calibration, on cases that the fit did not see",
-        alt=f"{listed(said)}." if said else "Too few cases of any class to calibrate.",
-        figure=figure,
-        rows=tuple(
-            {
-                "class": c.family,
-                "cases": c.cases,
-                "held out": c.held_out,
-                "median before": c.before_median,
-                "p90 before": c.before_p90,
-                "median after": c.after_median,
-                "p90 after": c.after_p90,
-            }
-            for c in review.classes
-        ),
+    return draw_chart(
+        Bars(
+            name="errors_by_class",
+            title="Error before and after calibration, on cases that the fit did not see",
+            alt=f"{listed(said)}." if said else "Too few cases of any class to calibrate.",
+            data={
+                "before": {c.family: c.before_median for c in review.classes},
+                "after": {c.family: c.after_median for c in review.classes},
+            },
+            unit=units.PERCENT,
+            axis="median error, %",
+            rows=[
+                {
+                    "class": c.family,
+                    "cases": c.cases,
+                    "held out": c.held_out,
+                    "median before": c.before_median,
+                    "p90 before": c.before_p90,
+                    "median after": c.after_median,
+                    "p90 after": c.after_p90,
+                }
+                for c in review.classes
+            ],
+        )
     )
 
 

@@ -77,7 +77,7 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
     if not rows:
         return None
     starts, prompts, outputs = map(list, zip(*sorted(rows), strict=True))
-    return RequestColumns(start_s=starts, prompt_tokens=prompts, output_tokens=outputs)  # type: ignore[arg-type]
+    return RequestColumns(start_s=starts, prompt_tokens=prompts, output_tokens=outputs)
 
 
 GUIDELLM = ResultFormat(
@@ -128,7 +128,8 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
 
 def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
     """`per_request_lifecycle_metrics.json`: the instant of every token, under other names in older versions."""
-    rows, samples = [], {"ttft": [], "tpot": [], "e2el": []}
+    rows = []
+    samples: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
     for entry in entries:
         if not isinstance(entry, dict) or "start_time" not in entry:
             raise MalformedFile(path, "is a list, but not of inference-perf requests")

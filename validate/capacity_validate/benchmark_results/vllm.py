@@ -72,17 +72,19 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
     good = [i for i, tokens in enumerate(outputs) if tokens]
     starts = lists(document, "input_lens", "start_times")
     queued = lists(document, "input_lens", "queue_times")
-    start_s = None if starts is None else {i: float(starts[1][i]) for i in good}
-    if start_s is not None:
-        good.sort(key=start_s.__getitem__)
-    waited = start_s is not None and queued is not None
+    start_s = scheduled_s = None
+    if starts is not None:
+        good.sort(key=lambda i: float(starts[1][i]))
+        start_s = [float(starts[1][i]) for i in good]
+        if queued is not None:
+            scheduled_s = [start - float(queued[1][i]) for start, i in zip(start_s, good, strict=True)]
     lost = len(outputs) - len(good)
     return (
         RequestColumns(
             prompt_tokens=[int(prompts[i]) for i in good],
             output_tokens=[int(outputs[i]) for i in good],
-            start_s=[start_s[i] for i in good] if start_s else None,
-            scheduled_s=[start_s[i] - float(queued[1][i]) for i in good] if waited else None,  # type: ignore[index]
+            start_s=start_s or None,
+            scheduled_s=scheduled_s or None,
         ),
         (f"{lost} failed requests are left out of the replay",) if lost else (),
     )

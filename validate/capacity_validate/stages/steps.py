@@ -156,7 +156,7 @@ def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepar
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
-        return Prepared(calls=[call], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
+        return Prepared(calls=[call], capturable=False)
 
     return prepared
 
