@@ -288,21 +288,7 @@ def _report(
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
-    serving = (
-        ()
-        if model is None
-        else tuple(
-            serving_comparison(
-                loaded.rate_per_s,
-                loaded.run,
-                before,
-                after,
-                layers=model.num_layers,
-                window=model.window_tokens,
-            )
-            for loaded in results.runs
-        )
-    )
+    serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
         environment=environment(session.facts),
         campaign=session.campaign.name,
@@ -318,7 +304,7 @@ def _report(
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
         findings=tuple(results.findings),
-        serving=serving,
+        serving=tuple(serving),
         speculation=tuple(results.speculation),
         memory=results.memory,
         extrapolation=extrapolation(session, after),

@@ -1,9 +1,12 @@
 """A run's measurements against the step model: fits, predictors before and after, and the report they make."""
 
+from __future__ import annotations
+
 import statistics
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from capacity.model import ModelSpec
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, HalfFit, fit_half, fit_profile
 from capacity_validate.cases import MeasuredCase
@@ -14,9 +17,12 @@ from capacity_validate.report_data import (
     FittedConstants,
     ServingComparison,
 )
-from capacity_validate.serving_loop import EngineRun, simulate, step_errors, steps_scheduled_alike
+from capacity_validate.serving_loop import simulate, step_errors, steps_scheduled_alike
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
+
+if TYPE_CHECKING:
+    from capacity_validate.stages.stage_result import LoadedRun
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:
@@ -52,16 +58,17 @@ def step_cases_of(session: Session) -> list[MeasuredCase]:
 
 
 def serving_comparison(
-    rate_per_s: float, run: EngineRun, before: Predictor, after: Predictor, *, layers: int, window: int | None
+    loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
     """A real serving run beside the simulator's, with the calibrated and with the uncalibrated step model."""
+    run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
     uncalibrated = simulate(run, before.step_model(layers), window_tokens=window).summary.to_dict()
     measured = run.summary
     return ServingComparison(
         requests=len(run.workload),
-        rate_per_s=rate_per_s,
+        rate_per_s=loaded.rate_per_s,
         steps=len(run.steps),
         equal_steps=steps_scheduled_alike(run, window_tokens=window),
         step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),

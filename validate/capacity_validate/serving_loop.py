@@ -28,8 +28,7 @@ from capacity_validate.step_inputs import InputRow
 from capacity_validate.timing import RunClock
 
 if TYPE_CHECKING:
-    from capacity_validate.graphs import GraphedTransformer
-    from capacity_validate.transformer import Transformer
+    from capacity_validate.transformer import GraphedTransformer, Transformer
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next

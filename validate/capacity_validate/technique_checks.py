@@ -19,12 +19,11 @@ from capacity.model.quantization import find_format, uniform_scheme, weight_byte
 from capacity.pool.activations import activation_bytes
 from capacity_validate.capture import Captures
 from capacity_validate.findings import Finding
-from capacity_validate.graphs import GraphedTransformer
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.kernels.paged import paged_decode_attention
 from capacity_validate.small_models import small_model, small_model_names
 from capacity_validate.step_inputs import InputRow
-from capacity_validate.transformer import Transformer
+from capacity_validate.transformer import GraphedTransformer, Transformer
 
 TOKENS = 96
 EXACT = 1e-9  # float64 against float64

@@ -17,7 +17,6 @@ from capacity.step.setting import graph_sizes
 from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
 from capacity_validate.findings import ON_HOST, Finding
-from capacity_validate.graphs import GraphedTransformer
 from capacity_validate.model_error import fitted_half
 from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
@@ -31,7 +30,7 @@ from capacity_validate.speculative_decoding import (
 )
 from capacity_validate.stages.stage_result import LoadedRun, StageResults
 from capacity_validate.technique_checks import pool_bytes
-from capacity_validate.transformer import Transformer, attention_findings
+from capacity_validate.transformer import GraphedTransformer, Transformer, attention_findings
 
 
 class _Executor(NamedTuple):

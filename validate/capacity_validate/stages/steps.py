@@ -19,7 +19,6 @@ from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_
 from capacity_validate.capture import Captures
 from capacity_validate.cases import Case, make_case
 from capacity_validate.devices import reader_of
-from capacity_validate.graphs import DecodeGraph
 from capacity_validate.kernels import KernelBench, Prepared, Unsupported
 from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
@@ -31,7 +30,7 @@ from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
-from capacity_validate.transformer import Transformer, require_supported
+from capacity_validate.transformer import DecodeGraph, Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
 ALONE_SHARE = 0.9  # of the budget, where nothing is served
@@ -119,7 +118,11 @@ def _transformer(
     session: Session, stage: TransformerStage, model: ModelSpec, cache_bytes: float, *, seed: int
 ) -> Transformer:
     """Allocate a model with a KV cache for the stage's points, or of at most `cache_bytes`."""
-    blocks = blocks_for(stage, model, cache_bytes)
+    contexts = [(point.batch, point.context) for point in stage.decode]
+    contexts += [(1, tokens) for tokens in (*stage.prefill, stage.kv_tokens)]
+    needed = max(batch * math.ceil(tokens / BLOCK) for batch, tokens in contexts)
+    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
+    blocks = max(1, min(needed, int(cache_bytes / block_bytes)))
     built = Transformer(model, device=session.facts.torch_name, num_blocks=blocks, seed=seed)
     built.fill_caches()
     return built
@@ -255,18 +258,6 @@ def step_cases(
         for p in stage.decode
     ]
     return prefills + decodes
-
-
-def blocks_for(stage: TransformerStage, model: ModelSpec, memory_bytes: float) -> int:
-    """KV blocks that a stage's points need, or as many as `memory_bytes` hold."""
-    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
-    return max(1, min(blocks_needed(stage), int(memory_bytes / block_bytes)))
-
-
-def blocks_needed(stage: TransformerStage) -> int:
-    decode = max((p.batch * math.ceil(p.context / BLOCK) for p in stage.decode), default=0)
-    prefill = max((math.ceil(n / BLOCK) for n in stage.prefill), default=0)
-    return max(decode, prefill, math.ceil(stage.kv_tokens / BLOCK))
 
 
 @dataclass(frozen=True, slots=True)
