@@ -11,13 +11,9 @@ import numpy as np
 from capacity.hardware import HardwareProfile
 from capacity.hardware.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
 from capacity.hardware.coefficients import (
-    AttentionCoefficients,
     Coefficients,
     CollectiveCoefficients,
-    ElementwiseCoefficients,
     Fit,
-    GemmCoefficients,
-    MoeCoefficients,
     Residuals,
     StepCoefficients,
 )
@@ -43,16 +39,6 @@ LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for qu
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 AT_BOUND = 0.999
 CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
-_KINDS: Mapping[str, type[Coefficients]] = {
-    "gemm": GemmCoefficients,
-    "prefill_attention": AttentionCoefficients,
-    "decode_attention": AttentionCoefficients,
-    "mla_decode": AttentionCoefficients,
-    "mla_prefill": AttentionCoefficients,
-    "moe": MoeCoefficients,
-    "elementwise": ElementwiseCoefficients,
-    "nccl": CollectiveCoefficients,
-}
 _RANGES = {
     "compute_fraction": (0.003, 1.0),
     "bandwidth_fraction": (0.003, 1.0),
@@ -190,7 +176,7 @@ def _fit_family(
     return FamilyFit(
         target=target,
         before=before,
-        after=_KINDS[target.operator].model_validate({**constants, "fit": fit}),
+        after=type(before).model_validate({**constants, "fit": fit}),
         fitted=tuple(names),
         rows=len(rows),
         error_before=_errors(before.model_dump(exclude={"fit"}), held_out, profile),

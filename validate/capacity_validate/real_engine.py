@@ -16,7 +16,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +43,6 @@ class EngineFailed(CapacityError):
     """The engine or its client did not do what it was asked; the text ends with what it printed last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commands:
-    """How an engine is started and how it is benchmarked; `bench` gives words for a result file."""
-
-    serve: tuple[str, ...]
-    bench: Callable[[RandomArrivals, Path], tuple[str, ...]]
-    notes: tuple[str, ...] = ()
-
-
 def require_engine(engine: str) -> str:
     """Its name, where it is installed here. Raises InvalidInput."""
     name = engine.strip().lower()
@@ -67,25 +57,26 @@ def require_engine(engine: str) -> str:
     return name
 
 
-def commands_of(engine: str, checkpoint: str, pool: Pool, *, port: int) -> Commands:
-    """The project's own launch line, on loopback and a free port, and the engine's own client."""
-    launch = launch_command(engine, checkpoint, pool)
-    words = list(launch.words)
+def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
+    """The project's own launch line, on loopback and a free port."""
+    words = list(launch_command(engine, checkpoint, pool).words)
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
         words[0] = sys.executable
-    serve = (*words, "--host", HOST)
+    return (*words, "--host", HOST)
 
-    def bench(arrivals: RandomArrivals, result: Path) -> tuple[str, ...]:
-        named = result.name if engine == "vllm" else str(result)
-        command = client_command(engine, checkpoint, arrivals, port=port, result=named)
-        base = f"http://{HOST}:{port}"
-        words = tuple(base if word.startswith("http://") else word for word in command.words)
-        if engine == "vllm":
-            return (*words, "--result-dir", str(result.parent))
-        return (sys.executable, *words[1:])
 
-    return Commands(serve=serve, bench=bench, notes=launch.notes)
+def bench_words(
+    engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int, result: Path
+) -> tuple[str, ...]:
+    """The engine's own client, which writes `result`."""
+    named = result.name if engine == "vllm" else str(result)
+    command = client_command(engine, checkpoint, arrivals, port=port, result=named)
+    base = f"http://{HOST}:{port}"
+    words = tuple(base if word.startswith("http://") else word for word in command.words)
+    if engine == "vllm":
+        return (*words, "--result-dir", str(result.parent))
+    return (sys.executable, *words[1:])
 
 
 def client_command(
@@ -135,10 +126,10 @@ def measure_engine(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     port = free_port()
-    commands = commands_of(name, checkpoint, build(Pool, fields), port=port)
+    serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
     announce(f"{name} starts")
-    with running(commands.serve, log) as process:
+    with running(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
             announce(f"{name} with {in_flight} requests in flight")
@@ -151,7 +142,8 @@ def measure_engine(
                 output_tokens=OUTPUT_TOKENS,
                 max_concurrency=in_flight,
             )
-            _bench(commands.bench(arrivals, result), result, log, process)
+            words = bench_words(name, checkpoint, arrivals, port=port, result=result)
+            _bench(words, result, log, process)
             results.append(result)
     return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
 
