@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
@@ -99,7 +99,7 @@ def validate(
         require_engine(engine)
     budget_s = budget_s or load_campaign(campaign).budget_s
     if device.strip().lower() == "cpu" or os.name == "nt":  # there a pipe cannot be handed on
-        report = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
+        report, _ = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress)
     else:
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
@@ -120,8 +120,6 @@ def _with_engine(
     settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
     """The report with a real engine's runs against the profile just calibrated; a failure is told in it."""
-    from capacity_validate.html_report import write_html
-
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
@@ -137,27 +135,17 @@ def _with_engine(
         report = replace(report, engine=answer)
     except CapacityError as error:
         report = replace(report, broken=(*report.broken, f"engine {engine}: {error}"))
-    report.write_json(folder / "report.json")
-    write_html(report, folder / "report.html")
+    _write(report, folder)
     return report
-
-
-class Ran(NamedTuple):
-    """One process's report, and how it lost its device, if it did."""
-
-    report: ValidationReport
-    measured: Measured
 
 
 def one_process(**arguments: Any) -> ProcessOutcome:
     """What a process of its own measures and judges: `run_here`'s arguments."""
-    ran = run_here(**arguments)
-    lost = ran.measured.lost
-    if lost is None:
-        return ProcessOutcome(answer=ran.report)
-    return ProcessOutcome(
-        answer=ran.report, stage=ran.measured.stage, lost=str(lost), repeatable=ran.measured.stage == FIRST
-    )
+    report, measured = run_here(**arguments)
+    if measured.lost is None:
+        return ProcessOutcome(answer=report)
+    stage = measured.stage
+    return ProcessOutcome(answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == FIRST)
 
 
 def run_here(
@@ -175,7 +163,7 @@ def run_here(
     skip: Mapping[str, str],
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
-) -> Ran:
+) -> tuple[ValidationReport, Measured]:
     """Measure and judge in this process. `skip` names stages that broke a device before, and how."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
@@ -198,8 +186,10 @@ def run_here(
     report = _report(
         measured, profile, tolerance_ttft=tolerance_ttft, tolerance_tpot=tolerance_tpot, start=start
     )
-    _write(report, profile, Path(out))
-    return Ran(report, measured)
+    _write(report, Path(out))
+    if profile.fits:
+        write_profile(profile.profile, Path(out))
+    return report, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,11 +322,9 @@ def _noise(rows: Sequence[CaseRow]) -> tuple[str, ...]:
     return (f"noisy: half of the cases scatter by more than {middle:.0%}",) if middle > NOISY else ()
 
 
-def _write(report: ValidationReport, profile: FittedProfile, folder: Path) -> None:
-    """report.json, report.html, and the calibrated profile where anything could be fitted."""
-    from capacity_validate.html_report import write_html
+def _write(report: ValidationReport, folder: Path) -> None:
+    """report.json and report.html."""
+    from capacity_validate.html_report import to_html
 
     report.write_json(folder / "report.json")
-    write_html(report, folder / "report.html")
-    if profile.fits:
-        write_profile(profile.profile, folder)
+    (folder / "report.html").write_text(to_html(report), encoding="utf-8")

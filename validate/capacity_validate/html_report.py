@@ -26,12 +26,8 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 """
 
 
-def write_html(report: ValidationReport, path: Path) -> None:
-    """Tables, a roofline and a parity plot; opens without a network."""
-    path.write_text(to_html(report), encoding="utf-8")
-
-
 def to_html(report: ValidationReport) -> str:
+    """Tables, a roofline and a parity plot; opens without a network."""
     mark = "verdict" if report.exit_code == 0 else "verdict failed"
     cases = parts_html([draw_table(Table("", report.cases, CASES))])
     engine = "" if report.engine is None else parts_html(comparison_tables(report.engine))
