@@ -255,10 +255,9 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     """One sentence a parameter."""
-    by_name: dict[str, list[str]] = {}
+    by_name: dict[str, dict[str, None]] = {}  # operators in order, each once
     for name, operator in capped:
-        if operator not in by_name.setdefault(name, []):
-            by_name[name].append(operator)
+        by_name.setdefault(name, {})[operator] = None
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
         f"{titles[name]} would be faster than the GPU's peak in {', '.join(operators)}: held there, for no kernel is. "

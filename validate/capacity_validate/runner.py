@@ -76,13 +76,8 @@ class _Pooled:
         assert self.how is not None
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
-        return summarise_samples(
-            free if enough else self.samples,
-            self.how,
-            calls=self.calls,
-            held_down=sum(self.held_down),
-            slowed=not enough,
-        )
+        chosen, held_down = free if enough else self.samples, sum(self.held_down)
+        return summarise_samples(chosen, self.how, calls=self.calls, held_down=held_down, slowed=not enough)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
