@@ -183,7 +183,7 @@ def errors_chart(review: Review) -> Chart:
     """Median error by class of kernels, before and after calibration."""
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
-    return draw_chart(
+    chart = draw_chart(
         Bars(
             name="errors_by_class",
             title="Error before and after calibration, on cases that the fit did not see",
@@ -208,6 +208,8 @@ def errors_chart(review: Review) -> Chart:
             ],
         )
     )
+    chart.figure.update_traces(textposition="outside")  # the best are too short for words
+    return chart
 
 
 QUESTION = "How far off are predictions of this device?"
