@@ -126,8 +126,8 @@ def gpu_shapes(monkeypatch: Any, *, capability: tuple[int, int] = (9, 0)) -> Ite
 
     launches = Launches()
     card = SimpleNamespace(multi_processor_count=132, major=capability[0], minor=capability[1])
-    monkeypatch.setattr(fused, "_kernels", lambda: launches)
-    monkeypatch.setattr(paged, "_kernels", lambda: (launches, launches))
+    for module in (fused, paged):
+        monkeypatch.setattr(module, "kernels_of_triton", lambda: launches)
     monkeypatch.setattr(torch, "Generator", NoGenerator)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: capability)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _=None: card)

@@ -195,6 +195,7 @@ def test_what_was_measured_beyond_an_interval_is_said_and_drawn(tmp_path: Path) 
     error = rows["mean_tpot_ms"].error or 0.0
     assert error + bars.error_x.array[place] < 0  # the whisker does not reach what was measured
     assert words.text[place].endswith("outside")
+    assert chart.subject.startswith(f"{MODEL}, 1 x h100-sxm-80gb, ")
     page = rendered(answer, "html", command="capacity compare slow.json")
     for shown in (
         "Does it agree with your server?",

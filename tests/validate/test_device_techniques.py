@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate import technique_checks  # noqa: E402
 from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
 from capacity_validate.small_models import small_model_names  # noqa: E402
+from capacity_validate.stages import StageResults  # noqa: E402
 from capacity_validate.stages import checks as stage  # noqa: E402
 from capacity_validate.technique_checks import (  # noqa: E402
     WINDOWS,
@@ -75,20 +76,30 @@ def finding(name: str) -> Finding:
     return Finding(name=name, value=0.0, limit=1.0, detail="")
 
 
+def said(opened: Any) -> StageResults:
+    results = StageResults()
+    stage.technique_stage(opened, results)
+    return results
+
+
 def test_a_gpus_techniques_are_its_own_and_the_hosts_are_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "device_findings", lambda *_: iter([finding("a"), finding("b")]))
     monkeypatch.setattr(stage, "quantizer_findings", lambda: [finding("q")])
     monkeypatch.setattr(stage, "technique_findings", lambda: [finding("t")])
-    found = [f for result in stage.technique_stage(session(on_gpu=True)) for f in result.findings]
-    assert [(f.name, f.device) for f in found] == [("a", ""), ("b", ""), ("q", ON_HOST), ("t", ON_HOST)]
-    found = [f for result in stage.technique_stage(session(on_gpu=False)) for f in result.findings]
-    assert [f.name for f in found] == ["q", "t"]
-    results = list(stage.technique_stage(session(on_gpu=True, missing={"bf16": "no bf16 here"})))
-    assert results[0].remarks == ("no technique was checked on cuda:0: no bf16 here",)
+    found = said(session(on_gpu=True))
+    assert [(f.name, f.device) for f in found.findings] == [
+        ("a", ""),
+        ("b", ""),
+        ("q", ON_HOST),
+        ("t", ON_HOST),
+    ]
+    assert [f.name for f in said(session(on_gpu=False)).findings] == ["q", "t"]
+    found = said(session(on_gpu=True, missing={"bf16": "no bf16 here"}))
+    assert found.remarks == ["no technique was checked on cuda:0: no bf16 here"]
     monkeypatch.setattr(stage, "DEVICE_S", -1.0)
-    cut = list(stage.technique_stage(session(on_gpu=True)))
-    assert [f.name for result in cut for f in result.findings] == ["a", "q", "t"]
-    assert "unchecked" in cut[1].remarks[0]
+    cut = said(session(on_gpu=True))
+    assert [f.name for f in cut.findings] == ["a", "q", "t"]
+    assert "unchecked" in cut.remarks[0]
 
 
 def test_the_verdict_says_on_which_device() -> None:

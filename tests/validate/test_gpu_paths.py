@@ -12,12 +12,11 @@ torch = pytest.importorskip("torch")
 from capacity_validate import model_blocks  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.graphs import DecodeGraph  # noqa: E402
 from capacity_validate.kernels import KernelBench, Unsupported, causal, prepare  # noqa: E402
 from capacity_validate.kernels.attention import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
-from capacity_validate.transformer import Transformer  # noqa: E402
+from capacity_validate.transformer import DecodeGraph, Transformer  # noqa: E402
 from gpu_shapes import gpu_shapes  # noqa: E402
 from torch.nn import functional  # noqa: E402
 

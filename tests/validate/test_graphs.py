@@ -10,9 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.graphs import GraphedTransformer  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
-from capacity_validate.transformer import Transformer  # noqa: E402
+from capacity_validate.transformer import GraphedTransformer, Transformer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

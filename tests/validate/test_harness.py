@@ -27,7 +27,7 @@ from capacity_validate.harness import measure  # noqa: E402
 from capacity_validate.html_report import summary_lines, to_html  # noqa: E402
 from capacity_validate.report_data import ValidationReport  # noqa: E402
 from capacity_validate.session import MEASUREMENTS, Session  # noqa: E402
-from capacity_validate.stages import StageResult  # noqa: E402
+from capacity_validate.stages import StageResults  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 
 from capacity.base.errors import InvalidInput, OutsideValidity  # noqa: E402
@@ -289,15 +289,15 @@ class Stopped(SimpleNamespace):
 
 def staged(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, **stages: Callable[[Any], Any]) -> Session:
     made = tuple(
-        stage_module.ValidationStage(name.replace("_", " "), lambda _, work=work: iter(work()))
+        stage_module.ValidationStage(name.replace("_", " "), lambda _, results, work=work: work(results))
         for name, work in stages.items()
     )
     monkeypatch.setattr(stage_module, "STAGES", made)
     return Stopped(torch=fake.torch, facts=SimpleNamespace(torch_name="cuda:0"))  # type: ignore[return-value]
 
 
-def said(remark: str) -> Callable[[], list[StageResult]]:
-    return lambda: [StageResult(remarks=(remark,))]
+def said(remark: str) -> Callable[[StageResults], None]:
+    return lambda results: results.remarks.append(remark)
 
 
 def test_a_stage_that_breaks_the_device_ends_the_process_and_is_named(
@@ -307,7 +307,7 @@ def test_a_stage_that_breaks_the_device_ends_the_process_and_is_named(
     fake = FakeCuda()
     stages = {
         "techniques": said("done"),
-        "serving": lambda: [fake.kernel(breaks="CUDA error: invalid program counter")()],
+        "serving": lambda _: fake.kernel(breaks="CUDA error: invalid program counter")(),
         "collectives": said("never"),
     }
     measured = measure(staged(fake, monkeypatch, **stages))
@@ -315,11 +315,11 @@ def test_a_stage_that_breaks_the_device_ends_the_process_and_is_named(
         "serving",
         "serving broke the device's context (CUDA error: invalid program counter)",
     )
-    assert measured.results.remarks == ("done",)
+    assert measured.results.remarks == ["done"]
     fresh = FakeCuda()
     again = measure(staged(fresh, monkeypatch, **stages), skip={"serving": str(measured.lost)})
     assert again.lost is None
-    assert again.results.remarks == ("done", "never")
+    assert again.results.remarks == ["done", "never"]
     assert again.results.broken[0].startswith("serving: cut short, serving broke the device's context")
 
 
@@ -331,13 +331,13 @@ def test_a_stage_that_has_no_memory_or_fails_leaves_the_device_to_the_others(
         staged(
             fake,
             monkeypatch,
-            memory=lambda: [fake.kernel(bytes=2**60)()],
-            serving=lambda: [fake.kernel(fails="no such kernel")()],
+            memory=lambda _: fake.kernel(bytes=2**60)(),
+            serving=lambda _: fake.kernel(fails="no such kernel")(),
             collectives=said("done"),
         )
     )
     assert measured.lost is None
-    assert measured.results.broken == ("serving failed: no such kernel",)
+    assert measured.results.broken == ["serving failed: no such kernel"]
     assert measured.results.remarks[0].startswith("memory: left out or cut short, memory ran out")
     assert measured.results.remarks[1] == "done"
 

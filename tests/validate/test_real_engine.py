@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 from capacity_validate import harness, real_engine
 from capacity_validate.html_report import summary_lines
-from capacity_validate.real_engine import EngineFailed, commands_of, measure_engine, require_engine
+from capacity_validate.real_engine import (
+    EngineFailed,
+    bench_words,
+    measure_engine,
+    require_engine,
+    serve_words,
+)
 from validation_reports import bare_report
 
 from capacity.base.errors import InvalidInput
@@ -134,16 +140,11 @@ def test_commands_are_the_projects_own_on_loopback(tmp_path: Path) -> None:
         requests=8, request_rate_per_s=float("inf"), input_tokens=1000, output_tokens=128, max_concurrency=4
     )
     for engine in ("vllm", "sglang"):
-        commands = commands_of(engine, "some/checkpoint", pool, port=12345)
-        serve = " ".join(commands.serve)
+        words = serve_words(engine, "some/checkpoint", pool, port=12345)
+        serve = " ".join(words)
         assert "--port 12345 --host 127.0.0.1" in serve
-        assert (
-            "2"
-            in commands.serve[
-                commands.serve.index("--tensor-parallel-size" if engine == "vllm" else "--tp-size") + 1
-            ]
-        )
-        bench = " ".join(commands.bench(load, tmp_path / "r.json"))
+        assert "2" in words[words.index("--tensor-parallel-size" if engine == "vllm" else "--tp-size") + 1]
+        bench = " ".join(bench_words(engine, "some/checkpoint", load, port=12345, result=tmp_path / "r.json"))
         assert "12345" in bench
         assert "localhost" not in bench
         assert "--max-concurrency 4" in bench

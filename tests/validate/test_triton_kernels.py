@@ -104,17 +104,17 @@ print(cached_against_uncached(Transformer(spec, device="cpu", num_blocks=32)))
 _COMPILATION = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from capacity_validate.kernels import triton_paged
+from capacity_validate.kernels import triton_kernels
 
 sizes = dict(GROUP=4, GROUP_PADDED=16, D=128, WIDTH=128, BLOCK=16, TILE=64, SPLITS=4, HEADS=32, CHUNKED=False)
 kinds = dict(query="*bf16", keys="*bf16", values="*bf16", block_table="*i64", contexts="*i64", scale="fp32")
 kinds |= dict(partial="*fp32", summary="*fp32")
-names = triton_paged.paged_decode.arg_names
+names = triton_kernels.paged_decode.arg_names
 signature = {n: "constexpr" if n in sizes else kinds.get(n, "i32") for n in names}
 try:
-    source = ASTSource(triton_paged.paged_decode, signature, {(names.index(n),): v for n, v in sizes.items()})
+    source = ASTSource(triton_kernels.paged_decode, signature, {(names.index(n),): v for n, v in sizes.items()})
 except TypeError:  # Triton 3.2, of torch 2.6, wants names
-    source = ASTSource(triton_paged.paged_decode, signature, sizes)
+    source = ASTSource(triton_kernels.paged_decode, signature, sizes)
 kernel = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 2})
 print(kernel.asm["ptx"].count("mma"), kernel.metadata.shared)
 """
@@ -123,16 +123,16 @@ print(kernel.asm["ptx"].count("mma"), kernel.metadata.shared)
 _FUSED_COMPILATION = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from capacity_validate.kernels import triton_fused, triton_paged
+from capacity_validate.kernels import triton_kernels
 
 half, wide, ints = "*bf16", "*fp32", "*i64"
 kernels = [
-    (triton_fused.add_norm, dict(x=half, residual=half, weight=half, out=half, total=half, epsilon="fp32"),
+    (triton_kernels.add_norm, dict(x=half, residual=half, weight=half, out=half, total=half, epsilon="fp32"),
      dict(HIDDEN=4096, WIDTH=4096)),
-    (triton_fused.rope_and_cache, dict(q=half, k=half, v=half, out=half, keys=half, values=half, cosines=half,
+    (triton_kernels.rope_and_cache, dict(q=half, k=half, v=half, out=half, keys=half, values=half, cosines=half,
      sines=half, positions=ints, slots=ints), dict(HEADS=32, KV_HEADS=8, D=128, HALF=64, WIDTH=64)),
-    (triton_fused.silu_and_multiply, dict(gate_up=half, out=half), dict(COLUMNS=14336, BLOCK=1024)),
-    (triton_paged.combine_slices, dict(partial=wide, summary=wide, out=half, sinks=half),
+    (triton_kernels.silu_and_multiply, dict(gate_up=half, out=half), dict(COLUMNS=14336, BLOCK=1024)),
+    (triton_kernels.combine_slices, dict(partial=wide, summary=wide, out=half, sinks=half),
      dict(D=128, WIDTH=128, SPLITS=4, SPLITS_PADDED=4, HEADS=32, SINKS=True)),
 ]
 done = 0

@@ -22,10 +22,10 @@ from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
 from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
-from capacity_validate.constant_fits import FamilyFit, calibrated_profile, fit_families
+from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
-from capacity_validate.predictions import FAMILY
-from capacity_validate.residuals import earned_residuals, step_evidence
+from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.residuals import StepEvidence, earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
 
 AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
@@ -109,7 +109,8 @@ def calibrate(
     Raises OutsideValidity where measurements are too thin or contradict each other; InvalidInput for files of different
     devices or kinds, and naming what a file lacks; MalformedFile.
     """
-    check_variant(name)
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
     evidence = read_evidence(results)
     if not evidence.measurements:
         folder = (
@@ -132,30 +133,21 @@ def calibrate(
     )
 
 
-def check_variant(name: str) -> None:
-    """Raises InvalidInput for what cannot be a variant's name."""
-    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
-        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
-
-
 def calibrate_kernels(
-    measurements: Sequence[str | Path],
+    measurements: Sequence[str],
     *,
-    name: str = "mine",
-    gpu: str | None = None,
-    out: str | Path | None = None,
-    profiles: Sequence[str] = (),
+    name: str,
+    gpu: str | None,
+    out: str | Path | None,
+    profiles: tuple[str, ...],
 ) -> Calibration:
     """Fit a profile to one or more measurement files of one device and write it as `PROFILE@name.toml`.
 
     `gpu` overrides the profile that the files name. Raises OutsideValidity where the evidence is too thin for any
     family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
     """
-    if not measurements:
-        raise InvalidInput("no measurement file: `capacity validate` writes one")
-    check_variant(name)
     files = [read_measurements(path) for path in measurements]
-    profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
+    profile = base_profile(files, gpu=gpu, directories=profiles)
     cases = combined(files)
     on_gpu = files[0].environment.get("kind") != "cpu"
     variant = f"{profile.name.partition('@')[0]}@{name}"
@@ -166,8 +158,8 @@ def calibrate_kernels(
         name=variant,
         source=source,
         on_gpu=on_gpu,
-        model=model_of(files),
-        unseen=unseen_of(files),
+        model=named_model(files, "model"),
+        unseen=named_model(files, "unseen"),
     )
     fits = calibrated.fits
     if not fits:
@@ -193,9 +185,52 @@ def calibrate_kernels(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HalfFit:
+    """Constants and host time fitted to one half of the cases, and what predicts the other half: as it was, and so."""
+
+    fits: list[FamilyFit]
+    refused: list[Refused]
+    evidence: StepEvidence | None
+    before: Predictor
+    after: Predictor
+
+
+def fit_half(
+    cases: Sequence[MeasuredCase],
+    profile: HardwareProfile,
+    *,
+    source: str,
+    on_gpu: bool,
+    model: ModelSpec | None,
+    unseen: ModelSpec | None,
+) -> HalfFit:
+    """Fit `profile` to half of the cases. `model` is the one whose steps are among them, `unseen` another."""
+    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
+    half = calibrated_profile(profile, fits, family=FAMILY)
+    evidence = None
+    if model is not None:
+        evidence = step_evidence(cases, model, half, on_gpu=on_gpu, unseen=_judging(unseen, fits))
+    host = None if evidence is None else evidence.host
+    return HalfFit(
+        fits=fits,
+        refused=refused,
+        evidence=evidence,
+        before=Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen),
+        after=Predictor(half, on_gpu=on_gpu, model=model, host=host, unseen=unseen),
+    )
+
+
+def _judging(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
+    """The second model; none of a mixture of experts where no expert was fitted, which judges nothing."""
+    fitted = unseen is None or not unseen.is_moe or any(fit.target.operator == "moe" for fit in fits)
+    return unseen if fitted else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FittedProfile:
     """A profile with constants fitted to all cases, and error bands of constants fitted to half of them."""
 
+    half: HalfFit
     profile: HardwareProfile
     fits: tuple[FamilyFit, ...]
     residuals: dict[str, Residuals]
@@ -212,23 +247,19 @@ def fit_profile(
     model: ModelSpec | None,
     unseen: ModelSpec | None = None,
 ) -> FittedProfile:
-    """`profile` as measured, called `name`. `model` is the one whose steps are among the cases, `unseen` another.
-
-    A mixture of experts judges nothing where no expert was fitted.
-    """
-    half, _ = fit_families(cases, profile, source=source, on_gpu=on_gpu)
+    """`profile` as measured, called `name`; `model` and `unseen` as in `fit_half`."""
+    half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
-    evidence = None
-    if model is not None:
-        judged = calibrated_profile(profile, half, family=FAMILY)
-        if unseen is not None and unseen.is_moe and not any(f.target.operator == "moe" for f in half):
-            unseen = None
-        evidence = step_evidence(cases, model, judged, on_gpu=on_gpu, unseen=unseen)
     base = profile.step_time
     residuals, missing = earned_residuals(
-        evidence, model, {} if base is None else base.residuals, source=source, unseen=unseen
+        half.evidence,
+        model,
+        {} if base is None else base.residuals,
+        source=source,
+        unseen=_judging(unseen, half.fits),
     )
     return FittedProfile(
+        half=half,
         profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
         fits=tuple(fits),
         residuals=residuals,
@@ -236,16 +267,9 @@ def fit_profile(
     )
 
 
-def model_of(files: Sequence[Measurements]) -> ModelSpec | None:
-    """The model whose steps the files hold; None where they name none, or not the same."""
-    names = {file.model for file in files}
-    name = names.pop() if len(names) == 1 else None
-    return None if name is None else find_model(name)
-
-
-def unseen_of(files: Sequence[Measurements]) -> ModelSpec | None:
-    """The second model, whose steps no fit sees."""
-    names = {file.unseen for file in files}
+def named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
+    """The `model` whose steps the files hold, or the `unseen` one; None where they name none, or not the same."""
+    names = {getattr(file, field) for file in files}
     name = names.pop() if len(names) == 1 else None
     return None if name is None else find_model(name)
 

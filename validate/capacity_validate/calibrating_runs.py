@@ -15,7 +15,14 @@ from capacity.hardware import HardwareProfile, user_profiles_directory, write_pr
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import JudgedFigure, Posterior, infer
-from capacity_validate.replaying import Replay, replayed_run, split_options, workload_of
+from capacity_validate.replaying import (
+    Replay,
+    ReplayedRun,
+    names_learnt_from,
+    prior_of,
+    split_options,
+    workload_of,
+)
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 
 WITHIN = 1.645  # standard deviations: nine of ten
@@ -130,7 +137,7 @@ def calibrate_runs(
     """
     replay = replay_of(evidence, model=model, profiles=profiles, download=download, options=options)
     profile = replay.resolved.profile
-    known = replay.prior
+    known = prior_of(replay.resolved)
     posterior = infer(
         replay.predict,
         replay.figures,
@@ -192,7 +199,9 @@ def replay_of(
     runs = []
     for run in evidence.runs:
         workload, how = workload_of(run, traffic_fields)
-        runs.append(replayed_run(run, workload, exact=how == "replayed request by request"))
+        exact = how == "replayed request by request"
+        names = tuple(names_learnt_from(run))
+        runs.append(ReplayedRun(run=run, workload=workload, exact=exact, names=names))
     replay = Replay(
         resolved=settled, planned=planned, runs=tuple(runs), steps=evidence.steps, kv_tokens=printed
     )
@@ -246,10 +255,9 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
 
 def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     """One sentence a parameter."""
-    by_name: dict[str, list[str]] = {}
+    by_name: dict[str, dict[str, None]] = {}  # operators in order, each once
     for name, operator in capped:
-        if operator not in by_name.setdefault(name, []):
-            by_name[name].append(operator)
+        by_name.setdefault(name, {})[operator] = None
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
         f"{titles[name]} would be faster than the GPU's peak in {', '.join(operators)}: held there, for no kernel is. "

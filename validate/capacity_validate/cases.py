@@ -29,8 +29,8 @@ class Case:
 
     operator: str
     kernel: str
-    sizes: tuple[tuple[str, int], ...]
     variant: str = ""
+    sizes: tuple[tuple[str, int], ...]
 
     @property
     def id(self) -> str:
@@ -99,13 +99,8 @@ _WHERE_SAID = ("reference_error", "extra_bytes", "burst_s", "conditions", "note"
 
 
 def as_line(measured: MeasuredCase) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "operator": measured.case.operator,
-        "kernel": measured.case.kernel,
-        "variant": measured.case.variant,
-        "sizes": dict(measured.case.sizes),
-        "status": measured.status,
-    }
+    sizes = dict(measured.case.sizes)
+    record: dict[str, Any] = {**asdict(measured.case), "sizes": sizes, "status": measured.status}
     if measured.timing is not None:
         record["timing"] = asdict(measured.timing)
         record |= {"flops": measured.flops, "bytes": measured.bytes}
@@ -171,10 +166,10 @@ class MeasurementLog:
     def _resume(self, header: Mapping[str, Any]) -> None:
         earlier = read_measurements(self.path)
         was, now = (
-            {key: whole["environment"].get(key) for key in ("device", "torch")} | dict(whole["conditions"])
-            for whole in (
-                {"environment": earlier.environment, "conditions": earlier.conditions},
-                {"environment": header["environment"], "conditions": header.get("conditions", {})},
+            {key: environment.get(key) for key in ("device", "torch")} | dict(conditions)
+            for environment, conditions in (
+                (earlier.environment, earlier.conditions),
+                (header["environment"], header.get("conditions", {})),
             )
         )
         require_same_conditions(self.path, was, now)
@@ -191,9 +186,8 @@ class MeasurementLog:
 
     def begin(self, case: Case) -> None:
         """Say which case runs now: should it take the process with it, the next run knows."""
-        record = {"operator": case.operator, "kernel": case.kernel, "variant": case.variant}
         try:
-            self._marker.write_text(json.dumps({**record, "sizes": dict(case.sizes), "status": "failed"}))
+            self._marker.write_text(json.dumps(as_line(MeasuredCase(case=case, status="failed"))))
         except OSError as error:
             raise _unwritable(self._marker, error) from None
 

@@ -213,17 +213,13 @@ def _metric_rows(
     measured |= {name: value for name in THROUGHPUTS if (value := getattr(run, name)) is not None}
     if run.duration_s is not None:
         measured["duration"] = run.duration_s
-    return [
-        _metric_row(name, value, known.get(name), predicted.get(name)) for name, value in measured.items()
-    ]
-
-
-def _metric_row(name: str, measured: float, known: Quantity | None, predicted: float | None) -> MetricRow:
-    """A measured figure beside what is `known` of it, or else the bare prediction."""
-    shown = "duration_s" if name == "duration" else name
-    if known is None:
-        return MetricRow(name=shown, measured=measured, predicted=predicted)
-    return MetricRow(name=shown, measured=measured, predicted=known.value, low=known.low, high=known.high)
+    rows = []
+    for name, value in measured.items():
+        found, shown = known.get(name), "duration_s" if name == "duration" else name
+        ends = {} if found is None else {"low": found.low, "high": found.high}
+        bare = predicted.get(name) if found is None else found.value
+        rows.append(MetricRow(name=shown, measured=value, predicted=bare, **ends))
+    return rows
 
 
 def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:

@@ -1,7 +1,7 @@
 """From measured cases to constants of the step model: family by family, no more constants than the evidence bears."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +11,9 @@ import numpy as np
 from capacity.hardware import HardwareProfile
 from capacity.hardware.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
 from capacity.hardware.coefficients import (
-    AttentionCoefficients,
     Coefficients,
     CollectiveCoefficients,
-    ElementwiseCoefficients,
     Fit,
-    GemmCoefficients,
-    MoeCoefficients,
     Residuals,
     StepCoefficients,
 )
@@ -43,16 +39,6 @@ LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for qu
 ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 AT_BOUND = 0.999
 CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
-_KINDS: Mapping[str, type[Coefficients]] = {
-    "gemm": GemmCoefficients,
-    "prefill_attention": AttentionCoefficients,
-    "decode_attention": AttentionCoefficients,
-    "mla_decode": AttentionCoefficients,
-    "mla_prefill": AttentionCoefficients,
-    "moe": MoeCoefficients,
-    "elementwise": ElementwiseCoefficients,
-    "nccl": CollectiveCoefficients,
-}
 _RANGES = {
     "compute_fraction": (0.003, 1.0),
     "bandwidth_fraction": (0.003, 1.0),
@@ -167,9 +153,8 @@ def _fit_family(
     order = [n for n in _ORDER[target.operator] if on_gpu or n not in _OF_A_GPU]
     if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
-        return Refused(
-            family=target.label, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed"
-        )
+        reason = f"{len(rows)} cases are too few, {needed} are needed"
+        return Refused(family=target.label, rows=len(rows), reason=reason)
     before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
@@ -191,7 +176,7 @@ def _fit_family(
     return FamilyFit(
         target=target,
         before=before,
-        after=_KINDS[target.operator].model_validate({**constants, "fit": fit}),
+        after=type(before).model_validate({**constants, "fit": fit}),
         fitted=tuple(names),
         rows=len(rows),
         error_before=_errors(before.model_dump(exclude={"fit"}), held_out, profile),
@@ -206,8 +191,12 @@ def _solve(
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
-    slow_rise = isinstance(before, CollectiveCoefficients)
-    parameters = [_parameter(name, start.get(name), slow_rise=slow_rise) for name in names]
+    ranges = _RANGES | ({"sharpness": _SLOW_RISE} if isinstance(before, CollectiveCoefficients) else {})
+    parameters = [
+        Parameter(name=name, start=min(max(start.get(name) or low, low), high), low=low, high=high)
+        for name in names
+        for low, high in [ranges[name]]
+    ]
     measurements = [
         Measurement(row=formula(row.case, profile), seconds=row.seconds, group=row.case.id) for row in rows
     ]
@@ -219,20 +208,12 @@ def _solve(
     return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in solved.items()}
 
 
-def _parameter(name: str, start: float | None, *, slow_rise: bool = False) -> Parameter:
-    low, high = _SLOW_RISE if slow_rise and name == "sharpness" else _RANGES[name]
-    return Parameter(name=name, start=min(max(start or low, low), high), low=low, high=high)
-
-
 def _errors(
     constants: Mapping[str, Any], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> ErrorSummary:
     space = SimpleNamespace(**constants)
-    pairs = []
-    for row in rows:
-        function = formula(row.case, profile)
-        if function is not None:
-            pairs.append((function(space), row.seconds))
+    functions = ((formula(row.case, profile), row.seconds) for row in rows)
+    pairs = [(function(space), seconds) for function, seconds in functions if function is not None]
     return summarise(pairs, groups=len(pairs))
 
 
@@ -306,21 +287,14 @@ def fit_host_time(
     if not rows:
         return HostTime()
     on_device = [(steps.step_seconds(shape), shape, seconds) for shape, seconds in rows]
-    if not graphs:
-        _, step_s, per_sequence_s = _host_constants(on_device, 0.0)
-        return HostTime(step_s=step_s, per_sequence_s=per_sequence_s, overlapped=False)
     prefills = [seconds for shape, seconds in rows if shape.prefill_tokens]
-    eager_s = _eager_s(on_device, max(prefills, default=0.0)) if prefills else 0.0
+    eager_s = _eager_s(on_device, max(prefills)) if graphs and prefills else 0.0
     _, step_s, per_sequence_s = _host_constants(on_device, eager_s)
-    decodes = [shape.decode_sequences for shape, _ in rows]
-    return HostTime(
-        step_s=step_s,
-        per_sequence_s=per_sequence_s,
-        overlapped=False,
-        eager_s=eager_s,
-        graph_sizes=graph_sizes(max(1, *decodes)),
-        graphs_for_prefill=False,
-    )
+    host = HostTime(step_s=step_s, per_sequence_s=per_sequence_s, overlapped=False)
+    if not graphs:
+        return host
+    sizes = graph_sizes(max(1, *(shape.decode_sequences for shape, _ in rows)))
+    return replace(host, eager_s=eager_s, graph_sizes=sizes, graphs_for_prefill=False)
 
 
 def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> float:

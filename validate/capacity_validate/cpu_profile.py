@@ -9,6 +9,7 @@ from typing import Any
 
 from capacity.hardware import HardwareProfile, Link, Provenance
 from capacity_validate.devices import DeviceFacts
+from capacity_validate.profile_match import LINK_FIELDS
 
 _MATRICES = ((512, 1536, 512), (256, 1024, 1024), (512, 3072, 512))  # m, n, k
 _WEIGHTS = ((1536, 512), (3072, 512), (2048, 2048))
@@ -55,11 +56,7 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
     provenance |= dict.fromkeys(
         (n for n in values if n.startswith("memory") or n in ("l2_bytes", "sm_count")), read
     )
-    provenance |= dict.fromkeys(("tdp_watts", "system_watts_per_gpu", "gpus_per_node"), assumed)
-    for group in ("scale_up", "pcie", "inter_node"):
-        provenance |= dict.fromkeys(
-            (f"{group}.{f}" for f in ("bytes_per_s", "latency_s", "domain_gpus")), assumed
-        )
+    provenance |= dict.fromkeys(("tdp_watts", "system_watts_per_gpu", "gpus_per_node", *LINK_FIELDS), assumed)
     return HardwareProfile(
         name="cpu",
         vendor="other",

@@ -245,9 +245,7 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
         "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
-        "nvlink_links": None
-        if all(state is None for state in nvlinks)
-        else sum(state == 1 for state in nvlinks),
+        "nvlink_links": None if set(nvlinks) == {None} else nvlinks.count(1),
         "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
         "mig": None if mig is None else bool(mig[0]),
@@ -366,8 +364,7 @@ def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
     if os.environ.get("CUDA_VISIBLE_DEVICES") is not None or named_as_slice(str(properties.name)):
         return None
     found = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-    name = None if found is None else _ask(nvml, "nvmlDeviceGetName", found)
-    name = name.decode() if isinstance(name, bytes) else name
+    name = None if found is None else _text(_ask(nvml, "nvmlDeviceGetName", found))
     if found is None or (name is not None and name != properties.name):
         return None
     return Handle(found, is_slice=False)

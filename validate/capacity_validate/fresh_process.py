@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from capacity.base.errors import CapacityError
 from capacity_validate.trouble import first_line
@@ -79,37 +79,28 @@ def _one_process(
     with ours, subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),)) as process:
         theirs.close()
         ours.send((work, dict(arguments)))
-        ended = _listen(process, ours, progress)
-    if isinstance(ended.answer, BaseException):
-        raise ended.answer
-    if ended.answer is not None:
-        outcome: ProcessOutcome = ended.answer
-        return outcome
-    if ended.interrupted:
+        answer, stage, interrupted = _listen(process, ours, progress)
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer is not None:
+        return answer
+    if interrupted:
         raise KeyboardInterrupt
     code = process.returncode
     how = f"signal {-code}" if code < 0 else f"code {code}"
-    return ProcessOutcome(
-        stage=ended.stage,
-        lost=f"the process ended with {how} in {ended.stage}",
-        repeatable=ended.stage == FIRST,
-    )
-
-
-class _Ended(NamedTuple):
-    """What a process said last: its outcome or error, the stage that it was in, and whether Ctrl-C came."""
-
-    answer: ProcessOutcome | BaseException | None
-    stage: str
-    interrupted: bool
+    lost = f"the process ended with {how} in {stage}"
+    return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == FIRST)
 
 
 def _listen(
     process: subprocess.Popen[bytes],
     line: Connection,
     progress: Callable[[int, int, str], None] | None,
-) -> _Ended:
-    """Hand progress on until the process ends. Ctrl-C reaches it too: the first is waited for, the second kills it."""
+) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
+    """Hand progress on until the process ends: its outcome or error, its last stage, and whether Ctrl-C came.
+
+    Ctrl-C reaches it too: the first is waited for, the second kills it.
+    """
     stage, interrupts = FIRST, 0
     answer = None
     while True:
@@ -122,7 +113,7 @@ def _listen(
             elif kind == "answer":
                 answer = value
         except (EOFError, ConnectionResetError):
-            return _Ended(answer, stage, interrupts > 0)
+            return answer, stage, interrupts > 0
         except KeyboardInterrupt:
             interrupts += 1
             if interrupts > 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
@@ -19,13 +19,10 @@ from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
 from capacity_validate.fresh_process import FIRST, ProcessOutcome, run_in_fresh_processes
 from capacity_validate.model_error import (
-    calibrated_predictor,
     extrapolation,
-    fits_of,
     fitted_constants,
     fitted_profile,
     measured_cases,
-    plain_predictor,
     serving_comparison,
     step_cases_of,
 )
@@ -38,7 +35,7 @@ from capacity_validate.session import MEASUREMENTS, Session, environment, open_s
 from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
 
 if TYPE_CHECKING:
-    from capacity_validate.stages import StageResult, ValidationStage
+    from capacity_validate.stages import StageResults, ValidationStage
 
 __all__ = ["MEASUREMENTS", "validate"]
 
@@ -102,7 +99,7 @@ def validate(
         require_engine(engine)
     budget_s = budget_s or load_campaign(campaign).budget_s
     if device.strip().lower() == "cpu" or os.name == "nt":  # there a pipe cannot be handed on
-        report = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
+        report, _ = run_here(**arguments, budget_s=budget_s, skip={}, progress=progress)
     else:
         report = run_in_fresh_processes(
             "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
@@ -123,8 +120,6 @@ def _with_engine(
     settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
     """The report with a real engine's runs against the profile just calibrated; a failure is told in it."""
-    from capacity_validate.html_report import write_html
-
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
@@ -140,27 +135,17 @@ def _with_engine(
         report = replace(report, engine=answer)
     except CapacityError as error:
         report = replace(report, broken=(*report.broken, f"engine {engine}: {error}"))
-    report.write_json(folder / "report.json")
-    write_html(report, folder / "report.html")
+    _write(report, folder)
     return report
-
-
-class Ran(NamedTuple):
-    """One process's report, and how it lost its device, if it did."""
-
-    report: ValidationReport
-    measured: Measured
 
 
 def one_process(**arguments: Any) -> ProcessOutcome:
     """What a process of its own measures and judges: `run_here`'s arguments."""
-    ran = run_here(**arguments)
-    lost = ran.measured.lost
-    if lost is None:
-        return ProcessOutcome(answer=ran.report)
-    return ProcessOutcome(
-        answer=ran.report, stage=ran.measured.stage, lost=str(lost), repeatable=ran.measured.stage == FIRST
-    )
+    report, measured = run_here(**arguments)
+    if measured.lost is None:
+        return ProcessOutcome(answer=report)
+    stage = measured.stage
+    return ProcessOutcome(answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == FIRST)
 
 
 def run_here(
@@ -178,7 +163,7 @@ def run_here(
     skip: Mapping[str, str],
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
-) -> Ran:
+) -> tuple[ValidationReport, Measured]:
     """Measure and judge in this process. `skip` names stages that broke a device before, and how."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
@@ -201,8 +186,10 @@ def run_here(
     report = _report(
         measured, profile, tolerance_ttft=tolerance_ttft, tolerance_tpot=tolerance_tpot, start=start
     )
-    _write(report, profile, Path(out))
-    return Ran(report, measured)
+    _write(report, Path(out))
+    if profile.fits:
+        write_profile(profile.profile, Path(out))
+    return report, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +197,7 @@ class Measured:
     """What the stages did, and the session as they left it; `lost` in `stage`, where the device broke."""
 
     session: Session
-    results: StageResult
+    results: StageResults
     interrupted: bool
     stage: str = ""
     lost: DeviceLost | None = None
@@ -224,49 +211,43 @@ def measure(
     enter: Callable[[str], None] | None = None,
 ) -> Measured:
     """All stages, as far as the budget goes; Ctrl-C or a lost device ends them and keeps what there is."""
-    from capacity_validate.stages import STAGES, StageResult, joined
+    from capacity_validate.stages import STAGES, StageResults
 
-    results = [StageResult(remarks=tuple(remarks))]
+    results = StageResults(remarks=[*remarks])
     interrupted, current = False, ""
     lost: DeviceLost | None = None
     try:
         for stage in STAGES:
             current = stage.name
             if (reason := (skip or {}).get(stage.name)) is not None:
-                results.append(StageResult(broken=(f"{stage.name}: cut short, {reason}",)))
+                results.broken.append(f"{stage.name}: cut short, {reason}")
                 continue
             if enter is not None:
                 enter(stage.name)
             with _failures_recorded(stage, session, results):
-                for result in stage.run(session):
-                    results.append(result)
-                    session = session.with_model(result.whole, result.slowdown)
-            if any(result.outcome is not None and result.outcome.interrupted for result in results):
+                stage.run(session, results)
+            session = session.with_model(results.whole, results.slowdown)
+            if results.outcome is not None and results.outcome.interrupted:
                 raise KeyboardInterrupt
-            if stopped := next((r.outcome.stopped for r in results if r.outcome and r.outcome.stopped), ""):
-                results.append(StageResult(broken=(f"the run was stopped: {stopped}",)))
+            if results.outcome is not None and results.outcome.stopped:
+                results.broken.append(f"the run was stopped: {results.outcome.stopped}")
                 break
     except KeyboardInterrupt:
         interrupted = True
-        results.append(StageResult(remarks=(INTERRUPTED,)))
+        results.remarks.append(INTERRUPTED)
     except DeviceLost as error:
         lost = error
-        results.append(StageResult(broken=(f"{error}; a fresh process goes on after it",)))
-    return Measured(
-        session=session, results=joined(results), interrupted=interrupted, stage=current, lost=lost
-    )
+        results.broken.append(f"{error}; a fresh process goes on after it")
+    session = session.with_model(results.whole, results.slowdown)
+    return Measured(session=session, results=results, interrupted=interrupted, stage=current, lost=lost)
 
 
 @contextmanager
-def _failures_recorded(
-    stage: ValidationStage, session: Session, results: list[StageResult]
-) -> Iterator[None]:
+def _failures_recorded(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
     """What goes wrong in a stage is said in the report and does not cost the other stages.
 
     Raises CapacityError as it comes, and DeviceLost where CUDA's context is beyond use.
     """
-    from capacity_validate.stages import StageResult
-
     try:
         yield
     except (DeviceLost, CapacityError):
@@ -276,11 +257,10 @@ def _failures_recorded(
         if device_error(session.torch, session.facts.torch_name) is not None:
             raise DeviceLost(stage.name, line) from None
         if is_out_of_memory(error):
-            remark = f"{stage.name}: left out or cut short, memory ran out ({line})"
-            results.append(StageResult(remarks=(remark,)))
+            results.remarks.append(f"{stage.name}: left out or cut short, memory ran out ({line})")
             session.free_memory()
         else:
-            results.append(StageResult(broken=(f"{stage.name} failed: {line}",)))
+            results.broken.append(f"{stage.name} failed: {line}")
 
 
 def _report(
@@ -288,8 +268,7 @@ def _report(
 ) -> ValidationReport:
     """Predictions before and after calibration, by the half of the cases that the fit did not see."""
     session, results = measured.session, measured.results
-    fits, refused = fits_of(session)
-    before, after = plain_predictor(session), calibrated_predictor(session, fits)
+    fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = [
         m
         for m in measured_cases(session)
@@ -299,21 +278,7 @@ def _report(
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
-    serving = (
-        ()
-        if model is None
-        else tuple(
-            serving_comparison(
-                loaded.rate_per_s,
-                loaded.run,
-                before,
-                after,
-                layers=model.num_layers,
-                window=model.window_tokens,
-            )
-            for loaded in results.runs
-        )
-    )
+    serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
         environment=environment(session.facts),
         campaign=session.campaign.name,
@@ -325,13 +290,13 @@ def _report(
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
-        refused=tuple(refused),
+        refused=tuple(profile.half.refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
         host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
-        findings=results.findings,
-        serving=serving,
-        speculation=results.speculation,
-        memory=dict(results.memory),
+        findings=tuple(results.findings),
+        serving=tuple(serving),
+        speculation=tuple(results.speculation),
+        memory=results.memory,
         extrapolation=extrapolation(session, after),
         tolerance_ttft=tolerance_ttft,
         tolerance_tpot=tolerance_tpot,
@@ -339,7 +304,7 @@ def _report(
         ttft_error=median_error(rows, "model prefill"),
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,
-        broken=results.broken,
+        broken=tuple(results.broken),
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,
@@ -357,11 +322,9 @@ def _noise(rows: Sequence[CaseRow]) -> tuple[str, ...]:
     return (f"noisy: half of the cases scatter by more than {middle:.0%}",) if middle > NOISY else ()
 
 
-def _write(report: ValidationReport, profile: FittedProfile, folder: Path) -> None:
-    """report.json, report.html, and the calibrated profile where anything could be fitted."""
-    from capacity_validate.html_report import write_html
+def _write(report: ValidationReport, folder: Path) -> None:
+    """report.json and report.html."""
+    from capacity_validate.html_report import to_html
 
     report.write_json(folder / "report.json")
-    write_html(report, folder / "report.html")
-    if profile.fits:
-        write_profile(profile.profile, folder)
+    (folder / "report.html").write_text(to_html(report), encoding="utf-8")

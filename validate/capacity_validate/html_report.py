@@ -1,30 +1,36 @@
 """The report as one self-contained HTML file, and as lines for a terminal."""
 
-import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from capacity.base.html import list_html, page_html, records_html, table_html
+import numpy as np
+
+from capacity.base.html import list_html, page_html, table_html
 from capacity.report.layout import printed
-from capacity_validate.comparison_page import comparison_tables, metric_rows
+from capacity.report.tables_html import parts_html
+from capacity.report.views.layout import draw_table
+from capacity.report.views.layout import parts as view_parts
+from capacity.report.views.units import COUNT, TEXT, Unit
+from capacity.report.views.view import Block, Column, Table, View
+from capacity_validate.comparison_page import comparison_tables
 from capacity_validate.findings import ON_HOST
-from capacity_validate.report_data import ValidationReport
+from capacity_validate.report_data import Extrapolation, ServingComparison, ValidationReport
 from capacity_validate.review import class_table, parity_chart
 
 _STYLE = """
+caption{text-align:left;font-weight:600;padding:.3rem 0}
 .verdict{font-size:1.15rem;padding:.8rem 1rem;border-left:5px solid #2a7f62;background:#f2f8f5}
 .failed{border-color:#b3402e;background:#fbf3f1}
 """
 
 
-def write_html(report: ValidationReport, path: Path) -> None:
-    """Tables, a roofline and a parity plot; opens without a network."""
-    path.write_text(to_html(report), encoding="utf-8")
-
-
 def to_html(report: ValidationReport) -> str:
+    """Tables, a roofline and a parity plot; opens without a network."""
     mark = "verdict" if report.exit_code == 0 else "verdict failed"
+    cases = parts_html([draw_table(Table("", report.cases, CASES))])
+    engine = "" if report.engine is None else parts_html(comparison_tables(report.engine))
     parts = [
         f"<h1>Validation of the step model: {escape(report.environment['device'])}</h1>",
         f'<p class="{mark}">{escape(report.verdict)}</p>',
@@ -32,26 +38,12 @@ def to_html(report: ValidationReport) -> str:
         "<h2>How wrong before, how wrong after</h2>",
         class_table(report.classes),
         figures_html(report),
-        _section("Whole model and serving", _serving_tables(report)),
-        _section("A real engine on the same device", _engine(report)),
-        _section("Techniques", _findings(report)),
-        _section("What calibration moved", _constants(report)),
-        _section("Error bands of the calibrated profile", _bands(report)),
-        _section("Memory", _memory(report)),
-        _section("Not timed", _not_timed(report)),
-        f"<h2>Every case</h2><details><summary>show</summary>{_cases(report)}</details>",
+        engine and f"<h2>A real engine on the same device</h2>{engine}",
+        parts_html(view_parts(_view(report), report)),
+        f"<h2>Every case</h2><details><summary>show</summary>{cases}</details>",
     ]
     title = f"capacity validate: {report.environment['device']}"
     return page_html(title, "\n".join(part for part in parts if part), style=_STYLE)
-
-
-def _section(title: str, content: str) -> str:
-    return f"<h2>{title}</h2>{content}" if content else ""
-
-
-def number(value: float) -> str:
-    """Whole numbers in full, others to four digits."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def percent(value: float | None) -> str:
@@ -86,127 +78,109 @@ def _facts(report: ValidationReport) -> str:
     return table_html(None, shown.items()) + (list_html(report.remarks) if report.remarks else "")
 
 
-def _cases(report: ValidationReport) -> str:
-    return records_html(
-        [
-            {
-                "case": r.id,
-                "role": r.role,
-                "measured": duration(r.measured_s),
-                "by": r.how,
-                "spread": percent(r.spread),
-                "TFLOP/s": f"{r.flops_per_s / 1e12:.4g}" if r.flops else "",
-                "GB/s": f"{r.bytes_per_s / 1e9:.4g}" if r.bytes else "",
-                "of roof": percent(r.roof_fraction),
-                "predicted before": duration(r.before_s),
-                "error before": signed(r.error_before),
-                "predicted after": duration(r.after_s),
-                "error after": signed(r.error_after),
-            }
-            for r in report.cases
-        ]
-    )
+def _with(text: Callable[[float], str]) -> Unit:
+    """A unit of which nothing is shown in place of None."""
+    return Unit(none="", show=lambda number, _: (text(number.value), ""))
 
 
-def _serving_tables(report: ValidationReport) -> str:
-    serving = [
-        {
-            "serving": f"run {number}: {s.requests} requests at {s.rate_per_s:.2f}/s",
-            "mean TTFT measured / simulated": f"{duration(s.measured_ttft_s)} / {duration(s.simulated_ttft_s)} "
-            f"({signed(s.ttft_error)})",
-            "mean TPOT measured / simulated": f"{duration(s.measured_tpot_s)} / {duration(s.simulated_tpot_s)} "
-            f"({signed(s.tpot_error)})",
-            "same schedule": f"{s.equal_steps} of {s.steps}",
-            "step error": percent(s.step_error_median),
-        }
-        for number, s in enumerate(report.serving, start=1)
-    ]
-    speculation = [
-        {
-            "speculative decoding": f"k = {r.draft_tokens}, agreement {r.agreement:g}",
-            "accepted length / formula": f"{r.accepted_length:.2f} / {r.expected_length:.2f}",
-            "speed-up measured, launched kernel by kernel / predicted": f"{r.measured_speedup:.2f} / "
-            f"{r.predicted_speedup:.2f}",
-            "greedy tokens equal": f"{r.equal_tokens} of {r.tokens}",
-        }
-        for r in report.speculation
-    ]
-    note = ""
-    if (e := report.extrapolation) is not None:
-        note = (
-            f"<p>All {e.layers:.0f} layers, extrapolated from two depths: decode step {duration(e.measured_s)}, "
-            f"predicted {duration(e.predicted_s)} ({signed(e.error)}).</p>"
+PERCENT, SIGNED, TIME, FOUR = _with(percent), _with(signed), _with(duration), _with("{:.4g}".format)
+NUMBER = _with(lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}")
+
+
+def _beside(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
+    """The path of a serving run's mean latency, measured and simulated."""
+
+    def find(run: tuple[int, ServingComparison]) -> str:
+        measured, simulated, error = (
+            getattr(run[1], name)
+            for name in (f"measured_{metric}_s", f"simulated_{metric}_s", f"{metric}_error")
         )
-    return records_html(serving) + records_html(speculation) + note
+        return f"{duration(measured)} / {duration(simulated)} ({signed(error)})"
+
+    return find
 
 
-def _engine(report: ValidationReport) -> str:
-    if report.engine is None:
-        return ""
-    rows = [
-        {"run": Path(run.path).name, "metric": row.pop(""), **row}
-        for run in report.engine.runs
-        for row in metric_rows(run.metrics)
-    ]
-    note = f"<p>{escape(report.engine.model)}, {escape(report.engine.engine)}. {escape(report.engine.verdict)}</p>"
-    return note + records_html(rows)
+CASES = [
+    Column("case", "id"),
+    Column("role", "role"),
+    Column("measured", "measured_s", TIME),
+    Column("by", "how"),
+    Column("spread", "spread", PERCENT),
+    Column("TFLOP/s", lambda r: r.flops_per_s / 1e12 if r.flops else None, FOUR),
+    Column("GB/s", lambda r: r.bytes_per_s / 1e9 if r.bytes else None, FOUR),
+    Column("of roof", "roof_fraction", PERCENT),
+    Column("predicted before", "before_s", TIME),
+    Column("error before", "error_before", SIGNED),
+    Column("predicted after", "after_s", TIME),
+    Column("error after", "error_after", SIGNED),
+]
+SERVING = [
+    Column("serving", lambda run: f"run {run[0]}: {run[1].requests} requests at {run[1].rate_per_s:.2f}/s"),
+    Column("mean TTFT measured / simulated", _beside("ttft")),
+    Column("mean TPOT measured / simulated", _beside("tpot")),
+    Column("same schedule", lambda run: f"{run[1].equal_steps} of {run[1].steps}"),
+    Column("step error", "1.step_error_median", PERCENT),
+]
+SPECULATION = [
+    Column("speculative decoding", lambda r: f"k = {r.draft_tokens}, agreement {r.agreement:g}"),
+    Column("accepted length / formula", lambda r: f"{r.accepted_length:.2f} / {r.expected_length:.2f}"),
+    Column(
+        "speed-up measured, launched kernel by kernel / predicted",
+        lambda r: f"{r.measured_speedup:.2f} / {r.predicted_speedup:.2f}",
+    ),
+    Column("greedy tokens equal", lambda r: f"{r.equal_tokens} of {r.tokens}"),
+]
+FINDINGS = [
+    Column("", lambda f: "holds" if f.passed else "[red]FAILS[/red]"),
+    Column("what", "name"),
+    Column("on", lambda f: f.device or "measured device"),
+    Column("value", "value", NUMBER),
+    Column("limit", "limit", NUMBER),
+    Column("detail", "detail"),
+]
+CONSTANTS = [
+    Column("kernel", "0"),
+    Column("constant", "1"),
+    Column("before", "2", FOUR),
+    Column("after", "3", FOUR),
+    Column("cases", "4", COUNT),
+]
 
 
-def _findings(report: ValidationReport) -> str:
-    return records_html(
-        [
-            {
-                "": "holds" if f.passed else "FAILS",
-                "what": f.name,
-                "on": f.device or "measured device",
-                "value": number(f.value),
-                "limit": number(f.limit),
-                "detail": f.detail,
-            }
-            for f in report.findings
-        ]
-    )
-
-
-def _constants(report: ValidationReport) -> str:
-    moved = [
-        {
-            "kernel": c.family,
-            "constant": name,
-            "before": f"{before:.4g}",
-            "after": f"{after:.4g}",
-            "cases": c.rows,
-        }
-        for c in report.constants
-        for name, (before, after) in c.moved.items()
-    ]
-    refused = [{"not moved": r.family, "why": r.reason} for r in report.refused]
-    return records_html(moved) + records_html(refused)
-
-
-def _bands(report: ValidationReport) -> str:
-    rows = [
-        {"steps of": regime, "from": signed(low), "to": signed(high)}
-        for regime, (low, high) in report.bands.items()
-    ]
-    note = "<p>Nine of ten steps that no fit saw lie within, measured over predicted.</p>"
-    return note + records_html(rows) if rows else ""
-
-
-def _memory(report: ValidationReport) -> str:
-    shown = [
+def _view(report: ValidationReport) -> View:
+    """What else the page shows: runs of the whole model, techniques, constants, bands, memory, and what is missing."""
+    moved = [(c.family, name, *ends, c.rows) for c in report.constants for name, ends in c.moved.items()]
+    bands = [(regime, *ends) for regime, ends in report.bands.items()]
+    memory = [
         (name.replace("_", " "), f"{value / 2**20:,.1f} MiB" if name.endswith("bytes") else f"{value:,.0f}")
         for name, value in report.memory.items()
     ]
-    return table_html(None, shown) if shown else ""
-
-
-def _not_timed(report: ValidationReport) -> str:
-    rows = [{"case": case.id, "status": str(case.status), "why": case.note} for case in report.not_timed]
+    missing = [(case.id, str(case.status), case.note) for case in report.not_timed]
     if report.left_out:
-        why = "left out: the budget was spent"
-        rows.append({"case": f"{len(report.left_out)} cases", "status": "budget", "why": why})
-    return records_html(rows)
+        missing.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
+    blocks: list[Block] = [
+        Table("Whole model and serving", list(enumerate(report.serving, start=1)), SERVING),
+        Table("Speculative decoding", report.speculation, SPECULATION),
+        *([] if report.extrapolation is None else [_extrapolated(report.extrapolation)]),
+        Table("Techniques", report.findings, FINDINGS),
+        Table("What calibration moved", moved, CONSTANTS),
+        Table("Not moved", report.refused, [Column("kernel", "family"), Column("why", "reason")]),
+        Table(
+            "Error bands of the calibrated profile: nine of ten steps that no fit saw, measured over predicted",
+            bands,
+            [Column("steps of", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
+        ),
+        Table("Memory", memory, [Column("of", "0"), Column("amount", "1", TEXT)]),
+        Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("why", "2")]),
+    ]
+    return View("", blocks)
+
+
+def _extrapolated(found: Extrapolation) -> str:
+    return (
+        f"All {found.layers:.0f} layers, extrapolated from two depths: decode step {duration(found.measured_s)}, "
+        f"predicted {duration(found.predicted_s)} ({signed(found.error)})."
+    )
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
@@ -269,31 +243,25 @@ def figures_html(report: ValidationReport) -> str:
 
 def _roofline(report: ValidationReport) -> Any:
     """Achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
-    from plotly.graph_objects import Figure, Scatter
+    from plotly import express
 
     rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]
     if not rows:
         return None
-    figure = Figure()
-    kernels = {row.family.split("/")[1] for row in rows}
     intensities = [row.flops / row.bytes for row in rows]
-    low, high = math.log10(min(intensities)) - 0.5, math.log10(max(intensities)) + 1.0
-    span = [10 ** (low + (high - low) * i / 50) for i in range(51)]
-    for name in sorted(kernels & set(report.roofs)):
-        roof = [min(report.roofs[name], x * report.roofs["hbm_bytes_per_s"]) for x in span]
-        figure.add_trace(Scatter(x=span, y=roof, mode="lines", name=f"roof {name}"))
-    for family in dict.fromkeys(row.family for row in rows):
-        own = [row for row in rows if row.family == family]
-        figure.add_trace(
-            Scatter(
-                x=[r.flops / r.bytes for r in own],
-                y=[r.flops / r.measured_s for r in own],
-                mode="markers",
-                name=family,
-                text=[r.id for r in own],
-            )
-        )
-    figure.update_xaxes(type="log", title="FLOP per byte")
-    figure.update_yaxes(type="log", title="FLOP/s")
-    figure.update_layout(title="Roofline: measured kernels under the profile's roofs", height=520)
+    figure = express.scatter(
+        x=intensities,
+        y=[row.flops_per_s for row in rows],
+        color=[row.family for row in rows],
+        hover_name=[row.id for row in rows],
+        labels={"x": "FLOP per byte", "y": "FLOP/s", "color": ""},
+        title="Roofline: measured kernels under the profile's roofs",
+        log_x=True,
+        log_y=True,
+        height=520,
+    )
+    span = np.geomspace(min(intensities) / 3, max(intensities) * 10, 51)
+    for name in sorted({row.family.split("/")[1] for row in rows} & set(report.roofs)):
+        roof = np.minimum(report.roofs[name], span * report.roofs["hbm_bytes_per_s"])
+        figure.add_scatter(x=span, y=roof, mode="lines", name=f"roof {name}")
     return figure

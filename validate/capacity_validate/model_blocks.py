@@ -1,6 +1,8 @@
 """The mixers and feed-forwards of the harness's transformer: attention over a paged cache, dense layers, experts."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -17,7 +19,10 @@ from capacity_validate.kernels.experts import (
 )
 from capacity_validate.kernels.fused import gated, rope_and_cache, rotate
 from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
-from capacity_validate.step_inputs import EPSILON, StepInputs, Storage
+from capacity_validate.step_inputs import EPSILON, StepInputs
+
+if TYPE_CHECKING:
+    from capacity_validate.transformer import Transformer
 
 
 class GroupedMixer:
@@ -27,7 +32,7 @@ class GroupedMixer:
     has them.
     """
 
-    def __init__(self, owner: Storage, spec: Attention, tables: tuple[Any, Any]) -> None:
+    def __init__(self, owner: Transformer, spec: Attention, tables: tuple[Any, Any]) -> None:
         self.spec, self.tables = spec, tables
         hidden, d = owner.model.hidden_size, spec.head_dim
         self.width, kv_width = spec.num_heads * d, spec.num_kv_heads * d
@@ -119,7 +124,7 @@ class GroupedMixer:
         return attended[0].transpose(0, 1)
 
 
-def _qk_norms(owner: Storage, spec: Attention) -> tuple[Any, ...]:
+def _qk_norms(owner: Transformer, spec: Attention) -> tuple[Any, ...]:
     d = spec.head_dim
     lengths = {"none": (), "per_head": (d, d), "full": (spec.num_heads * d, spec.num_kv_heads * d)}
     return tuple(owner.ones(length) for length in lengths[spec.qk_norm])
@@ -140,7 +145,7 @@ def window_mask(
 class LatentMixer:
     """Multi-head latent attention: prefill expands the latent to heads, decode absorbs the expansion."""
 
-    def __init__(self, owner: Storage, spec: LatentAttention, tables: tuple[Any, Any]) -> None:
+    def __init__(self, owner: Transformer, spec: LatentAttention, tables: tuple[Any, Any]) -> None:
         self.spec, self.tables = spec, tables
         hidden, heads, latent = owner.model.hidden_size, spec.num_heads, spec.kv_lora_rank
         self.scale = spec.qk_head_dim**-0.5
@@ -237,7 +242,7 @@ class LatentMixer:
 class DenseMlp:
     capturable = True  # in a CUDA graph
 
-    def __init__(self, owner: Storage, width: int) -> None:
+    def __init__(self, owner: Transformer, width: int) -> None:
         hidden = owner.model.hidden_size
         self.gate_up = owner.random(2 * width, hidden, scale=hidden**-0.5)
         self.down = owner.random(hidden, width, scale=width**-0.5)
@@ -253,7 +258,7 @@ class DenseMlp:
 class ExpertMlp:
     """Routed experts with softmax over the chosen, and a dense shared expert where the model has one."""
 
-    def __init__(self, owner: Storage, spec: MoEFeedForward) -> None:
+    def __init__(self, owner: Transformer, spec: MoEFeedForward) -> None:
         hidden, width = owner.model.hidden_size, spec.expert_intermediate_size
         self.spec = spec
         self.router = owner.random(spec.num_experts, hidden, scale=hidden**-0.5)

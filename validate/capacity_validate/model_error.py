@@ -1,26 +1,28 @@
 """A run's measurements against the step model: fits, predictors before and after, and the report they make."""
 
+from __future__ import annotations
+
 import statistics
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from capacity.model import ModelSpec
 from capacity.step import decode_shape
-from capacity_validate.calibrating import FittedProfile, fit_profile
+from capacity_validate.calibrating import FittedProfile, HalfFit, fit_half, fit_profile
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.constant_fits import FamilyFit, Refused, calibrated_profile, fit_families
-from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.constant_fits import FamilyFit
+from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import (
     Extrapolation,
     FittedConstants,
     ServingComparison,
 )
-from capacity_validate.residuals import step_evidence
-from capacity_validate.serving_loop import EngineRun, match_schedule, simulate, step_errors
+from capacity_validate.serving_loop import simulate, step_errors, steps_scheduled_alike
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model
 
-Fits = tuple[list[FamilyFit], list[Refused]]
+if TYPE_CHECKING:
+    from capacity_validate.stages.stage_result import LoadedRun
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:
@@ -28,50 +30,26 @@ def measured_cases(session: Session) -> list[MeasuredCase]:
     return list(session.log.done.values())
 
 
-def fits_of(session: Session) -> Fits:
-    """Constants fitted to one half of what has been measured by now."""
-    return fit_families(
-        measured_cases(session), session.profile, source=session.source, on_gpu=session.on_gpu
-    )
-
-
-def unseen_of(session: Session) -> ModelSpec | None:
-    """The campaign's second model."""
-    stage = session.plan.unseen
-    return None if stage is None else find_model(stage.model)
-
-
-def plain_predictor(session: Session) -> Predictor:
-    """The step model with the profile as it is."""
-    model = None if session.whole is None else session.whole.spec
-    return Predictor(session.profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
-
-
-def calibrated_predictor(session: Session, fits: Sequence[FamilyFit] | None = None) -> Predictor:
-    """The step model with constants and the loop's host time fitted to one half of what was measured."""
-    families = fits_of(session)[0] if fits is None else fits
-    profile = calibrated_profile(session.profile, families, family=FAMILY)
-    if session.whole is None:
-        return Predictor(profile, on_gpu=session.on_gpu, model=None)
-    model = session.whole.spec
-    if session.transformer is None:
-        return Predictor(profile, on_gpu=session.on_gpu, model=model, unseen=unseen_of(session))
-    evidence = step_evidence(measured_cases(session), model, profile, on_gpu=session.on_gpu)
-    host = None if evidence is None else evidence.host
-    return Predictor(profile, on_gpu=session.on_gpu, model=model, host=host, unseen=unseen_of(session))
+def fitted_half(session: Session) -> HalfFit:
+    """Constants and the loop's host time fitted to one half of what has been measured by now."""
+    return fit_half(measured_cases(session), session.profile, **_fitting(session))
 
 
 def fitted_profile(session: Session) -> FittedProfile:
     """The profile calibrated to all cases, called `NAME@mine`."""
-    return fit_profile(
-        measured_cases(session),
-        session.profile,
-        name=f"{session.profile.name.partition('@')[0]}@mine",
-        source=session.source,
-        on_gpu=session.on_gpu,
-        model=None if session.whole is None else session.whole.spec,
-        unseen=unseen_of(session),
-    )
+    name = f"{session.profile.name.partition('@')[0]}@mine"
+    return fit_profile(measured_cases(session), session.profile, name=name, **_fitting(session))
+
+
+def _fitting(session: Session) -> dict[str, Any]:
+    """What is fitted with: provenance, the kind of device, the campaign's model and its second one."""
+    unseen = session.plan.unseen
+    return {
+        "source": session.source,
+        "on_gpu": session.on_gpu,
+        "model": None if session.whole is None else session.whole.spec,
+        "unseen": None if unseen is None else find_model(unseen.model),
+    }
 
 
 def step_cases_of(session: Session) -> list[MeasuredCase]:
@@ -80,19 +58,19 @@ def step_cases_of(session: Session) -> list[MeasuredCase]:
 
 
 def serving_comparison(
-    rate_per_s: float, run: EngineRun, before: Predictor, after: Predictor, *, layers: int, window: int | None
+    loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
     """A real serving run beside the simulator's, with the calibrated and with the uncalibrated step model."""
+    run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
     uncalibrated = simulate(run, before.step_model(layers), window_tokens=window).summary.to_dict()
-    match = match_schedule(run, window_tokens=window)
     measured = run.summary
     return ServingComparison(
         requests=len(run.workload),
-        rate_per_s=rate_per_s,
-        steps=match.steps,
-        equal_steps=match.equal_steps,
+        rate_per_s=loaded.rate_per_s,
+        steps=len(run.steps),
+        equal_steps=steps_scheduled_alike(run, window_tokens=window),
         step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),
         measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
         measured_tpot_s=measured["mean_tpot_ms"] / 1e3,

@@ -54,25 +54,14 @@ def roof_fraction(measured: MeasuredCase, profile: HardwareProfile) -> float | N
 def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> tuple[str, ...]:
     """How much of its roofs this device reached: the best copy, and the best 16-bit product."""
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
+    copies = [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"]
+    products = [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"]
     shown = []
-    for label, unit, size, chosen in (
-        (
-            "copy",
-            "GB/s",
-            1e9,
-            [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"],
-        ),
-        (
-            "product",
-            "TFLOP/s",
-            1e12,
-            [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"],
-        ),
-    ):
+    for label, unit, chosen in (("copy", "GB/s", copies), ("product", "TFLOP/s", products)):
         best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
         fraction = None if best is None else roof_fraction(best, profile)
         if best is not None and fraction is not None:
-            rate = (best.bytes if label == "copy" else best.flops) / best.seconds / size
+            rate = (best.bytes / 1e9 if label == "copy" else best.flops / 1e12) / best.seconds
             rounded = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             shown.append(
                 f"best {label} {rounded} {unit} ({fraction:.0%} of {profile.name}'s roof, {best.case.id})"

@@ -1,7 +1,8 @@
 """What the step model says of a case, from the very formulas that price a step."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,17 +92,7 @@ Formula = Callable[[Any], float]  # constants of one family -> seconds
 
 def formula(case: Case, profile: HardwareProfile) -> Formula | None:
     """Seconds of a case as a function of its constants: what is fitted, and what predicts."""
-    builders: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
-        "gemm": _gemm,
-        "prefill_attention": _prefill,
-        "decode_attention": _decode,
-        "mla_decode": _latent_decode,
-        "mla_prefill": _latent_prefill,
-        "moe": _moe,
-        "elementwise": _elementwise,
-        "collective": _collective,
-    }
-    builder = builders.get(case.operator)
+    builder = _FORMULAS.get(case.operator)
     return None if builder is None else builder(case, profile)
 
 
@@ -120,14 +111,8 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
     weight_bits = 4.25 if case.kernel == "w4a16" else _BITS.get(case.kernel, 16.0)
 
     def seconds(constants: Any) -> float:
-        still = SimpleNamespace(  # activations come quantized: only the product is timed
-            compute_fraction=constants.compute_fraction,
-            bandwidth_fraction=constants.bandwidth_fraction,
-            sharpness=constants.sharpness,
-            fixed_s=constants.fixed_s,
-            per_k_s=constants.per_k_s,
-            quantize_fraction=None,
-        )
+        # activations come quantized: only the product is timed
+        still = SimpleNamespace(**{**vars(constants), "quantize_fraction": None})
         return gemm_seconds(
             case["m"],
             n,
@@ -159,19 +144,16 @@ def _attention(
     rates = profile.dense_flops_per_s
     peak = rates["fp32" if case.kernel == "fp32" else "bf16"]
 
-    def seconds(constants: Any) -> float:
-        return attention_seconds(
-            flops,
-            moved,
-            kv_head_rows=rows,
-            mean_context=mean_context,
-            sm_count=profile.sm_count,
-            flops_per_s=peak,
-            hbm_bytes_per_s=profile.hbm_bytes_per_s,
-            constants=constants,
-        )
-
-    return seconds
+    return lambda constants: attention_seconds(
+        flops,
+        moved,
+        kv_head_rows=rows,
+        mean_context=mean_context,
+        sm_count=profile.sm_count,
+        flops_per_s=peak,
+        hbm_bytes_per_s=profile.hbm_bytes_per_s,
+        constants=constants,
+    )
 
 
 def _prefill(case: Case, profile: HardwareProfile) -> Formula:
@@ -262,11 +244,19 @@ def _collective(case: Case, profile: HardwareProfile) -> Formula:
         case.variant, float(size)
     )
     link_bytes_per_s = profile.link_for(ranks).bytes_per_s
+    return lambda constants: nccl_seconds(sent, ranks, link_bytes_per_s=link_bytes_per_s, constants=constants)
 
-    def seconds(constants: Any) -> float:
-        return nccl_seconds(sent, ranks, link_bytes_per_s=link_bytes_per_s, constants=constants)
 
-    return seconds
+_FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
+    "gemm": _gemm,
+    "prefill_attention": _prefill,
+    "decode_attention": _decode,
+    "mla_decode": _latent_decode,
+    "mla_prefill": _latent_prefill,
+    "moe": _moe,
+    "elementwise": _elementwise,
+    "collective": _collective,
+}
 
 
 def lookup_of(profile: HardwareProfile) -> Lookup:
@@ -286,31 +276,27 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
     return lookup.kernel(target.operator, target.key)
 
 
+@dataclass(frozen=True)
 class Predictor:
     """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer, `unseen` is another."""
 
-    def __init__(
-        self,
-        profile: HardwareProfile,
-        *,
-        on_gpu: bool,
-        model: ModelSpec | None = None,
-        host: HostTime | None = None,
-        unseen: ModelSpec | None = None,
-    ) -> None:
-        self.profile = profile
-        self.on_gpu = on_gpu
-        self._lookup = lookup_of(profile)
-        self._steps: dict[tuple[str, int], StepModel] = {}
-        self._model = model
-        self._unseen = unseen
-        self._host = host
+    profile: HardwareProfile
+    _: KW_ONLY
+    on_gpu: bool
+    model: ModelSpec | None = None
+    host: HostTime | None = None
+    unseen: ModelSpec | None = None
+    _steps: dict[tuple[str, int], StepModel] = field(default_factory=dict)
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return lookup_of(self.profile)
 
     def step_model(self, layers: int | None = None) -> StepModel:
         """The step model of the transformer, cut to `layers`."""
-        if self._model is None:
+        if self.model is None:
             raise ValueError("no model was given")
-        return self._step_model(self._model, layers or self._model.num_layers)
+        return self._step_model(self.model, layers or self.model.num_layers)
 
     def _step_model(self, model: ModelSpec, depth: int) -> StepModel:
         from capacity_validate.small_models import cut_layers
@@ -321,7 +307,7 @@ class Predictor:
                 StepSetting(
                     model=cut_layers(model, depth),
                     profile=self.profile,
-                    host=self._host or HostTime(),
+                    host=self.host or HostTime(),
                     kernel_family=FAMILY,
                 )
             )
@@ -330,7 +316,7 @@ class Predictor:
     def seconds(self, case: Case) -> float | None:
         """None where the step model has nothing to say."""
         if case.is_step:
-            model = self._model if case.operator.startswith("model ") else self._unseen
+            model = self.model if case.operator.startswith("model ") else self.unseen
             if model is None:
                 return None
             steps = self._step_model(model, case["layers"])

@@ -22,6 +22,11 @@ COPY_PLAUSIBLE = (
 NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # a link and direction, by generation of the card
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 PCIE_REACH = 0.8
+LINK_FIELDS = tuple(
+    f"{group}.{name}"
+    for group in ("scale_up", "pcie", "inter_node")
+    for name in ("bytes_per_s", "latency_s", "domain_gpus")
+)
 SYSTEM_OVER_TDP = 2.47  # all-in watts a GPU, as the bundled profiles assume
 
 
@@ -107,10 +112,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
     provenance |= {"hbm_bytes_per_s": hbm_source, "system_watts_per_gpu": assumed}
     if facts.power_limit_watts is None:
         provenance["tdp_watts"] = assumed
-    links = _links(facts)
-    provenance |= {
-        f"{group}.{name}": assumed for group in links for name in ("bytes_per_s", "latency_s", "domain_gpus")
-    }
+    provenance |= dict.fromkeys(LINK_FIELDS, assumed)
     return HardwareProfile(
         name=_name(facts),
         vendor="nvidia",
@@ -121,7 +123,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         dense_flops_per_s=flops,
         provenance=provenance,
         **values,
-        **links,
+        **_links(facts),
     )
 
 

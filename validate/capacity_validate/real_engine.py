@@ -16,12 +16,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, build
+from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import launch_command
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity_validate.comparing import compare
@@ -43,15 +43,6 @@ class EngineFailed(CapacityError):
     """The engine or its client did not do what it was asked; the text ends with what it printed last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commands:
-    """How an engine is started and how it is benchmarked; `bench` gives words for a result file."""
-
-    serve: tuple[str, ...]
-    bench: Callable[[RandomArrivals, Path], tuple[str, ...]]
-    notes: tuple[str, ...] = ()
-
-
 def require_engine(engine: str) -> str:
     """Its name, where it is installed here. Raises InvalidInput."""
     name = engine.strip().lower()
@@ -66,31 +57,50 @@ def require_engine(engine: str) -> str:
     return name
 
 
-def commands_of(engine: str, checkpoint: str, pool: Pool, *, port: int) -> Commands:
-    """The project's own launch line, on loopback and a free port, and the engine's own client."""
-    launch = launch_command(engine, checkpoint, pool)
-    words = list(launch.words)
+def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
+    """The project's own launch line, on loopback and a free port."""
+    words = list(launch_command(engine, checkpoint, pool).words)
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
         words[0] = sys.executable
-    serve = (*words, "--host", HOST)
+    return (*words, "--host", HOST)
 
-    def bench(arrivals: RandomArrivals, result: Path) -> tuple[str, ...]:
-        if engine == "vllm":
-            command = bench_command(checkpoint, arrivals, slos=(), port=port, result=result.name)
-            base = f"http://{HOST}:{port}"
-            own = tuple(base if word.startswith("http://") else word for word in command.words)
-            return (*own, "--result-dir", str(result.parent))
-        return (
-            sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang", "--host", HOST, "--port", str(port),
-            "--model", checkpoint, "--dataset-name", "random-ids",
-            "--random-input-len", str(round(arrivals.input_tokens)),
-            "--random-output-len", str(round(arrivals.output_tokens)), "--random-range-ratio", "1.0",
-            "--num-prompts", str(arrivals.requests), "--max-concurrency", str(arrivals.max_concurrency),
-            "--output-file", str(result), "--output-details",
-        )  # fmt: skip
 
-    return Commands(serve=serve, bench=bench, notes=launch.notes)
+def bench_words(
+    engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int, result: Path
+) -> tuple[str, ...]:
+    """The engine's own client, which writes `result`."""
+    named = result.name if engine == "vllm" else str(result)
+    command = client_command(engine, checkpoint, arrivals, port=port, result=named)
+    base = f"http://{HOST}:{port}"
+    words = tuple(base if word.startswith("http://") else word for word in command.words)
+    if engine == "vllm":
+        return (*words, "--result-dir", str(result.parent))
+    return (sys.executable, *words[1:])
+
+
+def client_command(
+    engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
+) -> Launch:
+    """SGLang's own client for SGLang; `vllm bench serve` for all else, for it measures any server of the OpenAI API.
+
+    The range ratio of `sglang.bench_serving` is the least share of a length: 1 for all the same.
+    """
+    if engine != "sglang":
+        return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
+    words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]
+    flags = [
+        ("--base-url", f"http://localhost:{port}"),
+        ("--dataset-name", "random-ids"),
+        ("--random-input-len", round(arrivals.input_tokens)),
+        ("--random-output-len", round(arrivals.output_tokens)),
+        ("--random-range-ratio", 1),
+        ("--max-concurrency", arrivals.max_concurrency),
+        ("--num-prompts", arrivals.requests),
+        ("--output-details", True),
+        ("--output-file", result),
+    ]
+    return Launch(words=(*words, *flag_words(flags)))
 
 
 def measure_engine(
@@ -116,10 +126,10 @@ def measure_engine(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     port = free_port()
-    commands = commands_of(name, checkpoint, build(Pool, fields), port=port)
+    serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
     announce(f"{name} starts")
-    with running(commands.serve, log) as process:
+    with running(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
         for in_flight, requests in loads:
             announce(f"{name} with {in_flight} requests in flight")
@@ -132,7 +142,8 @@ def measure_engine(
                 output_tokens=OUTPUT_TOKENS,
                 max_concurrency=in_flight,
             )
-            _bench(commands.bench(arrivals, result), result, log, process)
+            words = bench_words(name, checkpoint, arrivals, port=port, result=result)
+            _bench(words, result, log, process)
             results.append(result)
     return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
 

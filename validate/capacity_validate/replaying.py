@@ -285,11 +285,6 @@ class Replay:
         """From one run of such a deployment to the next."""
         return figure_deviation(metric, is_moe=self.resolved.model.is_moe)
 
-    @property
-    def prior(self) -> Adjustment:
-        """What the profile has learnt before, or else what is known of such deployments."""
-        return prior_of(self.resolved)
-
 
 def deployed(resolved: ResolvedPool) -> tuple[str, str]:
     """Engine and GPU, by which spreads tell deployments apart."""
@@ -322,16 +317,8 @@ def adjustment_at(theta: Vector) -> Adjustment:
     return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
 
 
-def replayed_run(
-    run: MeasuredRun, workload: Workload, *, exact: bool, names: tuple[str, ...] | None = None
-) -> ReplayedRun:
-    """A run to learn from: of `names`, or else of those metrics that the others do not already say."""
-    return ReplayedRun(
-        run=run, workload=workload, exact=exact, names=tuple(_names(run)) if names is None else names
-    )
-
-
-def _names(run: MeasuredRun) -> Iterator[str]:
+def names_learnt_from(run: MeasuredRun) -> Iterator[str]:
+    """A run's metrics that say more than the others already do."""
     found = run.latencies_ms
 
     def has(metric: str) -> bool:

@@ -223,7 +223,12 @@ class ValidationReport(AnswerRecord):
                 "timed; give it a larger --budget."
             )
         times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
-        other = self._of_another_model
+        other = ""
+        if (errors := self.unseen_errors) is not None:
+            other = (
+                f"; of {self.unseen}, a model that no fit saw, prefills within {errors[0]:.0%} "
+                f"and decode steps within {errors[1]:.0%}"
+            )
         if self.failures:
             return (
                 f"On this {device} the calibrated model predicts {times} of what was measured{other}, but not "
@@ -242,17 +247,6 @@ class ValidationReport(AnswerRecord):
         """Median absolute errors of another model's prefills and decode steps, calibrated."""
         prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
         return None if prefill is None or decode is None else (prefill, decode)
-
-    @property
-    def _of_another_model(self) -> str:
-        errors = self.unseen_errors
-        if errors is None:
-            return ""
-        prefill, decode = errors
-        return (
-            f"; of {self.unseen}, a model that no fit saw, prefills within {prefill:.0%} "
-            f"and decode steps within {decode:.0%}"
-        )
 
     @property
     def _checked_on(self) -> str:
@@ -284,11 +278,9 @@ def finite(value: Any) -> Any:
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
     """Errors of every class that the step model predicts, in the order of their first case."""
-    families: dict[str, list[CaseRow]] = {}
-    for row in rows:
-        if row.before_s is not None:
-            families.setdefault(row.family, []).append(row)
-    return tuple(_class(family, members) for family, members in families.items())
+    predicted = [row for row in rows if row.before_s is not None]
+    families = dict.fromkeys(row.family for row in predicted)
+    return tuple(_class(family, [row for row in predicted if row.family == family]) for family in families)
 
 
 def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:

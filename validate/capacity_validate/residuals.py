@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
 
 import numpy as np
 
@@ -134,13 +133,13 @@ def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *
     if before is not None and before.fit.basis in ("fitted", "measured"):
         low, high = min(low, before.low), max(high, before.high)
         text += f"; not narrower than what engines earned ({before.low:+.0%} to {before.high:+.0%})"
-    fit: dict[str, Any] = {
-        "basis": "fitted",
-        "source": text,
-        "date": date.today().isoformat(),
-        "rows": len(pairs),
-        "held_out_by": "every other prompt length and decode batch; kernels and host time fitted to the others",
-        "median_error": round(errors[len(errors) // 2], 4),
-        "p90_error": round(float(np.quantile(errors, 0.9)), 4),
-    }
-    return Residuals(low=max(low, -0.95), high=high, fit=Fit(**fit))
+    fit = Fit(
+        basis="fitted",
+        source=text,
+        date=date.today().isoformat(),
+        rows=len(pairs),
+        held_out_by="every other prompt length and decode batch; kernels and host time fitted to the others",
+        median_error=round(errors[len(errors) // 2], 4),
+        p90_error=round(float(np.quantile(errors, 0.9)), 4),
+    )
+    return Residuals(low=max(low, -0.95), high=high, fit=fit)

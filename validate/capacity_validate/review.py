@@ -9,22 +9,25 @@ from typing import Any, ClassVar
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord
 from capacity.report.display import STANDARD, Units, shown
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
+from capacity.report.figures.drawing import draw_chart
 from capacity.report.sheet import Sheet
+from capacity.report.views import units
+from capacity.report.views.view import Bars
 from capacity_validate.calibrating import (
     MovedConstant,
     base_profile,
     combined,
-    model_of,
+    fit_half,
     moved_constants,
-    unseen_of,
+    named_model,
 )
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.constant_fits import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target
 from capacity_validate.plausibility import bound_remarks, odd_shapes, roof_fraction, timing_remarks
-from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
-from capacity_validate.residuals import step_evidence, whole_steps
+from capacity_validate.residuals import whole_steps
 from capacity_validate.splitting import split
 
 
@@ -58,19 +61,14 @@ def review(
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combined(files)
-    model = model_of(files)
+    model = named_model(files, "model")
     on_gpu = files[0].environment.get("kind") != "cpu"
-    fits, refused = fit_families(cases, profile, source="review", on_gpu=on_gpu)
-    calibrated = calibrated_profile(profile, fits, family=FAMILY)
-    evidence = None if model is None else step_evidence(cases, model, calibrated, on_gpu=on_gpu)
-    unseen = unseen_of(files)
-    before = Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen)
-    after = before
-    if fits:
-        host = None if evidence is None else evidence.host
-        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+    unseen = named_model(files, "unseen")
+    half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
+    fits = half.fits
+    after = half.after if fits else half.before
     judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
-    rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(judged, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -79,7 +77,7 @@ def review(
         cases=rows,
         classes=class_errors(rows),
         constants=moved_constants(fits),
-        refused={entry.family: entry.reason for entry in refused},
+        refused={entry.family: entry.reason for entry in half.refused},
         remarks=(
             *timing_remarks(cases),
             *odd_shapes(cases, fits, profile, on_gpu=on_gpu),
@@ -132,7 +130,7 @@ def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))
 
 
-def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD) -> Chart:
+def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
     """Predicted against measured time of each case: held-out ones where a fit was made, else all."""
     import plotly.graph_objects as go
 
@@ -145,18 +143,18 @@ def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD)
             continue
         figure.add_scatter(
             name=name,
-            x=[units.of_seconds(row.measured_s) for row, _ in points],
-            y=[units.of_seconds(predicted) for _, predicted in points],
+            x=[shown_in.of_seconds(row.measured_s) for row, _ in points],
+            y=[shown_in.of_seconds(predicted) for _, predicted in points],
             mode="markers",
             marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
             text=[row.id for row, _ in points],
-            hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {units.time}<extra></extra>",
+            hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {shown_in.time}<extra></extra>",
         )
-    ends = [units.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
+    ends = [shown_in.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
     figure.add_scatter(
         name="exact", x=ends, y=ends, mode="lines", line={"color": NEUTRAL, "width": 2}, hoverinfo="skip"
     )
-    layout(figure, x=f"measured, {units.time}", y=f"predicted, {units.time}", height=480)
+    layout(figure, x=f"measured, {shown_in.time}", y=f"predicted, {shown_in.time}", height=480)
     ends = [float(end) for trace in figure.data for axis in (trace.x, trace.y) for end in axis]
     figure.update_xaxes(**log_axis(ends))
     figure.update_yaxes(**log_axis(ends))
@@ -183,43 +181,35 @@ def parity_chart(cases: Sequence[CaseRow], device: str, units: Units = STANDARD)
 
 def errors_chart(review: Review) -> Chart:
     """Median error by class of kernels, before and after calibration."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for index, (name, field) in enumerate((("before", "before_median"), ("after", "after_median"))):
-        values = [getattr(c, field) for c in review.classes]
-        figure.add_bar(
-            name=name,
-            orientation="h",
-            y=[c.family for c in review.classes],
-            x=values,
-            text=["" if value is None else f"{value:.0%}" for value in values],
-            textposition="outside",
-            **bar_style(index),
-        )
-    layout(figure, x="median error", y="", height=160 + 42 * len(review.classes), barmode="group")
-    figure.update_xaxes(tickformat=".0%")
-    figure.update_yaxes(autorange="reversed")
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
-    return Chart(
-        name="errors_by_class",
-        title="Error before and after calibration, on cases that the fit did not see",
-        alt=f"{listed(said)}." if said else "Too few cases of any class to calibrate.",
-        figure=figure,
-        rows=tuple(
-            {
-                "class": c.family,
-                "cases": c.cases,
-                "held out": c.held_out,
-                "median before": c.before_median,
-                "p90 before": c.before_p90,
-                "median after": c.after_median,
-                "p90 after": c.after_p90,
-            }
-            for c in review.classes
-        ),
+    chart = draw_chart(
+        Bars(
+            name="errors_by_class",
+            title="Error before and after calibration, on cases that the fit did not see",
+            alt=f"{listed(said)}." if said else "Too few cases of any class to calibrate.",
+            data={
+                "before": {c.family: c.before_median for c in review.classes},
+                "after": {c.family: c.after_median for c in review.classes},
+            },
+            unit=units.PERCENT,
+            axis="median error, %",
+            rows=[
+                {
+                    "class": c.family,
+                    "cases": c.cases,
+                    "held out": c.held_out,
+                    "median before": c.before_median,
+                    "p90 before": c.before_p90,
+                    "median after": c.after_median,
+                    "p90 after": c.after_p90,
+                }
+                for c in review.classes
+            ],
+        )
     )
+    chart.figure.update_traces(textposition="outside")  # the best are too short for words
+    return chart
 
 
 QUESTION = "How far off are predictions of this device?"

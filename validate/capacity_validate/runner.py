@@ -76,18 +76,13 @@ class _Pooled:
         assert self.how is not None
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
-        return summarise_samples(
-            free if enough else self.samples,
-            self.how,
-            calls=self.calls,
-            held_down=sum(self.held_down),
-            slowed=not enough,
-        )
+        chosen, held_down = free if enough else self.samples, sum(self.held_down)
+        return summarise_samples(chosen, self.how, calls=self.calls, held_down=held_down, slowed=not enough)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took.
+    """What a run did: cases timed, cases that cannot be, cases that the budget left out.
 
     `stopped`: why the run was ended before its time, for its times could not be; `drift` is from first pass to last.
     """
@@ -95,8 +90,6 @@ class RunOutcome:
     timed: int
     skipped: int
     left_out: tuple[str, ...]
-    passes: int
-    seconds: float
     interrupted: bool
     drift: float = 0.0
     stopped: str = ""
@@ -129,9 +122,8 @@ class CaseRunner:
 
         Raises DeviceLost where only a fresh process can go on, and InvalidInput where torch lacks this GPU.
         """
-        start = time.monotonic()
         todo = [case for case in cases if not self.log.settled(case, passes=passes)]
-        done, finished, interrupted = 0, 0, False
+        done, interrupted = 0, False
         total = len(todo) * passes
         try:
             for number in range(1, passes + 1):
@@ -143,20 +135,15 @@ class CaseRunner:
                     done += 1
                     if progress is not None:
                         progress(done, total, case.id)
-                else:
-                    finished += 1
-                    continue
-                break
         except KeyboardInterrupt:
             interrupted = True
         self.log.idle()
         left_out = tuple(case.id for case in cases if case.id not in self.log.done)
+        statuses = [self.log.done[case.id].status for case in cases if case.id in self.log.done]
         return RunOutcome(
-            timed=sum(1 for case in cases if self._status(case) == "ok"),
-            skipped=sum(1 for case in cases if self._status(case) not in ("ok", None)),
+            timed=statuses.count("ok"),
+            skipped=len(statuses) - statuses.count("ok"),
             left_out=left_out,
-            passes=finished,
-            seconds=time.monotonic() - start,
             interrupted=interrupted,
             drift=drift(self._first_s, self._last_s),
             stopped=self._stopped,
@@ -176,10 +163,6 @@ class CaseRunner:
         if case.id not in self._pooled:
             self._pooled[case.id] = _Pooled.of(self.log.done.get(case.id))
         return self._pooled[case.id]
-
-    def _status(self, case: Case) -> str | None:
-        measured = self.log.done.get(case.id)
-        return None if measured is None else measured.status
 
     def _one(self, case: Case) -> bool:
         """Time a case once more; False: it cannot be timed, and the log says why."""

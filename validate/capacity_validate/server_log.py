@@ -239,27 +239,21 @@ def read_server_log(path: str | Path) -> ServerLog:
 
 def server_log_of(path: str | Path, text: str) -> ServerLog | None:
     """The start-up lines in a text; None where it holds none of them."""
-    texts = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
+    values = {name: value for name, pattern in _PATTERNS.items() if (value := _first(pattern, text))}
     launch = launch_settings(text)
-    if launch is None and not any(texts.values()):
+    if launch is None and not values:
         return None
-    return ServerLog(path=str(path), **_values(texts), launch=launch or LoggedSettings())
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        number = float(value.replace(",", ""))
+        if name.endswith("_gib"):
+            fields[name.removesuffix("_gib") + "_bytes"] = int(number * _GIB)
+        else:
+            fields[name] = number if name == "concurrency_limit" else int(number)
+    return ServerLog(path=str(path), **fields, launch=launch or LoggedSettings())
 
 
 def _first(pattern: str, text: str) -> str | None:
     """The first match's first group that matched: ranks repeat the line, and say the same."""
     match = re.search(pattern, text)
     return next((group for group in match.groups() if group), None) if match else None
-
-
-def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        if text is None:
-            continue
-        number = float(text.replace(",", ""))
-        if name.endswith("_gib"):
-            values[name.removesuffix("_gib") + "_bytes"] = int(number * _GIB)
-        else:
-            values[name] = number if name == "concurrency_limit" else int(number)
-    return values

@@ -4,13 +4,15 @@ The same policy object that the simulator asks decides each step; block tables a
 step by step and request by request, is then compared with what the simulator says it would do.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from itertools import takewhile, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capacity.model import ModelSpec
 from capacity.simulator import EngineSetup, SimulationResult
 from capacity.simulator import simulate as simulate_requests
 from capacity.simulator.kv_cache.block_pool import BlockPool
@@ -22,8 +24,11 @@ from capacity.simulator.schedulers.sequence import Row as StepRow
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
-from capacity_validate.step_inputs import InputRow, StepInputs
+from capacity_validate.step_inputs import InputRow
 from capacity_validate.timing import RunClock
+
+if TYPE_CHECKING:
+    from capacity_validate.transformer import GraphedTransformer, Transformer
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
@@ -84,19 +89,8 @@ def poisson_workload(
     )
 
 
-class Executor(Protocol):
-    """A real model that runs steps: a `Transformer`, or one with graphs of its decode batches."""
-
-    model: ModelSpec
-    num_blocks: int
-
-    def inputs(self, rows: Sequence[InputRow]) -> StepInputs: ...
-
-    def next_tokens(self, step: StepInputs) -> list[int]: ...
-
-
 def run_engine(
-    executor: Executor,
+    executor: Transformer | GraphedTransformer,
     workload: Workload,
     limits: SchedulerLimits,
     *,
@@ -115,7 +109,13 @@ class _ServingLoop:
     """The continuous-batching loop: decide, compute, account, one step at a time."""
 
     def __init__(
-        self, executor: Executor, workload: Workload, limits: SchedulerLimits, *, clock: RunClock, seed: int
+        self,
+        executor: Transformer | GraphedTransformer,
+        workload: Workload,
+        limits: SchedulerLimits,
+        *,
+        clock: RunClock,
+        seed: int,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.executor, self.workload, self.limits, self.clock = executor, workload, limits, clock
@@ -254,21 +254,8 @@ def simulate(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleMatch:
-    """How far the simulator's schedule follows the real one."""
-
-    steps: int
-    equal_steps: int  # from the first on, until they part
-    reason: str | None
-
-    @property
-    def complete(self) -> bool:
-        return self.equal_steps == self.steps
-
-
-def match_schedule(run: EngineRun, *, window_tokens: int | None = None) -> ScheduleMatch:
-    """Replay the run in the simulator, step for step, on a clock that counts decisions.
+def steps_scheduled_alike(run: EngineRun, *, window_tokens: int | None = None) -> int:
+    """Count the steps, until they part, of the run and of its replay in the simulator, on a clock of decisions.
 
     Every step takes one unit there, and a request arrives at the decision before which the real loop took it in: so
     nothing depends on when the real clock was read, and rows must be equal without tolerance.
@@ -280,12 +267,8 @@ def match_schedule(run: EngineRun, *, window_tokens: int | None = None) -> Sched
 
     counted = replace(run, workload=replace(run.workload, arrival_s=np.array(run.taken_at_step, dtype=float)))
     simulate(counted, AffineStepTimes(1.0, 0.0), window_tokens=window_tokens, observer=observe)
-    for position, real in enumerate(run.steps):
-        if position >= len(simulated) or simulated[position] != real.rows:
-            return ScheduleMatch(
-                steps=len(run.steps), equal_steps=position, reason=f"step {position} differs"
-            )
-    return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
+    pairs = zip_longest((step.rows for step in run.steps), simulated[: len(run.steps)])
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def step_errors(run: EngineRun, step_times: Any) -> list[tuple[float, float]]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +220,10 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
 
 HALF_CAPABILITY = 8  # Ampere: the first with bf16 in its tensor cores
 BF16_KERNELS = ("bf16", "w4a16")  # kinds of case that compute in bf16
+NO_TRITON = (
+    "Triton does not work here, which most cases need: pip install triton, with a C compiler and "
+    "Python's headers"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,35 +242,28 @@ def preflight(torch: Any, device: str) -> Preflight:
     answers: dict[str, str] = {}
     missing: dict[str, str] = {}
     remarks: list[str] = []
-    capability = torch.cuda.get_device_capability(device)
-    _require(answers, "a kernel", lambda: _kernel(torch, device), "nothing runs on this GPU")
-    _require(answers, "a product", lambda: _product(torch, device), "no matrix product runs on this GPU")
-    if capability[0] < HALF_CAPABILITY:
-        reason = f"compute capability {capability[0]}.{capability[1]} has no bf16 of its own"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < HALF_CAPABILITY:
+        reason = f"compute capability {major}.{minor} has no bf16 of its own"
         answers["bf16"] = reason
         missing |= dict.fromkeys(BF16_KERNELS, reason)
         remarks.append(f"{reason}: its cases are left out")
-    _require(
-        answers,
-        "Triton",
-        lambda: triton_answers(torch, device),
-        "Triton does not work here, which most cases need: pip install triton, with a C compiler and Python's headers",
-    )
+    for name, question, otherwise in (
+        ("a kernel", _kernel, "nothing runs on this GPU"),
+        ("a product", _product, "no matrix product runs on this GPU"),
+        ("Triton", triton_answers, NO_TRITON),
+    ):
+        if (failure := _failure(partial(question, torch, device))) is not None:
+            raise InvalidInput(f"{otherwise} ({failure})")
+        answers[name] = "ok"
     captures = Captures(torch, device)
-    refusal = _failure(lambda: _graph(torch, device, captures))
+    refusal = _failure(partial(_graph, torch, device, captures))
     answers["a CUDA graph"] = refusal or "ok"
     if refusal is not None:
         remarks.append(
             f"CUDA graphs are refused here ({refusal}): short kernels are timed with their launch gaps"
         )
     return Preflight(answers=answers, missing=missing, remarks=tuple(remarks))
-
-
-def _require(answers: dict[str, str], name: str, question: Callable[[], None], otherwise: str) -> None:
-    failure = _failure(question)
-    if failure is not None:
-        raise InvalidInput(f"{otherwise} ({failure})")
-    answers[name] = "ok"
 
 
 def _failure(question: Callable[[], None]) -> str | None:

@@ -51,12 +51,10 @@ def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[Me
 
 def how_split(measured: Sequence[MeasuredCase]) -> str:
     """What `split` holds out of these, in words."""
-    shapes = {shape_key(m.case) for m in measured}
-    held = {shape_key(m.case) for m in split(measured)[1]}
-    seen = {shape_key(m.case) for m in split(measured)[0]}
+    seen, held = ({shape_key(m.case) for m in half} for half in split(measured))
     if held and not held & seen:
-        return f"whole shapes: {len(held)} of {len(shapes)}, every other by size"
-    return f"half of the cases of {len(shapes)} shape(s), by digest"
+        return f"whole shapes: {len(held)} of {len(held | seen)}, every other by size"
+    return f"half of the cases of {len(held | seen)} shape(s), by digest"
 
 
 def shape_key(case: Case) -> Hashable:

@@ -1,28 +1,10 @@
-"""A step of the harness's transformer as tensors, and what a layer asks of the model that it belongs to."""
+"""A step of the harness's transformer as tensors."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from capacity.model import ModelSpec
+from typing import Any
 
 EPSILON = 1e-6  # of every norm
-
-
-class Storage(Protocol):
-    """What a layer is made from: sizes, a device, and random weights on it."""
-
-    model: ModelSpec
-    device: str
-    dtype: Any
-    block_size: int
-    allocated_blocks: int
-    attention_kernels: Counter[str]
-
-    def random(self, *shape: int, scale: float) -> Any: ...
-
-    def ones(self, *shape: int) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

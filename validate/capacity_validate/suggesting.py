@@ -21,12 +21,11 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Traffic, build
-from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
 from capacity.hardware.spreads import ANEW, Metric, spreads
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.benchmark import RandomArrivals, bench_command
+from capacity.report.benchmark import RandomArrivals
 from capacity.step.time_classes import EFFECTS
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.posterior import (
@@ -37,7 +36,8 @@ from capacity_validate.posterior import (
     learnt_covariance,
     noise_covariance,
 )
-from capacity_validate.replaying import Replay, prior_of, replayed, replayed_run
+from capacity_validate.real_engine import client_command
+from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replayed
 
 MOST_RUNS = 3
 WORTH = 0.04  # of the mean half-width: a further run that narrows it by less is not suggested
@@ -216,7 +216,7 @@ class _Design:
         replay = Replay(
             resolved=self.resolved,
             planned=self.resolved,
-            runs=(replayed_run(run, workload, exact=True, names=tuple(names)),),
+            runs=(ReplayedRun(run=run, workload=workload, exact=True, names=tuple(names)),),
             steps=(),
             kv_tokens=None,
         )
@@ -337,7 +337,13 @@ def _suggested(
     assert traffic.output_len is not None
     assert traffic.concurrency is not None
     result = f"run-{number}.json{'l' if resolved.engine.name == 'sglang' else ''}"
-    make = _sglang_bench if resolved.engine.name == "sglang" else _vllm_bench
+    arrivals = RandomArrivals(
+        requests=candidate.num_prompts,
+        request_rate_per_s=math.inf,
+        input_tokens=traffic.input_len,
+        output_tokens=traffic.output_len,
+        max_concurrency=traffic.concurrency,
+    )
     return SuggestedRun(
         concurrency=traffic.concurrency,
         input_len=traffic.input_len,
@@ -345,40 +351,9 @@ def _suggested(
         num_prompts=candidate.num_prompts,
         expected_s=candidate.duration_s,
         result=result,
-        bench=make(_model_id(resolved), candidate, result).text,
+        bench=client_command(resolved.engine.name, _model_id(resolved), arrivals, result=result).text,
         half_widths=widths,
     )
-
-
-def _vllm_bench(model_id: str, candidate: _Candidate, result: str) -> Launch:
-    """`vllm bench serve`, which any server of the OpenAI API answers."""
-    traffic = candidate.traffic
-    arrivals = RandomArrivals(
-        requests=candidate.num_prompts,
-        request_rate_per_s=math.inf,
-        input_tokens=traffic.input_len or 1,
-        output_tokens=traffic.output_len or 1,
-        max_concurrency=traffic.concurrency,
-    )
-    return bench_command(model_id, arrivals, slos=(), result=result)
-
-
-def _sglang_bench(model_id: str, candidate: _Candidate, result: str) -> Launch:
-    """`sglang.bench_serving`. Its range ratio is the least share of a length: 1 for all the same."""
-    traffic = candidate.traffic
-    words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", model_id]
-    flags = [
-        ("--base-url", f"http://localhost:{PORT}"),
-        ("--dataset-name", "random-ids"),
-        ("--random-input-len", traffic.input_len),
-        ("--random-output-len", traffic.output_len),
-        ("--random-range-ratio", 1),
-        ("--max-concurrency", traffic.concurrency),
-        ("--num-prompts", candidate.num_prompts),
-        ("--output-details", True),
-        ("--output-file", result),
-    ]
-    return Launch(words=(*words, *flag_words(flags)))
 
 
 def _model_id(resolved: ResolvedPool) -> str:

@@ -8,8 +8,7 @@ import statistics
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 EVERY_S = 0.05
@@ -61,9 +60,7 @@ class Telemetry:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
@@ -150,16 +147,14 @@ def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
         values = [value for stretch in stretches if (value := getattr(stretch, name)) is not None]
         return choose(values) if values else None
 
-    return asdict(
-        Conditions(
-            clock_hz=of("clock_hz", statistics.median),
-            clock_low_hz=of("clock_low_hz", min),
-            power_watts=of("power_watts", statistics.fmean),
-            temperature_c=of("temperature_c", max),
-            reasons=_all_reasons(stretch.reasons for stretch in stretches),
-            readings=sum(stretch.readings for stretch in stretches),
-        )
-    )
+    return {
+        "clock_hz": of("clock_hz", statistics.median),
+        "clock_low_hz": of("clock_low_hz", min),
+        "power_watts": of("power_watts", statistics.fmean),
+        "temperature_c": of("temperature_c", max),
+        "reasons": _all_reasons(stretch.reasons for stretch in stretches),
+        "readings": sum(stretch.readings for stretch in stretches),
+    }
 
 
 def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> tuple[str, ...]:

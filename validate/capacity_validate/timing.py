@@ -81,12 +81,9 @@ class Samples(NamedTuple):
     @property
     def instants(self) -> list[float]:
         """About when each sample was taken: one after the other, as long as each took."""
-        total = sum(self.seconds) or 1.0
-        passed, instants = 0.0, []
-        for seconds in self.seconds:
-            instants.append(self.began_s + (self.ended_s - self.began_s) * (passed + seconds / 2) / total)
-            passed += seconds
-        return instants
+        seconds = np.array(self.seconds)
+        middles = (np.cumsum(seconds) - seconds / 2) / (seconds.sum() or 1.0)
+        return list(self.began_s + (self.ended_s - self.began_s) * middles)
 
 
 def summarise_samples(

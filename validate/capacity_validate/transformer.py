@@ -1,7 +1,8 @@
 """A whole decoder with random weights, made from a ModelSpec: paged KV cache, prefill, decode, mixed steps, graphs.
 
 It runs what the step model prices: merged QKV and gate-up products, rope with the cache write, paged attention, one
-LM head for the rows that sample. Decode rows go first in a step, prefill rows after them.
+LM head for the rows that sample. Decode rows go first in a step, prefill rows after them. Pure decode steps are
+replayed as CUDA graphs, as engines do.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
+from capacity_validate.capture import Captures
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.causal import FLASH
 from capacity_validate.kernels.fused import add_norm, rope_tables
@@ -28,25 +30,31 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 def require_supported(model: ModelSpec) -> None:
     """Raises UnsupportedModel for what this loop has no kernels for, before anything is allocated."""
-    mixers = [group.mixer for group in model.layer_groups]
-    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
-        raise UnsupportedModel(model.model_type, "the harness has no linear attention")
-    if any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers):
-        raise UnsupportedModel(model.model_type, "the harness has no sparse indexer")
     for group in model.layer_groups:
-        dense, mixer = group.feed_forward, group.mixer
-        if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
-            raise UnsupportedModel(
-                model.model_type, "the harness has gated feed-forwards without biases only"
-            )
-        if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
-            raise UnsupportedModel(
-                model.model_type, "the harness has attention over keys and values of its own only"
-            )
+        if (reason := _missing(group)) is not None:
+            raise UnsupportedModel(model.model_type, f"the harness has {reason}")
     if model.norms_per_layer not in (2, 4):
         raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
     if model.dtype not in _DTYPES:
         raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
+
+
+def _missing(group: LayerGroup) -> str | None:
+    """What these layers need and the harness lacks, in words; None where it has all."""
+    mixer, dense = group.mixer, group.feed_forward
+    if isinstance(mixer, LinearAttention):
+        return "no linear attention"
+    if not isinstance(mixer, (Attention, LatentAttention)):
+        return f"no kernels of {type(mixer).__name__}"
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        return "no sparse indexer"
+    if not isinstance(dense, (DenseFeedForward, MoEFeedForward)):
+        return "no layers without a feed-forward"
+    if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
+        return "gated feed-forwards without biases only"
+    if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
+        return "attention over keys and values of its own only"
+    return None
 
 
 class Transformer:
@@ -92,19 +100,15 @@ class Transformer:
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):
             mixer = GroupedMixer(self, group.mixer, self._rope(group.mixer.head_dim, longest))
-        elif isinstance(group.mixer, LatentAttention):
-            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         else:
-            raise UnsupportedModel(
-                self.model.model_type, f"the harness has no kernels of {type(group.mixer).__name__}"
-            )
+            assert isinstance(group.mixer, LatentAttention)
+            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
-        elif isinstance(group.feed_forward, MoEFeedForward):
-            feed_forward = ExpertMlp(self, group.feed_forward)
         else:
-            raise UnsupportedModel(self.model.model_type, "the harness has no layers without a feed-forward")
+            assert isinstance(group.feed_forward, MoEFeedForward)
+            feed_forward = ExpertMlp(self, group.feed_forward)
         norms = [self.ones(hidden) for _ in range(self.model.norms_per_layer)]
         return Layer(norms, mixer, feed_forward)
 
@@ -254,3 +258,74 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
             exact=True,
         ),
     )
+
+
+class DecodeGraph:
+    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then replayed.
+
+    Smaller batches are padded with rows that write to a block of nobody's.
+    """
+
+    def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
+        self.model = model
+        self.batch = batch
+        blocks = -(-max_context // model.block_size)
+        like: dict[str, Any] = {"device": model.device, "dtype": torch.int64}
+        scratch = model.num_blocks * model.block_size
+        self.step = StepInputs(
+            tokens=torch.zeros(batch, **like),
+            positions=torch.zeros(batch, **like),
+            slots=torch.full((batch,), scratch, **like),
+            decode_rows=batch,
+            tables=torch.full((batch, blocks), model.num_blocks, **like),
+            contexts=torch.ones(batch, **like),
+            contexts_cpu=None,
+            max_context=max_context,
+            prefills=(),
+            sampled=torch.arange(batch, **like),
+        )
+        self._idle = {
+            name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
+        }
+        captures.aside(lambda: [self._decode() for _ in range(3)])
+        self.graph, self.chosen = captures.capture(self._decode, pool=captures.shared_pool)
+
+    def _decode(self) -> Any:
+        return self.model.logits(self.step).argmax(dim=-1)
+
+    def next_tokens(self, step: StepInputs) -> list[int]:
+        rows = step.decode_rows
+        for name, idle in self._idle.items():
+            static = getattr(self.step, name)
+            static[:rows].copy_(getattr(step, name))
+            static[rows:].copy_(idle[rows:])
+        self.step.tables[:rows, : step.tables.shape[1]].copy_(step.tables)
+        self.graph.replay()
+        chosen: list[int] = self.chosen[:rows].tolist()
+        return chosen
+
+
+class GraphedTransformer:
+    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as engines do.
+
+    All graphs share one memory pool. Raises RuntimeError where CUDA refuses a capture.
+    """
+
+    def __init__(
+        self, model: Transformer, captures: Captures, *, sizes: Sequence[int], max_context: int
+    ) -> None:
+        self.model = model.model
+        self.device, self.num_blocks = model.device, model.num_blocks
+        self.inputs = model.inputs
+        self._eager = model
+        model.split_context = max_context
+        self._graphs = [
+            DecodeGraph(model, captures, batch=size, max_context=max_context)
+            for size in sorted(sizes, reverse=True)
+        ]
+
+    def next_tokens(self, step: StepInputs) -> list[int]:
+        fitting = [graph for graph in self._graphs if graph.batch >= step.decode_rows]
+        if step.prefills or not fitting:
+            return self._eager.next_tokens(step)
+        return fitting[-1].next_tokens(step)

@@ -57,7 +57,6 @@ def test_vllm_means_over_label_sets(tmp_path: Path) -> None:
     }
     assert (run.mean_prompt_tokens, run.mean_output_tokens) == (800.0, 200.0)
     assert run.client_latency_s == 0.0  # the server's own clock
-    assert run.missing == ("--input-len", "--output-len", "--request-rate or --concurrency")
 
 
 def test_sglang_means(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_a_streaming_report(tmp_path: Path) -> None:
     assert run.server.tensor_parallel_size == 2
     assert run.server.max_num_batched_tokens == 2048
     assert run.server.max_num_seqs == 2048  # no step holds more sequences than tokens
-    assert run.missing == ("--input-len", "--output-len", "--request-rate or --concurrency")
 
 
 def test_without_streaming_there_is_no_first_token(tmp_path: Path) -> None:

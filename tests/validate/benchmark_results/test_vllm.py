@@ -70,7 +70,6 @@ def test_a_summary_alone_says_what_it_lacks(tmp_path: Path) -> None:
     summary = {k: v for k, v in vllm_result().items() if not isinstance(v, list)}
     (run,) = read_results(write(tmp_path / "r.json", summary))
     assert run.workload() is None
-    assert run.missing == ("--input-len", "--output-len")
     assert run.mean_prompt_tokens == 150
 
 

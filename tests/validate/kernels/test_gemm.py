@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
 from capacity_validate.kernels import KernelBench, Unsupported, attempt, gemm, live_peak_bytes, prepare  # noqa: E402  # noqa: E402
-from capacity_validate.kernels.gemm import QUANTIZED_ROWS  # noqa: E402
+from capacity_validate.kernels.gemm import ROWS_AT_A_TIME  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -20,20 +20,20 @@ def bench() -> KernelBench:
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_fp8_weights_are_made_piece_by_piece(row_wise: bool) -> None:
     """At once in fp32 they would take four times their size and more; a 24 GB card has no room for that."""
-    rows, columns = 8 * QUANTIZED_ROWS, 32
-    peak = live_peak_bytes(torch, lambda: gemm._fp8(bench(), rows, columns, row_wise=row_wise))
+    rows, columns = 8 * ROWS_AT_A_TIME, 32
+    peak = live_peak_bytes(torch, lambda: gemm._fp8(bench(), rows, columns, 1, columns if row_wise else None))
     weights = rows * columns
-    assert peak < weights + 3 * 4 * QUANTIZED_ROWS * columns + 8 * rows
+    assert peak < weights + 3 * 4 * ROWS_AT_A_TIME * columns + 8 * rows
     assert peak < 3 * weights
 
 
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_fp8_values_use_their_range_and_scale_back(row_wise: bool) -> None:
-    values, scales = gemm._fp8(bench(), QUANTIZED_ROWS + 100, 64, row_wise=row_wise)
+    values, scales, _ = gemm._fp8(bench(), ROWS_AT_A_TIME + 100, 64, 1, 64 if row_wise else None)
     back = values.float() * scales
     assert back.std() == pytest.approx(1.0, abs=0.02)
     assert float(values.float().abs().max()) > 200
-    assert tuple(scales.shape) == ((QUANTIZED_ROWS + 100, 1) if row_wise else ())
+    assert tuple(scales.shape) == ((ROWS_AT_A_TIME + 100, 1) if row_wise else ())
 
 
 @pytest.mark.parametrize("kernel", ["fp8", "fp8_rowwise", "w4a16", "int8"])

@@ -20,6 +20,7 @@ from capacity_validate.residuals import whole_steps  # noqa: E402
 from capacity_validate.review import review  # noqa: E402
 from capacity_validate.session import open_session  # noqa: E402
 from capacity_validate.small_models import find_model  # noqa: E402
+from capacity_validate.stages import StageResults  # noqa: E402
 from capacity_validate.stages.steps import unseen_stage  # noqa: E402
 from capacity_validate.timing import summarise_samples  # noqa: E402
 from capacity_validate.transformer import require_supported  # noqa: E402
@@ -55,7 +56,9 @@ def session_of(folder: Path, campaign: str = SMALL, *, left_s: float = 60.0) -> 
 
 def test_its_steps_are_measured_and_no_fit_takes_them(tmp_path: Path) -> None:
     session = session_of(tmp_path)
-    assert list(unseen_stage(session)) == []
+    results = StageResults()
+    unseen_stage(session, results)
+    assert results == StageResults()
     found = read_measurements(session.log.path)
     assert found.unseen == "tiny-moe"
     assert {m.case.operator for m in found.timed} == {"unseen prefill", "unseen decode"}
@@ -69,11 +72,13 @@ def test_its_steps_are_measured_and_no_fit_takes_them(tmp_path: Path) -> None:
 
 
 def test_it_is_left_out_where_time_or_memory_is_short(tmp_path: Path) -> None:
-    (spent,) = unseen_stage(session_of(tmp_path, left_s=-10.0))
-    assert "the budget was spent" in spent.remarks[0]
+    results = StageResults()
+    unseen_stage(session_of(tmp_path, left_s=-10.0), results)
     full = session_of(tmp_path)
-    (full_up,) = unseen_stage(replace(full, facts=replace(full.facts, memory_free_bytes=1000)))
-    assert "does not fit beside the first model" in full_up.remarks[0]
+    unseen_stage(replace(full, facts=replace(full.facts, memory_free_bytes=1000)), results)
+    spent, full_up = results.remarks
+    assert "the budget was spent" in spent
+    assert "does not fit beside the first model" in full_up
 
 
 def test_the_bundled_second_model_is_a_mixture_that_the_harness_can_run() -> None:

@@ -1,8 +1,7 @@
 """Results of real servers' benchmarks: which tool wrote a file, what it measured, and the workload that it sent.
 
-One module a tool; `_FORMATS` has them in the order in which a file is tried. Names differ between tools, and one name
-hides two meanings: AIPerf's and guidellm's `inter_token_latency` is our TPOT, guidellm's `time_per_output_token`
-includes the first token. What a file does not carry stays None and is listed in `missing`, so that it can be named.
+A tool is a table of where its file has what, and a function for the rest; `_FORMATS` has them in the order in which a
+file is tried. What a file does not carry stays None.
 """
 
 from collections.abc import Sequence
@@ -13,10 +12,8 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.outside import read_text
-from capacity_validate.benchmark_results.aiperf import AIPERF
-from capacity_validate.benchmark_results.guidellm_report import GUIDELLM
+from capacity_validate.benchmark_results.client_results import AIPERF, GUIDELLM, INFERENCE_PERF
 from capacity_validate.benchmark_results.in_process import LLAMA_BENCH, TRTLLM_BENCH, VLLM_OFFLINE
-from capacity_validate.benchmark_results.inference_perf import INFERENCE_PERF
 from capacity_validate.benchmark_results.measured_run import (
     MAX_NUMBER,
     STATISTICS,

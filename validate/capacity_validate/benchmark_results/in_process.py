@@ -19,8 +19,10 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
+    at,
     count,
     known,
+    measured_run,
     number,
     percentiles,
 )
@@ -44,17 +46,16 @@ def _test(path: Path, entry: Document) -> MeasuredRun | None:
     if entry.get("n_gpu_layers") == 0:
         raise MalformedFile(path, "was run with n_gpu_layers 0, on the CPU: such a run says nothing of a GPU")
     seconds = prompt / rate if prompt else 1.0 / rate
-    return MeasuredRun(
-        tool="llama-bench",
-        path=str(path),
+    tokens = {"prompt_tokens": [prompt or depth or 1], "output_tokens": [(generated or 0) + 1]}
+    return measured_run(
+        "llama-bench",
+        path,
+        entry,
+        {},
+        latencies={"ttft" if prompt else "tpot": {"mean": seconds * 1e3}},
         completed=1,
-        failed=0,
-        latencies_ms={"ttft" if prompt else "tpot": {"mean": seconds * 1e3}},
-        requests=RequestColumns(
-            prompt_tokens=[prompt or depth or 1], output_tokens=[(generated or 0) + 1], start_s=[0.0]
-        ),
+        requests=RequestColumns(**tokens, start_s=[0.0]),
         concurrency=1,
-        num_requests=1,
         in_process=True,
         server=ServerLog(path=str(path), max_num_batched_tokens=count(entry.get("n_ubatch"))),
     )
@@ -65,38 +66,43 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
     return isinstance(first, dict) and {"n_prompt", "n_gen", "avg_ts"} <= first.keys()
 
 
+_TRTLLM_BENCH = {
+    "model": "engine.model",
+    "completed": "request_info.num_requests",
+    "request_throughput": "performance.request_throughput_req_s",
+    "output_throughput": "performance.system_output_throughput_tok_s",
+    "mean_prompt_tokens": "request_info.avg_input_length",
+    "mean_output_tokens": "request_info.avg_output_length",
+}
+_TRTLLM_BENCH_LATENCIES = {  # percentiles, and where their mean stands beside them
+    "ttft": ("streaming_metrics.ttft_percentiles", "streaming_metrics.avg_ttft_ms"),
+    "tpot": ("streaming_metrics.tpot_percentiles", "streaming_metrics.avg_tpot_ms"),
+    "e2el": ("performance.request_latency_percentiles_ms", "performance.avg_request_latency_ms"),
+}
+
+
 def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     """Percentiles are of requests; TTFT and TPOT stand there with `--streaming` only."""
-    world, requests = document.get("world_info") or {}, document["request_info"]
-    performance, streaming = document["performance"], document.get("streaming_metrics") or {}
-    latencies = {
-        "ttft": _statistics(streaming.get("ttft_percentiles"), streaming.get("avg_ttft_ms")),
-        "tpot": _statistics(streaming.get("tpot_percentiles"), streaming.get("avg_tpot_ms")),
-        "e2el": _statistics(
-            performance.get("request_latency_percentiles_ms"), performance.get("avg_request_latency_ms")
-        ),
-    }
-    total_ms = number(performance.get("total_latency_ms"))
-    tokens, seqs = count(world.get("max_num_tokens")), count(world.get("max_batch_size"))
-    done = count(requests.get("num_requests")) or 0
-    model = (document.get("engine") or {}).get("model")
-    return MeasuredRun(
-        tool="trtllm-bench",
-        path=str(path),
-        model=model if isinstance(model, str) else None,
-        completed=done,
-        failed=0,
+    total_ms = number(at(document, "performance.total_latency_ms"))
+    tokens, seqs = (
+        count(at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")
+    )
+    return measured_run(
+        "trtllm-bench",
+        path,
+        document,
+        _TRTLLM_BENCH,
+        latencies={
+            metric: percentiles(
+                {"average": at(document, mean), **(at(document, where) or {})}, mean="average"
+            )
+            for metric, (where, mean) in _TRTLLM_BENCH_LATENCIES.items()
+        },
         duration_s=None if total_ms is None else total_ms / 1e3,
-        request_throughput=number(performance.get("request_throughput_req_s")),
-        output_throughput=number(performance.get("system_output_throughput_tok_s")),
-        latencies_ms={metric: values for metric, values in latencies.items() if values},
-        num_requests=done,
-        mean_prompt_tokens=number(requests.get("avg_input_length")),
-        mean_output_tokens=number(requests.get("avg_output_length")),
         in_process=True,
         server=ServerLog(
             path=str(path),
-            tensor_parallel_size=count(world.get("tp_size")),
+            tensor_parallel_size=count(at(document, "world_info.tp_size")),
             max_num_batched_tokens=tokens,
             max_num_seqs=min(seqs, tokens) if seqs and tokens else seqs,
         ),
@@ -106,39 +112,30 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     )
 
 
-def _statistics(entry: object, mean: object) -> dict[str, float]:
-    found = {"average": mean, **(entry if isinstance(entry, dict) else {})}
-    return known(percentiles(found, mean="average"))
-
-
 def _throughput(path: Path, document: Document) -> MeasuredRun:
     """All requests at once; `total_num_tokens` counts prompts too."""
-    requests = count(document["num_requests"]) or 0
-    return MeasuredRun(
-        tool="vllm bench throughput",
-        path=str(path),
-        completed=requests,
-        failed=0,
-        duration_s=number(document["elapsed_time"]),
-        request_throughput=number(document["requests_per_second"]),
-        latencies_ms={},
-        request_rate=math.inf,
-        num_requests=requests,
-        in_process=True,
+    keys = {
+        "completed": "num_requests",
+        "duration_s": "elapsed_time",
+        "request_throughput": "requests_per_second",
+    }
+    return measured_run(
+        "vllm bench throughput", path, document, keys, latencies={}, request_rate=math.inf, in_process=True
     )
 
 
 def _latency(path: Path, document: Document) -> MeasuredRun:
     """The time of one whole batch, of `--concurrency` requests here: its size is not in the file."""
-    percentiles = document.get("percentiles") or {}
-    values = {"mean": document["avg_latency"]} | {f"p{p}": percentiles.get(f"{p}") for p in (50, 90, 99)}
-    return MeasuredRun(
-        tool="vllm bench latency",
-        path=str(path),
+    values = {"mean": document["avg_latency"]} | {
+        f"p{p}": at(document, f"percentiles.{p}") for p in (50, 90, 99)
+    }
+    return measured_run(
+        "vllm bench latency",
+        path,
+        document,
+        {},
+        latencies={"e2el": known(values, 1e3)},
         completed=0,
-        failed=0,
-        latencies_ms={"e2el": known(values, 1e3)},
-        num_requests=0,
         in_process=True,
         notices=("the file does not hold its --batch-size: --concurrency is taken for it",),
     )

@@ -114,16 +114,6 @@ class MeasuredRun:
             return None
         return np.asarray(times, dtype=float) - min(times)
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """What has to be named to simulate the same workload."""
-        lacks = []
-        if self.requests is None:
-            lacks += ["--input-len", "--output-len"]
-        if self.workload() is None and self.request_rate is None and self.concurrency is None:
-            lacks.append("--request-rate or --concurrency")
-        return tuple(lacks)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFormat:
@@ -202,11 +192,6 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
-def mean(total: object, count: int) -> float | None:
-    finite = number(total)
-    return finite / count if finite is not None and count else None
-
-
 def lists(document: Document, *names: str) -> list[list[Any]] | None:
     """Equally long per-request arrays, or None where one is missing."""
     columns = [document.get(name) for name in names]
@@ -223,22 +208,96 @@ def known(statistics: Mapping[str, object], factor: float = 1.0) -> dict[str, fl
     return {name: value * factor for name, value in numbers.items() if value is not None}
 
 
-def percentiles(document: Document, *, mean: str = "mean", median: str = "median") -> dict[str, object]:
-    """Return a tool's statistics by our names; `mean` and `median` are what it calls them."""
+def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") -> dict[str, float]:
+    """Return a tool's statistics by our names, times `factor`; `mean` is what it calls the mean."""
+    if not isinstance(document, Mapping):
+        return {}
     tails = {f"p{p}": document.get(f"p{p}") for p in (90, 95, 99)}
-    return {"mean": document.get(mean), "p50": document.get(median, document.get("p50")), **tails}
+    return known(
+        {"mean": document.get(mean), "p50": document.get("median", document.get("p50")), **tails}, factor
+    )
 
 
 def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """`mean_ttft_ms` and its kin; `names` maps our metric to the tool's."""
-    latencies = {
-        metric: known(
-            {
-                "mean": document.get(f"mean_{name}_ms"),
-                "p50": document.get(f"median_{name}_ms", document.get(f"p50_{name}_ms")),
-                **{f"p{p}": document.get(f"p{p}_{name}_ms") for p in (90, 95, 99)},
-            }
+    return {
+        metric: percentiles(
+            {s: document.get(f"{s}_{name}_ms") for s in ("mean", "median", "p90", "p95", "p99")}
         )
         for metric, name in names.items()
     }
-    return {metric: statistics for metric, statistics in latencies.items() if statistics}
+
+
+def at(document: object, path: str) -> Any:
+    """What a dotted path leads to; None where a part of it is missing."""
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_READ: Mapping[str, Callable[[object], Any]] = {  # fields that are no plain numbers
+    "model": text,
+    "completed": lambda value: count(value) or 0,
+    "failed": lambda value: count(value) or 0,
+    "request_rate": rate,
+    "concurrency": count,
+}
+
+
+def measured_run(
+    tool: str,
+    path: Path,
+    document: Document,
+    keys: Mapping[str, str],
+    *,
+    latencies: Mapping[str, Mapping[str, float]],
+    **others: Any,
+) -> MeasuredRun:
+    """A run as a tool's JSON object has it: `keys` are dotted paths by field, `others` what needs more than a path."""
+    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in keys.items()}
+    fields = {"failed": 0, **fields, **others}
+    return MeasuredRun(
+        **{"num_requests": fields["completed"], **fields},
+        tool=tool,
+        path=str(path),
+        latencies_ms={metric: statistics for metric, statistics in latencies.items() if statistics},
+    )
+
+
+def run_of_requests(
+    tool: str,
+    path: Path,
+    rows: Sequence[tuple[float, float, int | None, int | None]],
+    samples: Mapping[str, Sequence[float]],
+    *,
+    failed: int,
+    notices: tuple[str, ...] = (),
+) -> MeasuredRun:
+    """A run of which every request is known: begin, end, prompt and output tokens, in order of their begins.
+
+    `samples` are latencies by metric, in s.
+    """
+    if not rows:
+        raise MalformedFile(path, "has no successful request")
+    starts, ends, prompts, outputs = map(list, zip(*rows, strict=True))
+    duration = max(ends) - starts[0]
+    complete = None not in (*prompts, *outputs)
+    return MeasuredRun(
+        tool=tool,
+        path=str(path),
+        completed=len(rows),
+        failed=failed,
+        duration_s=duration,
+        request_throughput=len(rows) / duration if duration else None,
+        output_throughput=sum(tokens or 0 for tokens in outputs) / duration if duration else None,
+        latencies_ms={metric: summarise_ms(values) for metric, values in samples.items() if values},
+        requests=RequestColumns(prompt_tokens=prompts, output_tokens=outputs, start_s=starts)
+        if complete
+        else None,
+        num_requests=len(rows),
+        notices=notices,
+    )

@@ -9,47 +9,57 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
+    at,
     count,
     flat_latencies,
     lists,
-    mean,
+    measured_run,
     number,
-    rate,
     summarise_ms,
 )
 from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_settings
+
+_KEYS = {
+    "completed": "completed",
+    "duration_s": "duration",
+    "request_throughput": "request_throughput",
+    "output_throughput": "output_throughput",
+    "request_rate": "request_rate",
+    "concurrency": "max_concurrency",
+}
+
+
+def _mean_lengths(document: Document) -> dict[str, float | None]:
+    """Mean prompt and output tokens of the completed requests."""
+    completed = count(document.get("completed"))
+    totals = {kind: number(document.get(f"total_{kind}_tokens")) for kind in ("input", "output")}
+    means = {
+        kind: total / completed if total is not None and completed else None for kind, total in totals.items()
+    }
+    return {"mean_prompt_tokens": means["input"], "mean_output_tokens": means["output"]}
 
 
 def _vllm(path: Path, document: Document) -> MeasuredRun:
     """`vllm bench serve` 0.33, and older forks: no `failed`, `request_goodput:` with its colon, no `e2el`."""
     latencies = flat_latencies(document, {metric: metric for metric in METRICS})
-    requests, notices = _vllm_requests(document)
     detailed = _detailed_latencies(document)
-    latencies = {
-        **latencies,
-        **{k: v for k, v in detailed.items() if k not in latencies or len(latencies[k]) < len(v)},
-    }
+    latencies |= {metric: found for metric, found in detailed.items() if len(latencies[metric]) < len(found)}
+    requests, notices = _vllm_requests(document)
     completed = count(document.get("completed")) or 0
     total = count(document.get("num_prompts")) or completed
     failed = document.get("failed")
-    return MeasuredRun(
-        tool="vllm bench serve",
-        path=str(path),
+    return measured_run(
+        "vllm bench serve",
+        path,
+        document,
+        _KEYS | {"accepted_length": "spec_decode_acceptance_length"},
+        **_mean_lengths(document),
+        latencies=latencies,
         model=document.get("model_id"),
-        completed=completed,
         failed=int(failed) if isinstance(failed, int) else max(0, total - completed),
-        duration_s=number(document.get("duration")),
-        request_throughput=number(document.get("request_throughput")),
-        output_throughput=number(document.get("output_throughput")),
-        latencies_ms=latencies,
         requests=requests,
-        request_rate=rate(document.get("request_rate")),
         burstiness=number(document.get("burstiness")) or 1.0,
-        concurrency=count(document.get("max_concurrency")),
         num_requests=total,
-        mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
-        mean_output_tokens=mean(document.get("total_output_tokens"), completed),
-        accepted_length=number(document.get("spec_decode_acceptance_length")),
         notices=notices,
     )
 
@@ -62,23 +72,21 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
     good = [i for i, tokens in enumerate(outputs) if tokens]
     starts = lists(document, "input_lens", "start_times")
     queued = lists(document, "input_lens", "queue_times")
-    start_s = [float(starts[1][i]) for i in good] if starts else None
-    scheduled_s = (
-        [float(starts[1][i]) - float(queued[1][i]) for i in good]
-        if starts is not None and queued is not None
-        else None
-    )
-    order = sorted(range(len(good)), key=lambda i: start_s[i]) if start_s else list(range(len(good)))
+    start_s = scheduled_s = None
+    if starts is not None:
+        good.sort(key=lambda i: float(starts[1][i]))
+        start_s = [float(starts[1][i]) for i in good]
+        if queued is not None:
+            scheduled_s = [start - float(queued[1][i]) for start, i in zip(start_s, good, strict=True)]
     lost = len(outputs) - len(good)
-    notices = (f"{lost} failed requests are left out of the replay",) if lost else ()
     return (
         RequestColumns(
-            prompt_tokens=[int(prompts[good[i]]) for i in order],
-            output_tokens=[int(outputs[good[i]]) for i in order],
-            start_s=[start_s[i] for i in order] if start_s else None,
-            scheduled_s=[scheduled_s[i] for i in order] if scheduled_s else None,
+            prompt_tokens=[int(prompts[i]) for i in good],
+            output_tokens=[int(outputs[i]) for i in good],
+            start_s=start_s or None,
+            scheduled_s=scheduled_s or None,
         ),
-        notices,
+        (f"{lost} failed requests are left out of the replay",) if lost else (),
     )
 
 
@@ -107,73 +115,58 @@ VLLM = ResultFormat.of_objects(
 )
 
 
-_KEYS = ("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len")
-
-
 def _sglang(path: Path, document: Document) -> MeasuredRun:
     """`sglang.bench_serving` lines: no start times, Poisson gaps only."""
-    completed = count(document.get("completed")) or 0
     columns = lists(document, "input_lens", "output_lens")
     requests = None
-    notices: tuple[str, ...] = ()
     if columns is not None:
         pairs = [(int(p), int(o)) for p, o in zip(*columns, strict=True) if o]
         requests = RequestColumns(prompt_tokens=[p for p, _ in pairs], output_tokens=[o for _, o in pairs])
-        notices = ("SGLang does not record start times: arrivals are drawn anew from the request rate",)
-    names = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
-    accepted = number(document.get("accept_length"))
+    completed = count(document.get("completed")) or 0
     errors = document.get("errors")
     lost = sum(bool(error) for error in errors) if isinstance(errors, list) else 0
-    sent = count(document.get("num_prompts")) or completed
+    accepted = number(document.get("accept_length"))
     server = document.get("server_info")
-    facts = server if isinstance(server, dict) else {}
-    model = facts.get("model_path")
-    return MeasuredRun(
-        tool="sglang.bench_serving",
-        path=str(path),
-        model=model if isinstance(model, str) else None,
-        completed=completed,
-        failed=max(lost, sent - completed, 0),
-        duration_s=number(document.get("duration")),
-        request_throughput=number(document.get("request_throughput")),
-        output_throughput=number(document.get("output_throughput")),
-        latencies_ms=flat_latencies(document, names),
+    again = "SGLang does not record start times: arrivals are drawn anew from the request rate"
+    return measured_run(
+        "sglang.bench_serving",
+        path,
+        document,
+        _KEYS | {"model": "server_info.model_path"},
+        **_mean_lengths(document),
+        latencies=flat_latencies(
+            document, {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
+        ),
+        failed=max(lost, (count(document.get("num_prompts")) or completed) - completed, 0),
         requests=requests,
-        request_rate=rate(document.get("request_rate")),
-        concurrency=count(document.get("max_concurrency")),
-        num_requests=completed,
-        mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
-        mean_output_tokens=mean(document.get("total_output_tokens"), completed),
         accepted_length=accepted if accepted and accepted > 1.0 else None,
-        server=_server(path, facts) if facts else None,
-        notices=notices,
+        server=_server(path, server) if isinstance(server, dict) and server else None,
+        notices=() if requests is None else (again,),
     )
 
 
 def _server(path: Path, facts: Document) -> ServerLog:
     """Of `server_info`, the answer of /get_server_info: the server's arguments, and what its scheduler holds."""
+    try:
+        launch = sglang_settings(facts, facts.get("version"))
+    except InvalidInput:  # one of its arguments is no value that SGLang takes
+        launch = LoggedSettings(engine="sglang")
     states = facts.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
-    memory = state.get("memory_usage")
-    held = memory.get("token_capacity") if isinstance(memory, dict) else None
     return ServerLog(
         path=str(path),
-        kv_tokens=count(facts.get("max_total_num_tokens")) or count(held),
+        kv_tokens=count(facts.get("max_total_num_tokens")) or count(at(state, "memory_usage.token_capacity")),
         max_num_batched_tokens=count(facts.get("chunked_prefill_size")),
         max_num_seqs=count(facts.get("max_running_requests")),
         tensor_parallel_size=count(facts.get("tp_size")),
-        launch=_launch(facts),
+        launch=launch,
     )
 
 
-def _launch(facts: Document) -> LoggedSettings:
-    """The server's arguments; none where one of them is no value that SGLang takes."""
-    try:
-        return sglang_settings(facts, facts.get("version"))
-    except InvalidInput:
-        return LoggedSettings(engine="sglang")
-
-
 SGLANG = ResultFormat.of_objects(
-    "SGLang", read=_sglang, recognises=lambda document: any(key in document for key in _KEYS)
+    "SGLang",
+    read=_sglang,
+    recognises=lambda document: (
+        not document.keys().isdisjoint(("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len"))
+    ),
 )

@@ -111,10 +111,10 @@ class Prepared:
     """Calls over rotated inputs. `check` gives the relative error of a fresh result, `tolerance` what is right."""
 
     calls: Sequence[Callable[[], object]]
-    check: Callable[[], float] | None
-    tolerance: float
-    flops: float
-    bytes: float
+    check: Callable[[], float] | None = None
+    tolerance: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
     extra_bytes: Callable[[], float] | None = None
     capturable: bool = True  # may be put into a CUDA graph: nothing on the way waits for the device
     sustained_s: float | None = None  # run back to back for so long, in place of a few ms

@@ -51,8 +51,7 @@ def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
 
     sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
     calls = [
-        prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one, causal=True)
-        for one in sets
+        prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one) for one in sets
     ]
     attempt(calls[0])
 
@@ -76,24 +75,22 @@ def _backend(bench: KernelBench, name: str) -> Any:
     return getattr(SDPBackend, _BACKENDS[name])
 
 
-def _sdpa_call(
-    bench: KernelBench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool
-) -> Callable[[], Any]:
+def _sdpa_call(bench: KernelBench, backend: Any, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     from torch.nn.attention import sdpa_kernel
 
     sdpa = bench.torch.nn.functional.scaled_dot_product_attention
     if k.shape[1] != q.shape[1] and not bench.on_cuda:
         groups = q.shape[1] // k.shape[1]
         k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-    grouped = k.shape[1] != q.shape[1]
+    call = partial(sdpa, q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
+    if backend is None:
+        return call
 
-    def call() -> Any:
-        if backend is None:
-            return sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+    def by_backend() -> Any:
         with sdpa_kernel([backend]):
-            return sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+            return call()
 
-    return call
+    return by_backend
 
 
 def reference_attention(

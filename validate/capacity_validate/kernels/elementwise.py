@@ -25,8 +25,6 @@ def bandwidth(case: Case, bench: KernelBench) -> Prepared:
         return Prepared(
             calls=calls,
             check=lambda: 0.0 if bool((calls[0]() == sources[0]).all()) else float("inf"),
-            tolerance=0.0,
-            flops=0.0,
             bytes=8.0 * count,
         )
     calls = [source.sum for source in sources]
@@ -178,11 +176,9 @@ def launch(case: Case, bench: KernelBench) -> Prepared:
         chain()
         graph, _ = bench.captures.capture(chain)
         # never inside another capture: CUDA does not say that a graph's launch may be captured
-        return Prepared(
-            calls=[graph.replay], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False
-        )
+        return Prepared(calls=[graph.replay], capturable=False)
 
-    return Prepared(calls=[chain], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
+    return Prepared(calls=[chain], capturable=False)
 
 
 def transfer(case: Case, bench: KernelBench) -> Prepared:
@@ -208,4 +204,4 @@ def transfer(case: Case, bench: KernelBench) -> Prepared:
         torch.cuda.synchronize(bench.device)
         return 0.0 if bool((target.cpu() == source.cpu()).all()) else float("inf")
 
-    return Prepared(calls=[call], check=check, tolerance=0.0, flops=0.0, bytes=float(count))
+    return Prepared(calls=[call], check=check, bytes=float(count))

@@ -3,7 +3,6 @@
 The step model counts four a layer: two norms with their residual sums, rope with the cache write, the activation.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -70,7 +69,7 @@ def fused_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
     hidden = x.shape[-1]
     width = power_of_two(hidden)
     warps = min(16, max(4, width // 512))
-    _kernels().add_norm[(x.numel() // hidden,)](
+    kernels_of_triton().add_norm[(x.numel() // hidden,)](
         x, residual, weight, out, total, epsilon, HIDDEN=hidden, WIDTH=width, num_warps=warps
     )
     return out, total
@@ -85,7 +84,7 @@ def fused_rope_and_cache(
         part if part.stride(2) == 1 and part.stride(1) == d else part.contiguous() for part in (q, k, v)
     )
     out = torch.empty(rows, heads, d, device=q.device, dtype=q.dtype)
-    _kernels().rope_and_cache[(rows, heads + kv_heads)](
+    kernels_of_triton().rope_and_cache[(rows, heads + kv_heads)](
         q, k, v, out, keys, values, *tables, positions, slots, q.stride(0), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=kv_heads, D=d, HALF=d // 2, WIDTH=power_of_two(d // 2), num_warps=1,
     )  # fmt: skip
@@ -97,7 +96,7 @@ def fused_gated(gate_up: Any) -> Any:
     out = torch.empty(rows, columns, device=gate_up.device, dtype=gate_up.dtype)
     if rows:
         grid = (rows, -(-columns // ACTIVATION_BLOCK))
-        _kernels().silu_and_multiply[grid](gate_up, out, COLUMNS=columns, BLOCK=ACTIVATION_BLOCK)
+        kernels_of_triton().silu_and_multiply[grid](gate_up, out, COLUMNS=columns, BLOCK=ACTIVATION_BLOCK)
     return out
 
 
@@ -105,8 +104,8 @@ def power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-@lru_cache(maxsize=1)
-def _kernels() -> Any:
-    from capacity_validate.kernels import triton_fused
+def kernels_of_triton() -> Any:
+    """The module of Triton kernels, which are compiled when first launched."""
+    from capacity_validate.kernels import triton_kernels
 
-    return triton_fused
+    return triton_kernels

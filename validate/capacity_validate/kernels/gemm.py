@@ -29,7 +29,6 @@ ACTIVATION_BITS = {**WEIGHT_BITS, "fp8_block": 8.25, "w4a16": 16}
 OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
 FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
-QUANTIZED_ROWS = 4096  # at a time: a whole tensor in fp32 would take four times the weights
 INT4_GROUP = 128
 SUSTAINED_S = (
     5.0  # power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
@@ -100,46 +99,27 @@ def _plain(case: Case, bench: KernelBench, copies: int = 1) -> list[tuple[Produc
     return [product(w) for w in bench.rotating(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _fp8(bench: KernelBench, rows: int, columns: int, *, row_wise: bool) -> tuple[Any, Any]:
-    """Random FP8 values and their scales, of each row or of all; made piece by piece."""
+def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
+    """Random FP8 values with a scale for each row, or one for all."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise Unsupported(f"torch {torch.__version__} has no FP8 product")
-    values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
-    scales = torch.full(
-        (rows, 1) if row_wise else (), FP8_REACH / FP8_MAX, device=bench.device, dtype=torch.float32
-    )
-    for start in range(0, rows, QUANTIZED_ROWS):
-        stop = min(rows, start + QUANTIZED_ROWS)
-        part = bench.random(stop - start, columns, dtype=torch.float32)
-        if row_wise:
-            scales[start:stop] = part.abs().amax(dim=1, keepdim=True) / FP8_MAX
-        part.div_(scales[start:stop] if row_wise else scales)
-        values[start:stop].copy_(part.clamp_(-FP8_MAX, FP8_MAX))
-    return values, scales
-
-
-def _scaled(case: Case, bench: KernelBench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
-    torch = bench.torch
-    a, scale_a = _fp8(bench, case["m"], case["k"], row_wise=row_wise)
-    w, scale_w = _fp8(bench, case["n"], case["k"], row_wise=row_wise)
-    column_scales = scale_w.T.contiguous() if row_wise else scale_w
+    k = case["k"]
+    a, w = (_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
+    scale_b = w.scales.T.contiguous() if row_wise else w.scales
 
     def call() -> Any:
         return torch._scaled_mm(
-            a,
-            w.T,
-            scale_a=scale_a,
-            scale_b=column_scales,
+            a.values,
+            w.values.T,
+            scale_a=a.scales,
+            scale_b=scale_b,
             out_dtype=torch.bfloat16,
             use_fast_accum=bench.on_cuda,  # as engines' kernels accumulate
         )
 
-    def corner(values: Any, scales: Any, rows: int) -> Any:
-        return values[:rows].float() * (scales[:rows] if row_wise else scales)
-
     attempt(call)
-    return _checked(bench, call, corner(a, scale_a, CHECK_ROWS), corner(w, scale_w, CHECK_COLUMNS))
+    return _checked(bench, call, a.corner, w.corner)
 
 
 def _int8(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
@@ -199,7 +179,7 @@ FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and their negatives: E2
 FP4_MAX = 6.0
 FP8_BLOCK, MX_BLOCK, NVFP4_BLOCK = 128, 32, 16
 SCALE_ROWS, SCALE_COLUMNS = 128, 4  # of a tile of scales, as tensor cores of Blackwell read them
-ROWS_AT_A_TIME = 1024
+ROWS_AT_A_TIME = 1024  # a whole tensor in fp32 would take four times the weights
 CORNER = 128  # rows that a check needs in full precision
 
 
@@ -242,24 +222,34 @@ def _pieces(bench: KernelBench, rows: int, columns: int) -> Any:
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
 
-def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:
-    """A scale for 1 x 128 of activations, stored column by column, or for 128 x 128 of weights, stored row by row."""
-    torch, high = bench.torch, FP8_BLOCK if weights else 1
-    if columns % FP8_BLOCK or rows % high:
-        raise Unsupported(f"FP8 blocks need sizes in multiples of {FP8_BLOCK}, not {rows} x {columns}")
+def _fp8(bench: KernelBench, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
+    """FP8 with a scale for each block of `high` x `wide`; None: one for all, that reaches so many deviations."""
+    torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
-    shape = (rows // high, columns // FP8_BLOCK)
-    scales = torch.empty(shape, device=bench.device, dtype=torch.float32)
+    width = wide or columns
+    scales = torch.full((rows // high, columns // width), FP8_REACH / FP8_MAX, device=bench.device)
     corner = None
     for start, part in _pieces(bench, rows, columns):
-        blocks = part.view(part.shape[0] // high, high, shape[1], FP8_BLOCK)
-        scale = blocks.abs().amax(dim=(1, 3), keepdim=True) / FP8_MAX
-        quantized = (blocks / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
-        values[start : start + part.shape[0]] = quantized.view(part.shape)
-        scales[start // high : (start + part.shape[0]) // high] = scale[:, 0, :, 0]
+        stop = start + part.shape[0]
+        blocks = part.view(part.shape[0] // high, high, columns // width, width)
+        if wide is not None:
+            scales[start // high : stop // high] = blocks.abs().amax(dim=(1, 3)) / FP8_MAX
+        scale = scales[start // high : stop // high, None, :, None]
+        quantized = blocks.div_(scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+        values[start:stop] = quantized.view(part.shape)
         if corner is None:
-            corner = (quantized.float() * scale).view(part.shape)[:CORNER]
-    return BlockScaled(values, scales if weights else scales.T.contiguous().T, corner)
+            few = CORNER // high
+            corner = (quantized[:few].float() * scale[:few]).view(-1, columns)
+    return BlockScaled(values, scales if wide is not None else scales[0, 0], corner)
+
+
+def _fp8_block(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:
+    """A scale for 1 x 128 of activations, stored column by column, or for 128 x 128 of weights, stored row by row."""
+    high = FP8_BLOCK if weights else 1
+    if columns % FP8_BLOCK or rows % high:
+        raise Unsupported(f"FP8 blocks need sizes in multiples of {FP8_BLOCK}, not {rows} x {columns}")
+    made = _fp8(bench, rows, columns, high, FP8_BLOCK)
+    return made if weights else made._replace(scales=made.scales.T.contiguous().T)
 
 
 def _mxfp8(bench: KernelBench, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from capacity_validate.kernels.fused import power_of_two
+from capacity_validate.kernels.fused import kernels_of_triton, power_of_two
 
 
 def paged_decode_attention(
@@ -118,7 +118,6 @@ def _triton_decode(
     sinks: Any = None,
 ) -> Any:
     """Split-K flash decoding: a program walks one slice of one sequence and KV head; a second kernel joins slices."""
-    decode, combine = _kernels()
     query = query.contiguous()
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
@@ -128,14 +127,14 @@ def _triton_decode(
     partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
     summary = torch.empty(batch, heads, splits, 2, device=query.device, dtype=torch.float32)
     out = torch.empty_like(query)
-    decode[(batch, kv_heads, splits)](
+    kernels_of_triton().paged_decode[(batch, kv_heads, splits)](
         query, keys, values, block_table, contexts, partial, summary,
         query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), keys.stride(2), block_table.stride(0),
         d**-0.5, window_tokens,
         GROUP=group, GROUP_PADDED=max(16, power_of_two(group)), D=d, WIDTH=width, BLOCK=block_size,
         TILE=64, SPLITS=splits, HEADS=heads, CHUNKED=chunked, num_warps=4, num_stages=2,
     )  # fmt: skip
-    combine[(batch, heads)](
+    kernels_of_triton().combine_slices[(batch, heads)](
         partial, summary, out, summary if sinks is None else sinks,
         D=d, WIDTH=width, SPLITS=splits, SPLITS_PADDED=power_of_two(splits), HEADS=heads, SINKS=sinks is not None,
     )  # fmt: skip
@@ -148,11 +147,3 @@ def _splits(programs: int, max_context: int, index: int | None) -> int:
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)
-
-
-@lru_cache(maxsize=1)
-def _kernels() -> tuple[Any, Any]:
-    """The Triton kernels, compiled when first launched."""
-    from capacity_validate.kernels import triton_paged
-
-    return triton_paged.paged_decode, triton_paged.combine_slices

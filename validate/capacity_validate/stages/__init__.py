@@ -1,24 +1,24 @@
 """What a validation run does, stage after stage: kernels and whole steps, techniques, memory, serving, and so on.
 
-A stage is a generator: it takes a `Session` and yields a `StageResult` for each thing done, so that a stage that is
-interrupted or fails keeps what it had. The order is that of `STAGES`; a new stage is a module and an entry.
+A stage takes a `Session` and adds to `StageResults`. The order is that of `STAGES`; a new stage is a function and an
+entry.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from capacity_validate.session import Session
 from capacity_validate.stages.checks import collective_stage, memory_stage, technique_stage
 from capacity_validate.stages.model_runs import serving_stage, speculation_stage
-from capacity_validate.stages.stage_result import StageResult, joined
+from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.stages.steps import step_stage, unseen_stage
 
-__all__ = ["STAGES", "StageResult", "ValidationStage", "joined"]
+__all__ = ["STAGES", "StageResults", "ValidationStage"]
 
 
 class ValidationStage(NamedTuple):
     name: str
-    run: Callable[[Session], Iterator[StageResult]]
+    run: Callable[[Session, StageResults], None]
 
 
 STAGES = (

@@ -1,7 +1,6 @@
 """Stages that check and time nothing of the model's steps: techniques, memory, and collectives between processes."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from capacity_validate.capture import Captures
@@ -9,7 +8,7 @@ from capacity_validate.collective_times import measure_collectives, rank_counts
 from capacity_validate.findings import ON_HOST
 from capacity_validate.quantizers import quantizer_findings
 from capacity_validate.session import Session
-from capacity_validate.stages.stage_result import StageResult
+from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.technique_checks import (
     activation_findings,
     device_findings,
@@ -24,20 +23,20 @@ from capacity_validate.technique_checks import (
 COLLECTIVES_S = 20.0  # to start processes that each import torch
 
 
-def collective_stage(session: Session) -> Iterator[StageResult]:
+def collective_stage(session: Session, results: StageResults) -> None:
     stage = session.plan.collectives
     if stage is None:
         return
     counts = rank_counts(session.facts.devices_in_node) if session.on_gpu else (stage.ranks,)
     if not counts:
-        yield StageResult(remarks=("one GPU: no collectives were measured",))
+        results.remarks.append("one GPU: no collectives were measured")
         return
     if session.transformer is not None:
         session.transformer.release()  # the first GPU's memory: this is the last stage
         session.free_memory()
     for ranks in counts:
         if session.time_left_s() < COLLECTIVES_S * session.slowdown:
-            yield StageResult(remarks=(f"collectives of {ranks} ranks: left out, the budget was spent",))
+            results.remarks.append(f"collectives of {ranks} ranks: left out, the budget was spent")
             return
         session.announce(f"collectives of {ranks} ranks")
         for measured in measure_collectives(
@@ -47,57 +46,52 @@ def collective_stage(session: Session) -> Iterator[StageResult]:
                 session.log.add(measured)
 
 
-def memory_stage(session: Session) -> Iterator[StageResult]:
+def memory_stage(session: Session, results: StageResults) -> None:
     model = session.transformer
     if model is None or not session.plan.memory:
         return
     if session.time_left_s() <= 0:
-        yield StageResult(remarks=("memory: left out, the budget was spent",))
+        results.remarks.append("memory: left out, the budget was spent")
         return
     session.announce("memory")
-    yield StageResult(findings=tuple(exact_findings(model)))
+    results.findings += exact_findings(model)
     tokens = max(session.plan.transformer.prefill) if session.plan.transformer else 0
     if tokens:
-        yield StageResult(memory={"prefill_tokens": float(tokens)})
+        results.memory["prefill_tokens"] = float(tokens)
         peak = peak_activation_bytes(session.torch, model, tokens)
-        yield StageResult(
-            memory={
-                "activation_peak_bytes": peak,
-                "activation_bytes_of_a_fused_engine": fused_activation_bytes(model, tokens),
-            },
-            findings=tuple(activation_findings(model, tokens, peak)),
-        )
+        results.memory["activation_peak_bytes"] = peak
+        results.memory["activation_bytes_of_a_fused_engine"] = fused_activation_bytes(model, tokens)
+        results.findings += activation_findings(model, tokens, peak)
     if session.on_gpu:
-        yield StageResult(
-            memory=gpu_memory(session.torch, session.facts.torch_name, alone=not session.facts.is_shared)
-        )
+        alone = not session.facts.is_shared
+        results.memory |= gpu_memory(session.torch, session.facts.torch_name, alone=alone)
 
 
 DEVICE_S = 20.0  # of the budget for a GPU's own, at most
 DEVICE_SHARE = 0.2
 
 
-def technique_stage(session: Session) -> Iterator[StageResult]:
+def technique_stage(session: Session, results: StageResults) -> None:
     if not session.plan.techniques:
         return
     if session.time_left_s() <= 0:
-        yield StageResult(remarks=("techniques: left out, the budget was spent",))
+        results.remarks.append("techniques: left out, the budget was spent")
         return
     session.announce("techniques")
     if session.on_gpu:
-        yield from _on_device(session)
+        _on_device(session, results)
     for findings in (quantizer_findings, technique_findings):
-        yield StageResult(findings=tuple(replace(f, device=ON_HOST) for f in findings()))
+        results.findings += (replace(f, device=ON_HOST) for f in findings())
 
 
-def _on_device(session: Session) -> Iterator[StageResult]:
+def _on_device(session: Session, results: StageResults) -> None:
     device = session.facts.torch_name
     if (reason := session.missing.get(served_dtype(device))) is not None:
-        yield StageResult(remarks=(f"no technique was checked on {device}: {reason}",))
+        results.remarks.append(f"no technique was checked on {device}: {reason}")
         return
     ends = time.monotonic() + min(DEVICE_S, DEVICE_SHARE * session.time_left_s())
     for finding in device_findings(device, Captures(session.torch, device)):
-        yield StageResult(findings=(finding,))
+        results.findings.append(finding)
         if time.monotonic() > ends:
-            yield StageResult(remarks=(f"the budget left the last techniques unchecked on {device}",))
+            results.remarks.append(f"the budget left the last techniques unchecked on {device}")
             return

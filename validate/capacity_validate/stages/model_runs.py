@@ -6,7 +6,6 @@ accepted lengths, equal output, speed-up.
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -18,8 +17,7 @@ from capacity.step.setting import graph_sizes
 from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
 from capacity_validate.findings import ON_HOST, Finding
-from capacity_validate.graphs import GraphedTransformer
-from capacity_validate.model_error import calibrated_predictor
+from capacity_validate.model_error import fitted_half
 from capacity_validate.serving_loop import poisson_workload, run_engine
 from capacity_validate.session import Session
 from capacity_validate.small_models import cut_layers
@@ -30,9 +28,9 @@ from capacity_validate.speculative_decoding import (
     predicted_speedup,
     run_models,
 )
-from capacity_validate.stages.stage_result import LoadedRun, StageResult
+from capacity_validate.stages.stage_result import LoadedRun, StageResults
 from capacity_validate.technique_checks import pool_bytes
-from capacity_validate.transformer import Transformer, attention_findings
+from capacity_validate.transformer import GraphedTransformer, Transformer, attention_findings
 
 
 class _Executor(NamedTuple):
@@ -42,15 +40,15 @@ class _Executor(NamedTuple):
     memory: dict[str, float]
 
 
-def serving_stage(session: Session) -> Iterator[StageResult]:
+def serving_stage(session: Session, results: StageResults) -> None:
     stage, model = session.plan.serving, session.transformer
     if stage is None or model is None:
         return
-    rate_per_s = _rate_per_s(stage, calibrated_predictor(session).step_model(model.model.num_layers))
+    rate_per_s = _rate_per_s(stage, fitted_half(session).after.step_model(model.model.num_layers))
     expected_s = session.slowdown * stage.requests / rate_per_s
     for repeat in range(stage.repeats):
         if expected_s > session.time_left_s():
-            yield StageResult(remarks=(f"the budget left time for {repeat} of {stage.repeats} serving runs",))
+            results.remarks.append(f"the budget left time for {repeat} of {stage.repeats} serving runs")
             return
         start = time.monotonic()
         session.announce(f"serving run {repeat + 1} of {stage.repeats}")
@@ -65,11 +63,11 @@ def serving_stage(session: Session) -> Iterator[StageResult]:
             max_num_seqs=stage.max_num_seqs, max_num_batched_tokens=stage.max_num_batched_tokens
         )
         executor = _executor(session, stage, model)
-        yield StageResult(memory=executor.memory)
+        results.memory |= executor.memory
         run = run_engine(executor.model, workload, limits, clock=session.clock(), seed=session.seed + repeat)
-        yield StageResult(runs=(LoadedRun(rate_per_s, run),))
+        results.runs.append(LoadedRun(rate_per_s, run))
         expected_s = time.monotonic() - start
-    yield StageResult(findings=attention_findings(model, "serving"))
+    results.findings += attention_findings(model, "serving")
 
 
 def _executor(session: Session, stage: ServingStage, model: Transformer) -> _Executor:
@@ -100,7 +98,7 @@ FEWEST_S = 2  # of the budget, below which the stage is not begun
 STEPS_PER_TOKEN = 4.0  # steps of the target for each token of a speculative run and the plain one beside it
 
 
-def speculation_stage(session: Session) -> Iterator[StageResult]:
+def speculation_stage(session: Session, results: StageResults) -> None:
     stage, target = session.plan.speculation, session.transformer
     if stage is None or target is None or session.time_left_s() < FEWEST_S:
         return
@@ -113,7 +111,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
         num_blocks=min(target.num_blocks, -(-longest // target.block_size)),
         seed=session.seed,
     )
-    predictor = calibrated_predictor(session)
+    predictor = fitted_half(session).after
     target_s = predictor.step_model(target.model.num_layers).step_seconds
     draft_s = predictor.step_model(shallow.num_layers).step_seconds
     context = stage.output_tokens // 2
@@ -121,9 +119,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
     expected_s = session.slowdown * STEPS_PER_TOKEN * stage.output_tokens * target_s(decode_shape(1, context))
     for number, (draft_tokens, agreement) in enumerate(points):
         if expected_s > session.time_left_s():
-            yield StageResult(
-                remarks=(f"the budget left time for {number} of {len(points)} speculative runs",)
-            )
+            results.remarks.append(f"the budget left time for {number} of {len(points)} speculative runs")
             return
         start = time.monotonic()
         distribution = distribution_findings(
@@ -132,7 +128,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
             samples=stage.distribution_samples,
             seed=session.seed,
         )
-        yield StageResult(findings=tuple(replace(f, device=ON_HOST) for f in distribution))
+        results.findings += (replace(f, device=ON_HOST) for f in distribution)
         run = run_models(
             target,
             draft,
@@ -142,12 +138,10 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
             clock=session.clock(),
         )
         speedup = predicted_speedup(run, target_s=target_s, draft_s=draft_s, context=context)
-        yield StageResult(
-            findings=(_length_finding(run), _token_finding(run, exact=target.model.dtype == "fp32")),
-            speculation=(replace(run, predicted_speedup=speedup),),
-        )
+        results.findings += (_length_finding(run), _token_finding(run, exact=target.model.dtype == "fp32"))
+        results.speculation.append(replace(run, predicted_speedup=speedup))
         expected_s = time.monotonic() - start
-    yield StageResult(findings=attention_findings(target, "speculative decoding"))
+    results.findings += attention_findings(target, "speculative decoding")
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:

@@ -1,6 +1,5 @@
-"""What stages hand on: records that add up."""
+"""What stages add to."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,35 +17,16 @@ class LoadedRun(NamedTuple):
     run: EngineRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
-    """One thing that a stage did. None: it says nothing of that."""
+@dataclass(slots=True, kw_only=True)
+class StageResults:
+    """What stages have done so far: each adds to it, so that one that is interrupted or fails keeps what it had."""
 
     whole: WholeModel | None = None
     outcome: RunOutcome | None = None
     slowdown: float | None = None
-    findings: tuple[Finding, ...] = ()
-    runs: tuple[LoadedRun, ...] = ()
-    speculation: tuple[SpeculativeRun, ...] = ()
-    memory: Mapping[str, float] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()  # stages that failed, and why
-
-
-def joined(results: Iterable[StageResult]) -> StageResult:
-    """Everything that stages did, in order; of a model, an outcome or a byte count the last."""
-    results = tuple(results)
-    memory: dict[str, float] = {}
-    for result in results:
-        memory |= result.memory
-    return StageResult(
-        whole=next((r.whole for r in reversed(results) if r.whole is not None), None),
-        outcome=next((r.outcome for r in reversed(results) if r.outcome is not None), None),
-        slowdown=next((r.slowdown for r in reversed(results) if r.slowdown is not None), None),
-        findings=tuple(finding for r in results for finding in r.findings),
-        runs=tuple(run for r in results for run in r.runs),
-        speculation=tuple(row for r in results for row in r.speculation),
-        memory=memory,
-        remarks=tuple(remark for r in results for remark in r.remarks),
-        broken=tuple(reason for r in results for reason in r.broken),
-    )
+    findings: list[Finding] = field(default_factory=list)
+    runs: list[LoadedRun] = field(default_factory=list)
+    speculation: list[SpeculativeRun] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # stages that failed, and why

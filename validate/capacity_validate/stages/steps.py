@@ -6,9 +6,9 @@ where the campaign says so) can show what they are worth for another model.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_
 from capacity_validate.capture import Captures
 from capacity_validate.cases import Case, make_case
 from capacity_validate.devices import reader_of
-from capacity_validate.graphs import DecodeGraph
 from capacity_validate.kernels import KernelBench, Prepared, Unsupported
 from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
@@ -27,11 +26,11 @@ from capacity_validate.profile_match import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
-from capacity_validate.stages.stage_result import StageResult
+from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
-from capacity_validate.transformer import Transformer, require_supported
+from capacity_validate.transformer import DecodeGraph, Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
 ALONE_SHARE = 0.9  # of the budget, where nothing is served
@@ -43,11 +42,10 @@ KERNELS_SHARE = (
 )
 
 
-def step_stage(session: Session) -> Iterator[StageResult]:
+def step_stage(session: Session, results: StageResults) -> None:
     """Build the model, time every case, and tell how busy the machine was."""
-    for built in _built(session):
-        yield built
-        session = session.with_model(built.whole, None)
+    _build(session, results)
+    session = session.with_model(results.whole, None)
     model = session.transformer
     steps = (
         []
@@ -60,54 +58,50 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
     wall_s, cpu_s = time.monotonic(), time.process_time()
     with telemetry or nullcontext():
-        outcome = runner.run(
+        results.outcome = runner.run(
             interleaved(ordered_cases(session.plan), steps),
             passes=session.plan.passes,
             deadline=time.monotonic() + share * session.time_left_s(),
             progress=session.progress,
         )
-    slowdown = None
     if not session.on_gpu:
-        slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
-    yield StageResult(outcome=outcome, slowdown=slowdown)
-    yield _drifted(session, outcome.drift)
-    yield StageResult(
-        remarks=(
-            *telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz),
-            *timing_remarks(measured_cases(session)),
-        )
-    )
+        results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
+    _tell_drift(session, results, results.outcome.drift)
+    results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
+    results.remarks += timing_remarks(measured_cases(session))
     _time_half_depth(session, runner)
 
 
-def _drifted(session: Session, drift: float) -> StageResult:
+def _tell_drift(session: Session, results: StageResults, drift: float) -> None:
     """A card that is slower in the last pass than in the first has been measured as two cards."""
     text = f"the same cases took {drift:+.0%} in the last pass against the first"
     if session.on_gpu and abs(drift) > DRIFT:
-        return StageResult(broken=(f"{text}: heat, or others on the card; measure again",))
-    return StageResult(remarks=(f"noisy: {text}",)) if abs(drift) > DRIFT_CPU else StageResult()
+        results.broken.append(f"{text}: heat, or others on the card; measure again")
+    elif abs(drift) > DRIFT_CPU:
+        results.remarks.append(f"noisy: {text}")
 
 
-def _built(session: Session) -> Iterator[StageResult]:
-    """The campaign's transformer, its layers cut to fit the device; remarks where it was cut or cannot be run."""
+def _build(session: Session, results: StageResults) -> None:
+    """Build the campaign's transformer, its layers cut to fit the device; say where it was cut or cannot be run."""
     stage = session.plan.transformer
     if stage is None:
         return
     spec = find_model(stage.model)
     if (reason := _why_not_run(session, spec)) is not None:
-        yield StageResult(remarks=(f"no whole model was run: {reason}",))
+        results.remarks.append(f"no whole model was run: {reason}")
         return
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
     layers = min(layers, stage.max_layers or layers)
     if layers < 1:
-        yield StageResult(remarks=(f"{spec.name} does not fit at all: no whole model was run",))
+        results.remarks.append(f"{spec.name} does not fit at all: no whole model was run")
         return
     half_depth = max(1, layers // 2) if layers < spec.num_layers else None
-    cut = (f"{spec.name} was cut to {layers} of {spec.num_layers} layers",) if half_depth else ()
-    yield StageResult(whole=WholeModel(spec=spec, half_depth=half_depth), remarks=cut)
+    if half_depth:
+        results.remarks.append(f"{spec.name} was cut to {layers} of {spec.num_layers} layers")
+    results.whole = WholeModel(spec=spec, half_depth=half_depth)
     cache_bytes = CACHE_SHARE * session.facts.memory_free_bytes
     model = _transformer(session, stage, cut_layers(spec, layers), cache_bytes, seed=session.seed)
-    yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
+    results.whole = replace(results.whole, transformer=model)
 
 
 def _why_not_run(session: Session, spec: ModelSpec) -> str | None:
@@ -124,7 +118,11 @@ def _transformer(
     session: Session, stage: TransformerStage, model: ModelSpec, cache_bytes: float, *, seed: int
 ) -> Transformer:
     """Allocate a model with a KV cache for the stage's points, or of at most `cache_bytes`."""
-    blocks = blocks_for(stage, model, cache_bytes)
+    contexts = [(point.batch, point.context) for point in stage.decode]
+    contexts += [(1, tokens) for tokens in (*stage.prefill, stage.kv_tokens)]
+    needed = max(batch * math.ceil(tokens / BLOCK) for batch, tokens in contexts)
+    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
+    blocks = max(1, min(needed, int(cache_bytes / block_bytes)))
     built = Transformer(model, device=session.facts.torch_name, num_blocks=blocks, seed=seed)
     built.fill_caches()
     return built
@@ -161,7 +159,7 @@ def _step_calls(session: Session, bench: KernelBench) -> Callable[[Case], Prepar
             return None
         generator = session.torch.Generator().manual_seed(session.seed)
         call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
-        return Prepared(calls=[call], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
+        return Prepared(calls=[call], capturable=False)
 
     return prepared
 
@@ -202,24 +200,22 @@ UNSEEN_CACHE_SHARE = 0.15
 BUDGET_SHARE = 0.2
 
 
-def unseen_stage(session: Session) -> Iterator[StageResult]:
+def unseen_stage(session: Session, results: StageResults) -> None:
     stage = session.plan.unseen
     if stage is None:
         return
     if session.time_left_s() <= 0:
-        yield StageResult(remarks=(f"{stage.model}: left out, the budget was spent",))
+        results.remarks.append(f"{stage.model}: left out, the budget was spent")
         return
     spec = find_model(stage.model)
     if (reason := _why_not_run(session, spec)) is not None:
-        yield StageResult(remarks=(f"no second model was run: {reason}",))
+        results.remarks.append(f"no second model was run: {reason}")
         return
     session.announce(f"{spec.name}, which no fit sees")
     free = session.free_bytes()
     layers = min(layers_that_fit(spec, WEIGHTS_SHARE * free), stage.max_layers or spec.num_layers)
     if layers < 1:
-        yield StageResult(
-            remarks=(f"{spec.name} does not fit beside the first model: no second one was run",)
-        )
+        results.remarks.append(f"{spec.name} does not fit beside the first model: no second one was run")
         return
     few = cut_layers(spec, layers)
     model = _transformer(session, stage, few, UNSEEN_CACHE_SHARE * free, seed=session.seed + 1)
@@ -238,7 +234,7 @@ def unseen_stage(session: Session) -> Iterator[StageResult]:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.left_out:
-        yield StageResult(remarks=(f"{spec.name}: the budget left out {len(outcome.left_out)} steps",))
+        results.remarks.append(f"{spec.name}: the budget left out {len(outcome.left_out)} steps")
 
 
 BLOCK = 16
@@ -262,18 +258,6 @@ def step_cases(
         for p in stage.decode
     ]
     return prefills + decodes
-
-
-def blocks_for(stage: TransformerStage, model: ModelSpec, memory_bytes: float) -> int:
-    """KV blocks that a stage's points need, or as many as `memory_bytes` hold."""
-    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
-    return max(1, min(blocks_needed(stage), int(memory_bytes / block_bytes)))
-
-
-def blocks_needed(stage: TransformerStage) -> int:
-    decode = max((p.batch * math.ceil(p.context / BLOCK) for p in stage.decode), default=0)
-    prefill = max((math.ceil(n / BLOCK) for n in stage.prefill), default=0)
-    return max(decode, prefill, math.ceil(stage.kv_tokens / BLOCK))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,270 @@
+"""Results of clients that measure any server: guidellm, inference-perf (Kubernetes), AIPerf and genai-perf (NVIDIA).
+
+guidellm's and AIPerf's `inter_token_latency` is our TPOT; guidellm's `time_per_output_token` includes the first token.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import MalformedFile
+from capacity_validate.benchmark_results.measured_run import (
+    Document,
+    MeasuredRun,
+    RequestColumns,
+    ResultFormat,
+    at,
+    count,
+    measured_run,
+    number,
+    percentiles,
+    rate,
+    run_of_requests,
+)
+
+# guidellm: several benchmarks a report, as its version 2 writes them
+_GUIDELLM = {
+    "completed": "metrics.request_totals.successful",
+    "failed": "metrics.request_totals.errored",
+    "duration_s": "duration",
+    "request_throughput": "metrics.requests_per_second.successful.mean",
+    "output_throughput": "metrics.output_tokens_per_second.successful.mean",
+    "mean_prompt_tokens": "metrics.prompt_token_count.successful.mean",
+    "mean_output_tokens": "metrics.output_token_count.successful.mean",
+}
+
+
+def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
+    strategy = at(benchmark, "config.strategy") or {}
+    kind = str(strategy.get("type_", ""))
+    closed = kind in ("concurrent", "synchronous", "throughput")
+    streams = strategy.get("streams") or strategy.get("max_concurrency")
+    return measured_run(
+        "guidellm",
+        path,
+        benchmark,
+        _GUIDELLM,
+        model=at(report, "config.spec.backend.model"),
+        latencies={
+            "ttft": _guidellm_statistics(benchmark, "time_to_first_token_ms"),
+            "tpot": _guidellm_statistics(benchmark, "inter_token_latency_ms"),
+            "e2el": _guidellm_statistics(benchmark, "request_latency", 1e3),
+        },
+        requests=_guidellm_requests(benchmark),
+        request_rate=None if closed else rate(strategy.get("rate")),
+        burstiness=float("inf") if kind == "constant" else 1.0,
+        concurrency=(1 if kind == "synchronous" else count(streams)) if closed else None,
+    )
+
+
+def _guidellm_statistics(benchmark: Document, name: str, factor: float = 1.0) -> dict[str, float]:
+    values = at(benchmark, f"metrics.{name}.successful")
+    if not isinstance(values, dict) or not values.get("count"):
+        return {}
+    return percentiles({**(values.get("percentiles") or {}), **values}, factor)
+
+
+def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
+    rows = []
+    for entry in at(benchmark, "requests.successful") or ():
+        begins = ("request_start_time", "info.timings.request_start", "start_time")
+        start = next((begin for name in begins if (begin := number(at(entry, name))) is not None), None)
+        prompt = count(at(entry, "prompt_tokens")) or count(at(entry, "input_metrics.text_tokens"))
+        output = count(at(entry, "output_tokens")) or count(at(entry, "output_metrics.text_tokens"))
+        if start is None or prompt is None or output is None:
+            return None
+        rows.append((start, prompt, output))
+    if not rows:
+        return None
+    starts, prompts, outputs = map(list, zip(*sorted(rows), strict=True))
+    return RequestColumns(start_s=starts, prompt_tokens=prompts, output_tokens=outputs)
+
+
+GUIDELLM = ResultFormat(
+    tools=("guidellm",),
+    recognises=lambda documents: "benchmarks" in documents[0],
+    read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
+)
+
+# inference-perf: the summary of a run or stage, or a list of requests; seconds throughout
+_INFERENCE_PERF = {
+    "completed": "successes.count",
+    "failed": "failures.count",
+    "request_throughput": "successes.throughput.requests_per_sec",
+    "output_throughput": "successes.throughput.output_tokens_per_sec",
+    "request_rate": "load_summary.requested_rate",
+    "concurrency": "load_summary.concurrency",
+}
+_INFERENCE_PERF_LATENCIES = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2el": "request_latency",
+}
+
+
+def _inference_perf(path: Path, document: Document) -> MeasuredRun:
+    """`summary_lifecycle_metrics.json` or a stage's."""
+    success = document["successes"]
+    prompt, output = (
+        success.get(f"{kind}_tokens") or success.get(f"{kind}_len") for kind in ("prompt", "output")
+    )
+    requests_per_s = number(at(success, "throughput.requests_per_sec"))
+    return measured_run(
+        "inference-perf",
+        path,
+        document,
+        _INFERENCE_PERF,
+        latencies={
+            metric: percentiles(at(success, f"latency.{name}"), 1e3)
+            for metric, name in _INFERENCE_PERF_LATENCIES.items()
+        },
+        duration_s=(count(success.get("count")) or 0) / requests_per_s if requests_per_s else None,
+        mean_prompt_tokens=number(at(prompt, "mean")),
+        mean_output_tokens=number(at(output, "mean")),
+        notices=("per_request_lifecycle_metrics.json, where it was kept, holds every request",),
+    )
+
+
+def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
+    """`per_request_lifecycle_metrics.json`: the instant of every token, under other names in older versions."""
+    rows = []
+    samples: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
+    for entry in entries:
+        if not isinstance(entry, dict) or "start_time" not in entry:
+            raise MalformedFile(path, "is a list, but not of inference-perf requests")
+        info = entry.get("info") or {}
+        response = info.get("response_metrics") or info
+        tokens, times = response.get("output_tokens") or 0, response.get("output_token_times") or []
+        if entry.get("error") or not tokens:
+            continue
+        start, end = float(entry["start_time"]), float(entry["end_time"])
+        prompt = (at(info, "request_metrics.text") or info).get("input_tokens") or 0
+        rows.append((start, end, int(prompt), int(tokens)))
+        samples["e2el"].append(end - start)
+        if times:
+            samples["ttft"].append(times[0] - start)
+        if len(times) > 1 and tokens > 1:
+            samples["tpot"].append((times[-1] - times[0]) / (tokens - 1))
+    rows.sort(key=lambda row: row[0])
+    return run_of_requests("inference-perf", path, rows, samples, failed=len(entries) - len(rows))
+
+
+INFERENCE_PERF = (
+    ResultFormat(
+        tools=("inference-perf",),
+        recognises=lambda documents: isinstance(documents[0], list),
+        read=lambda path, documents: [_inference_perf_requests(path, documents[0])],
+    ),
+    ResultFormat.of_objects(
+        "inference-perf",
+        read=_inference_perf,
+        recognises=lambda document: {"load_summary", "successes"} <= document.keys(),
+    ),
+)
+
+# AIPerf, and genai-perf before it: the aggregate, or one request a line
+_AIPERF = {
+    "completed": "request_count.avg",
+    "failed": "error_request_count.avg",
+    "duration_s": "benchmark_duration.avg",
+    "request_throughput": "request_throughput.avg",
+    "output_throughput": "output_token_throughput.avg",
+    "mean_prompt_tokens": "input_sequence_length.avg",
+    "mean_output_tokens": "output_sequence_length.avg",
+}
+_AIPERF_LATENCIES = {
+    "ttft": "time_to_first_token",
+    "tpot": "inter_token_latency",
+    "itl": "inter_chunk_latency",
+    "e2el": "request_latency",
+}
+_TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+
+
+def _aiperf(path: Path, document: Document) -> MeasuredRun:
+    """The aggregate `profile_export_aiperf.json` (genai-perf's is alike): no lengths of single requests."""
+    config = document.get("input_config") or {}
+    load = _aiperf_load(config)
+    return measured_run(
+        "AIPerf",
+        path,
+        document,
+        _AIPERF,
+        model=_aiperf_model(config),
+        latencies={
+            metric: percentiles(
+                document.get(name), _TO_MS.get(str(at(document, f"{name}.unit")), 1.0), mean="avg"
+            )
+            for metric, name in _AIPERF_LATENCIES.items()
+        },
+        request_rate=rate(load.get("request_rate", load.get("rate"))),
+        burstiness=number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
+        concurrency=count(load.get("concurrency")),
+        notices=("this is AIPerf's aggregate; profile_export.jsonl beside it holds every request",),
+    )
+
+
+def _aiperf_load(config: Document) -> Document:
+    """How load was made: `loadgen` (AIPerf to 0.11), `phases` (since: all but the warm-up), genai-perf's stimulus."""
+    phases = config.get("phases")
+    if isinstance(phases, dict):
+        phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]
+    for phase in phases or ():
+        if phase.get("name") != "warmup" and not phase.get("exclude_from_results"):
+            return dict(phase)
+    return config.get("loadgen") or at(config, "perf_analyzer.stimulus") or {}
+
+
+def _aiperf_model(config: Document) -> object:
+    names = at(config, "endpoint.model_names") or config.get("model_names") or config.get("models")
+    if isinstance(names, dict):
+        names = names.get("items")
+    first = names[0] if isinstance(names, list) and names else names
+    first = first.get("name") if isinstance(first, dict) else first
+    return first if isinstance(first, str) else None
+
+
+def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
+    """`profile_export.jsonl`: one request a line."""
+    good = [d for d in documents if not d.get("error") and d["metadata"].get("benchmark_phase") != "warmup"]
+    good.sort(key=lambda d: d["metadata"]["request_start_ns"])
+
+    def column(name: str) -> list[float | None]:
+        entries = [document["metrics"].get(name) for document in good]
+        units = [_TO_MS.get(str(at(entry, "unit")), 1.0) for entry in entries]
+        values = [number(at(entry, "value")) for entry in entries]
+        return [None if value is None else value * unit for value, unit in zip(values, units, strict=True)]
+
+    def tokens(name: str) -> list[int | None]:
+        return [None if value is None else int(value or 1) for value in column(name)]
+
+    spans = ([d["metadata"][f"request_{end}_ns"] * 1e-9 for d in good] for end in ("start", "end"))
+    return run_of_requests(
+        "AIPerf",
+        path,
+        list(zip(*spans, tokens("input_sequence_length"), tokens("output_sequence_length"), strict=True)),
+        {
+            metric: [value / 1e3 for value in column(_AIPERF_LATENCIES[metric]) if value is not None]
+            for metric in ("ttft", "tpot", "e2el")
+        },
+        failed=len(documents) - len(good),
+        notices=("the file does not say whether the load was a closed loop: if it was, give --concurrency",),
+    )
+
+
+AIPERF = (
+    ResultFormat(
+        tools=("AIPerf", "genai-perf"),
+        recognises=lambda documents: {"metadata", "metrics"} <= documents[0].keys(),
+        read=lambda path, documents: [_aiperf_requests(path, documents)],
+    ),
+    ResultFormat.of_objects(
+        "AIPerf",
+        "genai-perf",
+        read=_aiperf,
+        recognises=lambda document: any(
+            isinstance(document.get(_AIPERF_LATENCIES[metric]), dict) for metric in ("e2el", "ttft")
+        ),
+    ),
+)
