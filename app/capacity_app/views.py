@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.report.figures.drawing import draw_chart
-from capacity.report.views.layout import table_records
-from capacity.report.views.view import Drawing, Fact, Table, View
+from capacity.report.layout import marked
+from capacity.report.views.layout import fact_texts, table_records
+from capacity.report.views.view import Drawing, Fact, Facts, View
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
@@ -20,11 +21,11 @@ from capacity_app.router import current_inputs
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     """Return the figures to see first, each with its interval and its note below."""
     kpis = []
-    for label, value, unit, note in facts:
-        text, within = unit.texts(value, current_inputs().units)
-        number = value if value is None or isinstance(value, Quantity) else Quantity(value=value)
-        below = "" if value is None else "; ".join(filter(None, (within, note)))
-        kpis.append(parts.Kpi(label=label, value=text, below=below, number=number))
+    for fact in facts:
+        label, text, below = fact_texts(fact, current_inputs().units)
+        number = Quantity(value=fact.value) if isinstance(fact.value, (int, float)) else fact.value
+        known = number if isinstance(number, Quantity) else None
+        kpis.append(parts.Kpi(label=label, value=text, below=below, number=known))
     return kpis
 
 
@@ -34,9 +35,12 @@ def show(view: View, answer: Any) -> None:
         if isinstance(block, Drawing):
             show_chart(block, answer)
         elif isinstance(block, str):
-            st.caption(plain(block))
+            st.caption(plain(marked(block).plain))
+        elif isinstance(block, Facts):
+            rows = [dict(zip(("", "value", "note"), fact_texts(fact), strict=True)) for fact in block.rows]
+            show_rows(block.title, rows)
         elif block.rows:
-            show_table(block)
+            show_rows(block.title, table_records(block, current_inputs().units))
     parts.notes(getattr(answer, "warnings", ()))
 
 
@@ -48,8 +52,7 @@ def show_chart(drawing: Drawing, answer: Any = None) -> None:
         parts.notes([drawing.note] if drawing.note else [])
 
 
-def show_table(table: Table) -> None:
+def show_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Draw a table under its title, with its files."""
-    st.subheader(plain(table.title))
-    name = "_".join(re.findall(r"[a-z]+", table.title.lower())[:5])
-    parts.table(name, table_records(table, current_inputs().units), alt=f"{table.title}.")
+    st.subheader(plain(title))
+    parts.table("_".join(re.findall(r"[a-z]+", title.lower())[:5]), rows, alt=f"{title}.")

@@ -726,8 +726,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "stack",
                 "capacity.planning.variations.stack:Stack",
-                tables="capacity.report.stack:stack_tables",
-                charts="capacity.report.figures.of_answer:stack_charts",
+                view="capacity.report.views.stack:stack_view",
                 question="What is each technique worth, one upon the other?",
                 unbounded=True,
             ),

@@ -53,6 +53,26 @@ class Stack(AnswerRecord):
     product_of_single: Factors
     observations: tuple[str, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the notes of the answer."""
+        return self.observations
+
+    @property
+    def taken(self) -> list[StackStep]:
+        """Return the techniques that were taken, in their order."""
+        return [step for step in self.steps if step.figures is not None]
+
+    @property
+    def last_figures(self) -> Figures:
+        """Return the figures of the deployment with all techniques."""
+        return [self.naive, *(step.figures for step in self.steps if step.figures is not None)][-1]
+
+    @property
+    def last_flags(self) -> str:
+        """Return the flags of the deployment with all techniques."""
+        return [self.naive_flags, *(step.flags for step in self.taken)][-1]
+
 
 @documented(Pool, Traffic, Cost)
 @checked
@@ -106,8 +126,7 @@ def stack(
         if progress is not None:
             progress(len(steps), len(names))
     naive = ladder.at(beginning).figures
-    taken = [step for step in steps if step.cumulative is not None]
-    nothing = factors_between(naive, naive)
+    cumulative = [step.cumulative for step in steps if step.cumulative is not None]
     return Stack(
         deployment=deployment_label(resolved, resolved.pool.replicas),
         workload=requests.name,
@@ -115,8 +134,8 @@ def stack(
         naive_flags=ladder.at(beginning).flags,
         naive=naive,
         steps=tuple(steps),
-        together=next((step.cumulative for step in reversed(taken) if step.cumulative), nothing),
-        product_of_single=product_of(step.alone for step in taken if step.alone is not None),
+        together=[factors_between(naive, naive), *cumulative][-1],
+        product_of_single=product_of(step.alone for step in steps if step.alone is not None),
         observations=(
             *requests.notices,
             *resolved.notes,

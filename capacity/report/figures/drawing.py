@@ -1,4 +1,4 @@
-"""The charts that views declare, drawn: bars, panels of bars and curves, with whiskers over intervals."""
+"""The charts that views declare, drawn: bars, panels, waterfalls and curves, with whiskers over intervals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, Panels, View
+from capacity.report.views.view import Bars, Curves, Drawing, Panels, View, Waterfall
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
+BETTER, WORSE = 2, 5  # colours of a waterfall
 SMALLEST_TEXT = 11  # px; bars too short for it have none
 
 
@@ -36,7 +37,9 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
     scale = drawing.unit.scale_in(units)
     numbers = {
-        name: {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
+        name_units(name, units): {
+            label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()
+        }
         for name, row in drawing.data.items()
     }
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
@@ -89,14 +92,18 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             base=[origin] * len(labels) if origin else None,
             orientation="h",
             showlegend=len(numbers) > 1,
-            customdata=[with_interval(each) for each in bars],
+            customdata=[
+                drawing.unit.words(each) if drawing.unit.show else with_interval(each) for each in bars
+            ],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
             **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
         )
     figure.update_yaxes(autorange="reversed")
     layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
-    if log:
+    if drawing.ends is not None:
+        figure.update_xaxes(range=drawing.ends, nticks=5, zeroline=True, zerolinecolor=NEUTRAL)
+    elif log:
         figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
@@ -133,6 +140,46 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     return figure
 
 
+def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    assert isinstance(drawing, Waterfall)
+    (row,) = numbers.values()
+    values = [to_quantity(value) for value in row.values() if value is not None]
+    steps = list(zip(labels[1:], values, values[1:], strict=False))
+    figure = go.Figure()
+    for kind, shade in (("better", BETTER), ("worse", WORSE)):
+        moved = [
+            (label, before.value, after.value)
+            for label, before, after in steps
+            if (after.value == before.value or (after.value > before.value) is drawing.rising)
+            is (kind == "better")
+        ]
+        figure.add_bar(
+            y=[label for label, *_ in moved],
+            x=[after - before for _, before, after in moved],
+            base=[before for _, before, _ in moved],
+            orientation="h",
+            name=kind,
+            hovertemplate="%{y}<extra></extra>",
+            **bar_style(shade),
+        )
+    figure.add_scatter(
+        y=labels,
+        x=[value.value for value in values],
+        mode="markers",
+        name="with all up to here, 90 % interval",
+        marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
+        error_x=whiskers(values),
+        text=[with_interval(value) for value in values],
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    layout(figure, x=y, y="", height=150 + 30 * len(labels), barmode="overlay")
+    figure.update_xaxes(**log_axis(_ends(numbers)))
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels)
+    return figure
+
+
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
@@ -165,6 +212,7 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
 DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
     Panels: _draw_panels,
+    Waterfall: _draw_waterfall,
     Curves: _draw_curves,
 }
 
@@ -184,9 +232,11 @@ def _bar(
 
 
 def text_of(number: Quantity | None, unit: Unit) -> str:
-    """With the digits that its interval leaves, or three; "-" for None."""
+    """As its unit shows it, else with the digits that its interval leaves, or three; "-" for None."""
     if number is None:
         return "-"
+    if unit.show:
+        return unit.texts(number)[0]
     if last_place(number) is None:
         return f"{rounded(number.value):{unit.sign},.12g}{unit.after}"
     return number_text(number.value, number)

@@ -80,14 +80,6 @@ def engine_charts(answer: Any) -> Iterator[Chart]:
         yield engines_chart(answer, name)
 
 
-def stack_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.stacks import factors_chart, figure_names, stack_chart
-
-    for name in figure_names(answer):
-        yield stack_chart(answer, name)
-    yield factors_chart(answer)
-
-
 def fleet_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.fleets import fleet_day_chart, layouts_chart, levels_chart
     from capacity.report.figures.planning import windows_chart

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, rounded
-from capacity.report.layout import Part, grid, notes
+from capacity.report.layout import Part, facts, grid, notes
 from capacity.report.views.units import Unit, name_units, value_at
-from capacity.report.views.view import Table, View
+from capacity.report.views.view import Fact, Facts, Table, View
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -21,9 +21,17 @@ def parts(view: View, answer: Any) -> list[Part]:
     for block in view.blocks:
         if isinstance(block, str):
             shown.append(block)
+        elif isinstance(block, Facts):
+            shown.append(facts(block.title, (fact_texts(fact) for fact in block.rows)))
         elif isinstance(block, Table) and block.rows:
             shown.append(draw_table(block))
     return [*shown, *notes(getattr(answer, "warnings", ()))]
+
+
+def fact_texts(fact: Fact, units: Units = STANDARD) -> tuple[str, str, str]:
+    """Return label, value and note of a fact, its interval before the note; no note where there is no value."""
+    text, within = fact.unit.texts(fact.value, units)
+    return fact.label, text, "" if fact.value is None else "; ".join(filter(None, (within, fact.note)))
 
 
 def draw_table(table: Table) -> RichTable:
@@ -31,7 +39,7 @@ def draw_table(table: Table) -> RichTable:
     sides = ["left" if i == 0 or column.unit.left else "right" for i, column in enumerate(table.columns)]
     heads = (name_units(column.heading, STANDARD) for column in table.columns)
     lines = grid(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
-    lines.columns[0].no_wrap = True
+    lines.columns[0].no_wrap = not table.wrap
     for row in table.rows:
         cells = (unit.texts(value_at(row, path)) for _, path, unit in table.columns)
         lines.add_row(*(f"{text}\n[dim]{within}[/dim]" if within else text for text, within in cells))
@@ -41,6 +49,8 @@ def draw_table(table: Table) -> RichTable:
 def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, object]]:
     """Return rows by heading, in numbers that say no more than the texts do; a heading that is there already follows
     the one before it."""
+    if table.records:
+        return [dict(record) for record in table.records]
     heads: list[str] = []
     for column in table.columns:
         heading = name_units(column.heading, units) + (f", {column.unit.after}" if column.unit.after else "")

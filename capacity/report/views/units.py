@@ -63,6 +63,11 @@ class Unit:
             number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
         )
 
+    def words(self, value: Any, units: Units = STANDARD) -> str:
+        """Return a value with its interval in brackets."""
+        text, within = self.texts(value, units)
+        return f"{text} ({within})" if within else text
+
     def scale_in(self, units: Units) -> float:
         """Return the factor from the record's number to the one that is shown."""
         scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
@@ -84,7 +89,7 @@ def with_interval(name: str) -> Callable[[Any], Quantity | None]:
     return find
 
 
-def name_units(heading: str, units: Units) -> str:
+def name_units(heading: str, units: Units = STANDARD) -> str:
     """Return a heading with the reader's units."""
     return heading.replace("{time}", units.time).replace("{memory}", units.memory)
 

@@ -18,6 +18,14 @@ class Fact(NamedTuple):
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A line for each fact: label, value and note."""
+
+    title: str
+    rows: Sequence[Fact]
+
+
 class Column(NamedTuple):
     """A value of each row, under a heading in which `{time}` and `{memory}` are the reader's units."""
 
@@ -28,11 +36,14 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; none, no table."""
+    """A line for each record; none, no table. `wrap`: the first column may wrap too. `records`: the rows of tables that
+    sort, where a cell holds several numbers."""
 
     title: str
     rows: Sequence[Any]
     columns: Sequence[Column]
+    wrap: bool = False
+    records: Sequence[Mapping[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +52,8 @@ class Drawing:
     an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `rows`: the numbers behind it, if more.
+    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `rows`: the numbers behind it, if more;
+    `ends`: where the axis of horizontal bars ends, which cuts those that go on.
     """
 
     name: str
@@ -56,6 +68,7 @@ class Drawing:
     note: str = ""
     shares: bool = False
     rows: Sequence[Mapping[str, object]] = ()
+    ends: tuple[float, float] | None = None
 
 
 class Bars(Drawing):
@@ -66,11 +79,19 @@ class Panels(Drawing):
     """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall(Drawing):
+    """Horizontal bars from each value of the one series to the next, on a logarithmic axis: equal lengths are equal
+    factors. `rising`: more is better."""
+
+    rising: bool = False
+
+
 class Curves(Drawing):
     """Lines over a logarithmic x axis with a tick at each point; whiskers over intervals."""
 
 
-Block = str | Table | Drawing
+Block = str | Facts | Table | Drawing
 
 
 class View(NamedTuple):

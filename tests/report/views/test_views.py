@@ -18,11 +18,12 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.report.display import Units
 from capacity.report.figures.of_answer import charts_of
+from capacity.report.layout import marked
 from capacity.report.tables import render
 from capacity.report.views import units
-from capacity.report.views.layout import table_records
+from capacity.report.views.layout import fact_texts, table_records
 from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Column, Drawing, Table, View
+from capacity.report.views.view import Column, Drawing, Facts, Table, View
 from capacity.techniques.quantize import quantization_list
 from capacity.techniques.speculate import speculation_methods, textbook
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
@@ -44,6 +45,15 @@ ASKED = {
     "kv": lambda: capacity.kv("llama-3.1-8b", gpus="h100", eviction="all", window_tokens=4096),
     "tornado": lambda: capacity.tornado(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20
+    ),
+    "stack": lambda: capacity.stack(
+        **LLAMA,
+        input_len=128,
+        output_len=16,
+        concurrency=4,
+        num_prompts=8,
+        price="2",
+        order=["kv-cache", "prefix-caching", "static-batching"],
     ),
     "engines": lambda: capacity.engine_table(claims=True),
 }
@@ -114,12 +124,15 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:
         if isinstance(block, str):
-            assert block in page
-            assert block.split()[0] in console
+            words = marked(block).plain
+            assert words in page
+            assert words.split()[0] in console
         if isinstance(block, Drawing):
             (chart,) = (each for each in charts_of(answer) if each.name == block.name)
             assert chart.title in page
             assert chart.rows
+        for fact in block.rows if isinstance(block, Facts) else ():
+            assert all(text in page for text in fact_texts(fact))
         for row, record in (
             zip(block.rows, table_records(block), strict=True) if isinstance(block, Table) else ()
         ):
