@@ -706,7 +706,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "advice",
                 "capacity.planning.variations.advice:AdviceList",
-                tables="capacity.report.comparisons:advice_tables",
+                view="capacity.report.views.advice:advice_view",
                 unbounded=True,
             ),
         ),

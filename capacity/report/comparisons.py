@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.report.display import shown, text_and_interval
+from capacity.report.display import text_and_interval
 from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
-    from capacity.planning.variations.advice import Advice, AdviceList, Effects
     from capacity.planning.variations.diff import Diff, Difference
     from capacity.simulator.replications import PairedMetric
     from capacity.workload.windows import Window
@@ -94,71 +93,3 @@ def _replicated_table(diff: Diff) -> Part:
 
 def _doubt(each: Difference | PairedMetric) -> str:
     return "" if each.significant else " (not told apart)"
-
-
-# advice
-
-
-def advice_tables(answer: AdviceList) -> list[Part]:
-    """The changes that help, by what they need; then those that were tried or refused, in a line each."""
-    base = answer.base
-    full = base.usd_per_request_full
-    paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
-    return [
-        f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
-        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{compared_text(answer.busiest_window)}",
-        _advice_table(answer) if answer.advice else "no change of the checklist helps this deployment",
-        *(f"{line.change}: {line.note}" for line in answer.advice if line.note),
-        *answer.observations,
-        f"simulated, no or less benefit: {_listed_changes(answer.without_benefit)}",
-        f"not possible here: {_listed_changes(answer.refused)}; reasons in --format json",
-        "`capacity stack` shows what the techniques in use are worth",
-    ]
-
-
-def _listed_changes(lines: Iterable[Advice]) -> str:
-    return "; ".join(line.change for line in lines) or "none"
-
-
-def _advice_table(answer: AdviceList) -> Part:
-    rows = [(line, line.effects) for line in answer.advice if line.effects is not None]
-    return listed(
-        "Changes that help, simulated on the same arrivals (negative is better)",
-        rows,
-        ("needs", "left", lambda row: row[0].needs),
-        ("change", "left", lambda row: _change_text(row[0])),
-        ("TTFT, ms", "right", lambda row: _ms(row[1].ttft_p95_s, row[1].ttft_p95_change)),
-        ("TPOT, ms", "right", lambda row: _ms(row[1].tpot_p95_s, row[1].tpot_p95_change)),
-        ("E2E, ms", "right", lambda row: _ms(row[1].e2e_p95_s, row[1].e2e_p95_change)),
-        ("$/h", "right", lambda row: _usd(row[1].usd_per_hour, "+,.2f")),
-        ("$/1k full", "right", lambda row: _usd(_per_thousand(row[1]), "+,.4f")),
-        ("quality", "left", lambda row: _loss(row[0])),
-    )
-
-
-def _change_text(line: Advice) -> str:
-    flags = f"\n[dim]{line.flags}[/dim]" if line.flags else ""
-    failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
-    return f"{line.change}{flags}{failed}"
-
-
-def _per_thousand(effects: Effects) -> float | None:
-    usd = effects.usd_per_request_full
-    return None if usd is None else 1e3 * usd
-
-
-def _ms(seconds: float | None, relative: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return "0" if seconds == 0 else f"{seconds * 1e3:+,.1f} ({shown(relative, '+.0%')})"
-
-
-def _usd(usd: float | None, form: str) -> str:
-    return "0" if usd == 0 else shown(usd, form)
-
-
-def _loss(line: Advice) -> str:
-    loss = line.quality_loss_change
-    if loss is None:
-        return "unknown"
-    return f"up to {-loss:+.1%}" if loss else "same"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from capacity import advise, diff
-from capacity.report.comparisons import advice_tables, diff_tables
+from capacity.report.comparisons import diff_tables
 from capacity.report.layout import printed
+from capacity.report.tables import render
 
 LOAD: dict[str, Any] = {"input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 40}
 
@@ -36,7 +37,7 @@ def test_what_was_changed_is_named_and_the_bill_follows() -> None:
 
 def test_changes_without_benefit_and_refused_ones_are_named_below() -> None:
     answer = advise("llama-3.1-8b", gpu="h100", **LOAD)
-    lines = " ".join(printed(advice_tables(answer)).split())
+    lines = " ".join(render(answer, "table").split())
     for each in (*answer.advice, *answer.without_benefit, *answer.refused):
         assert each.change.split(" (")[0].split()[-1] in lines
     assert "not possible here: " in lines
