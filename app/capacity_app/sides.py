@@ -14,9 +14,9 @@ from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.variations.diff import Diff
-from capacity.report.comparisons import compared_text, difference_and_interval
 from capacity.report.replicas import count_text
 from capacity.report.sides import change_text, settings_text
+from capacity.report.views.diff import diff_view
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
@@ -310,28 +310,16 @@ def _described(side: Side) -> str:
 
 def _paired(first: Side, current: Side, here: str) -> None:
     """The same arrivals through both, as `capacity diff`."""
+    from capacity_app import views  # needs the router, whose field to type in pins sides
+
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
         "diff", task, doing="Serving both", button="Same arrivals, request by request"
     ).value
     if found is None:
         return
-    differences = [
-        {
-            "": difference.metric.upper(),
-            f"{here} less A, mean, ms": difference_and_interval(difference)[0],
-            "95 % interval": difference_and_interval(difference)[1],
-            "outside": "yes" if difference.significant else "no: it holds 0",
-            f"sooner with {here}": f"{difference.faster_fraction:.0%}",
-        }
-        for difference in found.differences
-    ]
-    parts.table(
-        "diff", differences, alt=f"How {here} differs from A for the same requests at the same instants."
-    )
+    views.show(diff_view(found, "A", here), found)
     st.caption(
-        f"{found.requests:,} requests at the same instants through both. The interval is of the traffic's chance, not "
-        "of the step model's error, which both share."
+        "The interval is of the traffic's chance, not of the step model's error, which both share. Where it holds 0, "
+        "the two are not told apart."
     )
-    if found.busiest_window is not None:
-        st.caption(plain(compared_text(found.busiest_window)))

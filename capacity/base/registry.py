@@ -752,7 +752,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "diff",
                 "capacity.planning.variations.diff:Diff",
-                tables="capacity.report.comparisons:diff_tables",
+                view="capacity.report.views.diff:diff_view",
                 unbounded=True,
             ),
         ),

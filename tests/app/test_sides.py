@@ -19,9 +19,9 @@ from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import price_of
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import resolve
-from capacity.report.comparisons import difference_and_interval
 from capacity.report.display import time_and_interval
 from capacity.report.replicas import count_text
+from capacity.report.views.diff import mean_and_interval
 
 Open = Callable[..., Any]
 LOOP = {"load": "arrivals at a rate", "rate": "4"}
@@ -139,9 +139,9 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
         for more in ({}, {"kv_cache_dtype": "fp8"})
     ]
     direct = capacity.diff(*both)
-    shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
-    assert list(shown["B less A, mean, ms"]) == [difference_and_interval(d)[0] for d in direct.differences]
-    assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
+    shown = next(frame.value for frame in opened.at.dataframe if "B sooner for, %" in frame.value)
+    assert list(shown["interval"]) == [mean_and_interval(d)[1] for d in direct.differences]
+    assert list(~shown["mean"].str.endswith("apart)")) == [d.significant for d in direct.differences]
 
 
 @pytest.mark.slow

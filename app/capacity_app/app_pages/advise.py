@@ -12,8 +12,8 @@ import capacity
 from capacity.answers.records import Simulation
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
-from capacity.report.comparisons import compared_text
 from capacity.report.views.advice import advice_facts, advice_view
+from capacity.report.views.view import compared_text
 from capacity_app import parts, views
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

@@ -7,12 +7,11 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
-from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Table, View
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, compared_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.advice import Advice, AdviceList

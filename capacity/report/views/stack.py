@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from capacity.planning.variations.technique_stack import StackStep
-from capacity.report.comparisons import compared_text
 from capacity.report.display import rounded
 from capacity.report.views import units
 from capacity.report.views.units import Unit, name_units, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, compared_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.stack import Stack

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.report.views.units import COUNT, WORDS, Path, Unit
+
+if TYPE_CHECKING:
+    from capacity.workload.windows import Window
 
 
 class Fact(NamedTuple):
@@ -99,6 +102,13 @@ class View(NamedTuple):
 
     title: str
     blocks: Iterable[Block]
+
+
+def compared_text(busiest: Window | None) -> str:
+    """Return a further line on the part of longer traffic that is compared."""
+    if busiest is None:
+        return ""
+    return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"
 
 
 def headline(answer: Any) -> str:

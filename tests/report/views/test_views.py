@@ -29,6 +29,7 @@ from capacity.techniques.speculate import speculation_methods, textbook
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
+SHORT = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 20}
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
 ASKED = {
     "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
@@ -48,6 +49,11 @@ ASKED = {
     ),
     "advice": lambda: capacity.advise(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20, price="2"
+    ),
+    "diff": lambda: capacity.diff(
+        {"model": LLAMA["model"], "pools": [{"gpu": "h100"}], "traffic": SHORT},
+        {"model": LLAMA["model"], "pools": [{"gpu": "h100", "replicas": 2}]},
+        replications=2,
     ),
     "stack": lambda: capacity.stack(
         **LLAMA,
