@@ -15,7 +15,6 @@ from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.variations.diff import Diff
 from capacity.report.replicas import count_text
-from capacity.report.sides import change_text, settings_text
 from capacity.report.views.diff import diff_view
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
@@ -26,6 +25,7 @@ from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
 CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
 LETTERS = "ABCD"
+MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
@@ -258,6 +258,32 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
     return table
 
 
+def change_text(change: Change, *, of: str = "") -> str:
+    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart; tenfold and more is
+    told as times."""
+    if change.ratio is None:
+        return "-"
+    words = {True: ", outside", False: ", within", None: ""}[change.outside]
+    if change.ratio >= MANY_TIMES - 1:
+        return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
+    return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
+
+
+def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """`GPU h100-sxm-80gb -> b200-sxm-180gb`: what differs, as the sidebar calls it."""
+    names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
+    return ", ".join(
+        f"{CALLED.get(name, name)} {_setting(first.get(name))} -> {_setting(second.get(name))}"
+        for name in names
+    )
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "the default"
+    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def _beside(
     current: Side,
     row: Sequence[parts.Kpi],
@@ -270,7 +296,7 @@ def _beside(
     asked = [side.asked_on(current) for side in sides]
     first = asked[0]
     for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
-        said = _described(side) if side is first else settings_text(first.said, side.said, CALLED)
+        said = _described(side) if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     alt = f"Each figure of A to {here}, and how far it is from A."
     loads = {
