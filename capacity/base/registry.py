@@ -629,8 +629,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "cost",
                 "capacity.planning.bills.billing:Bill",
-                tables="capacity.report.cost:bill_tables",
-                charts="capacity.report.figures.of_answer:bill_charts",
+                view="capacity.report.views.cost:bill_view",
                 unbounded=True,
             ),
         ),

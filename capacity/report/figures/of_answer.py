@@ -113,14 +113,6 @@ def simulation_charts(answer: Any) -> Iterator[Chart]:
     yield runs.bounds_chart(only)
 
 
-def bill_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import month_chart, price_chart
-
-    yield price_chart(answer)
-    if answer.apis or answer.break_even is not None:
-        yield month_chart(answer)
-
-
 def curve_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures.costs import curve_chart, day_chart, served_chart
 

@@ -78,6 +78,16 @@ class Unit:
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
+def dollars(digits: int) -> Unit:
+    """Return the unit of $ with so many digits."""
+
+    def show(number: Quantity, _: Units) -> tuple[str, str]:
+        ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
+        return f"${number.value:,.{digits}f}", " to ".join(ends)
+
+    return Unit(digits, show=show)
+
+
 def with_interval(name: str) -> Callable[[Any], Quantity | None]:
     """Return the path of a time of a record whose `intervals_s` has its interval."""
 

@@ -50,6 +50,18 @@ ASKED = {
     "advice": lambda: capacity.advise(
         **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20, price="2"
     ),
+    "cost": lambda: capacity.cost(
+        **LLAMA,
+        **SHORT,
+        price="2",
+        documents=1000,
+        deadline_hours=2.0,
+        idle_hours_per_day=8.0,
+        interruptions_per_hour=0.5,
+        api_input_price=0.1,
+        api_output_price=0.4,
+        batch_api="openai",
+    ),
     "diff": lambda: capacity.diff(
         {"model": LLAMA["model"], "pools": [{"gpu": "h100"}], "traffic": SHORT},
         {"model": LLAMA["model"], "pools": [{"gpu": "h100", "replicas": 2}]},
