@@ -22,8 +22,14 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_
 from capacity.hardware.pricing import cautions_of, price_of
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.variations.stack_figures import Factors, Figures, factors_between, product_of
-from capacity.planning.variations.technique_stack import StackStep, TechniqueStack
+from capacity.planning.variations.technique_stack import (
+    Factors,
+    Figures,
+    StackStep,
+    TechniqueStack,
+    factors_between,
+    product_of,
+)
 from capacity.planning.variations.technique_steps import in_order, naive_fields, rungs_of
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload

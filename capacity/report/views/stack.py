@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from capacity.planning.variations.technique_stack import StackStep
+from capacity.planning.variations.technique_stack import Factors, StackStep
 from capacity.report.display import rounded
 from capacity.report.views import units
 from capacity.report.views.units import Unit, name_units, value_at
@@ -13,7 +13,6 @@ from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, W
 
 if TYPE_CHECKING:
     from capacity.planning.variations.stack import Stack
-    from capacity.planning.variations.stack_figures import Factors
 
 NO_INTERVAL = (
     "Factors compare two simulations of the same requests by the same step model, so that most of its error is in "
