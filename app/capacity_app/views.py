@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.report.figures.drawing import draw_chart
+from capacity.report.figures.drawing import draw_block, to_quantity
 from capacity.report.layout import marked
-from capacity.report.views.layout import fact_texts, table_records
-from capacity.report.views.view import Drawing, Fact, Facts, View
+from capacity.report.views.layout import table_records
+from capacity.report.views.view import Drawing, Fact, Facts, OwnChart, Refused, Table, View
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
@@ -22,37 +22,58 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
     """Return the figures to see first, each with its interval and its note below."""
     kpis = []
     for fact in facts:
-        label, text, below = fact_texts(fact, current_inputs().units)
-        number = Quantity(value=fact.value) if isinstance(fact.value, (int, float)) else fact.value
-        known = number if isinstance(number, Quantity) else None
-        kpis.append(parts.Kpi(label=label, value=text, below=below, number=known))
+        text, below = ("-", fact.instead) if fact.instead else fact.texts(current_inputs().units)
+        number = (
+            to_quantity(fact.value)
+            if isinstance(fact.value, (int, float, Quantity)) and not fact.instead
+            else None
+        )
+        kpis.append(parts.Kpi(label=fact.first or fact.label, value=text, below=below, number=number))
     return kpis
 
 
 def show(view: View, answer: Any) -> None:
     """Draw the blocks of a view, and the answer's notes."""
     for block in view.blocks:
-        if isinstance(block, Drawing):
+        if isinstance(block, (Drawing, OwnChart)):
             show_chart(block, answer)
         elif isinstance(block, str):
             st.caption(plain(marked(block).plain))
         elif isinstance(block, Facts):
-            rows = [dict(zip(("", "value", "note"), fact_texts(fact), strict=True)) for fact in block.rows]
-            show_rows(block.title, rows)
+            show_facts(block)
+        elif isinstance(block, Refused):
+            rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
+            if rows:
+                parts.table("refused", rows, alt="What cannot be, and why.")
         elif block.rows:
-            show_rows(block.title, table_records(block, current_inputs().units))
-    parts.notes(getattr(answer, "warnings", ()))
+            show_table(block)
+    parts.notes([*view.notes, *getattr(answer, "warnings", ())])
 
 
-def show_chart(drawing: Drawing, answer: Any = None) -> None:
+def show_facts(block: Facts) -> None:
+    """Draw figures as a table of text, because their units differ."""
+    texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
+    if texts:
+        st.subheader(plain(block.title))
+        rows = [dict(zip(("", "value", "note"), each, strict=True)) for each in texts]
+        parts.table(_file_name(block.title), rows, alt=f"{block.title}.")
+
+
+def show_chart(drawing: Drawing | OwnChart, answer: Any = None) -> None:
     """Draw a chart of an answer that names model and GPUs, with a note on how to read it."""
-    chart = draw_chart(drawing, answer, current_inputs().units)
+    chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
         parts.chart(chart)
-        parts.notes([drawing.note] if drawing.note else [])
+        parts.notes([drawing.note] if isinstance(drawing, Drawing) and drawing.note else [])
 
 
-def show_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+def show_table(table: Table) -> None:
     """Draw a table under its title, with its files."""
-    st.subheader(plain(title))
-    parts.table("_".join(re.findall(r"[a-z]+", title.lower())[:5]), rows, alt=f"{title}.")
+    if table.title:
+        st.subheader(plain(table.title))
+    name = table.name or _file_name(table.title)
+    parts.table(name, table_records(table, current_inputs().units), alt=f"{table.title or name}.")
+
+
+def _file_name(title: str) -> str:
+    return "_".join(re.findall(r"[a-z]+", title.lower())[:5])

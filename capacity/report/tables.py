@@ -57,7 +57,7 @@ def tables_of(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"])
     if shown is not None and shown.view:
         from capacity.report.views.layout import parts
 
-        return lambda answer: parts(resolve_name(shown.view)(answer), answer)
+        return lambda answer: parts(resolve_name(shown.view)(answer), answer, kind)
     path = "" if shown is None else getattr(shown, kind) or shown.tables
     return resolve_name(path or "capacity.report.views.fields:record_parts")  # type: ignore[no-any-return]
 

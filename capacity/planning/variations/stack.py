@@ -56,11 +56,6 @@ class Stack(AnswerRecord):
     observations: tuple[str, ...]
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return the notes of the answer."""
-        return self.observations
-
-    @property
     def taken(self) -> list[StackStep]:
         """Return the techniques that were taken, in their order."""
         return [step for step in self.steps if step.figures is not None]

@@ -1,7 +1,8 @@
-"""The charts that views declare, drawn: bars, panels, waterfalls and curves, with whiskers over intervals."""
+"""The charts that views declare, drawn: bars, panels of bars and curves, with whiskers over intervals."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,17 +21,23 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, Panels, View, Waterfall
+from capacity.report.views.view import Bars, Curves, Drawing, OwnChart, Panels, Stack, View, Waterfall
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
 BETTER, WORSE = 2, 5  # colours of a waterfall
+ROOMY = 0.06  # of a whole bar: parts below it have no text
 SMALLEST_TEXT = 11  # px; bars too short for it have none
 
 
 def draw_charts(view: View, answer: Any) -> list[Chart]:
     """Return the charts of an answer's view."""
-    drawn = (draw_chart(block, answer) for block in view.blocks if isinstance(block, Drawing))
+    drawn = (draw_block(block, answer) for block in view.blocks if isinstance(block, (Drawing, OwnChart)))
     return [chart for chart in drawn if chart.rows]
+
+
+def draw_block(block: Drawing | OwnChart, answer: Any, units: Units = STANDARD) -> Chart:
+    """Return the chart of a view, declared or drawn by a function of its own."""
+    return block.draw(units) if isinstance(block, OwnChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
@@ -50,6 +57,12 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         add_line = figure.add_vline if isinstance(drawing, Bars) else figure.add_hline
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
+    for place, (words, at) in enumerate(drawing.marks.items()):
+        of_values = not isinstance(drawing, Curves)
+        at, words = (at * scale, f"{words}: {digits(at * scale)}") if of_values else (at, words)
+        _add_mark(figure, words, at, place)
+    for label, whole in drawing.wholes.items():
+        add_interval(figure, label, whole, scale)
     return Chart(
         name=drawing.name,
         title=drawing.title,
@@ -57,6 +70,21 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         figure=figure,
         subject=subject_of(answer),
         rows=tuple(drawing.rows or ({x: label, **_row(numbers, label)} for label in labels)),
+    )
+
+
+def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
+    """An upright line with its words: the first at the top, the next at the foot of the plot."""
+    figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
+    figure.add_annotation(
+        x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # as annotations want it
+        y=0.0 if place else 1.0,
+        yref="paper",
+        text=words,
+        showarrow=False,
+        xanchor="right",
+        yanchor="bottom" if place else "top",
+        xshift=-3,
     )
 
 
@@ -116,6 +144,49 @@ def _ends(numbers: Numbers) -> list[float]:
     """All values and the ends of their intervals, but for 0, which a logarithmic axis has not."""
     known = (each for row in numbers.values() for each in row.values() if each)
     return [end for each in known for end in (each.low, each.value, each.high) if end]
+
+
+def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    known = [[each.value for row in numbers.values() if (each := row.get(label))] for label in labels]
+    least_shown = [ROOMY * sum(values) for values in known]
+    for index, (name, row) in enumerate(numbers.items()):
+        bars = [to_quantity(row.get(label) or 0.0) for label in labels]
+        texts = [
+            text_of(each, drawing.unit) if each.value > least else ""
+            for each, least in zip(bars, least_shown, strict=True)
+        ]
+        style = {"text": texts, "insidetextanchor": "middle", "textposition": "inside", "textangle": 0}
+        figure.add_bar(
+            name=name,
+            y=labels,
+            x=[each.value for each in bars],
+            orientation="h",
+            customdata=[with_interval(each) for each in bars],
+            hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
+            **style,
+            **bar_style(index),
+        )
+    layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    return figure
+
+
+def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
+    """Mark a value with its 90 % interval at the height of a label; nothing without an interval."""
+    if whole is None or whole.low is None or whole.high is None:
+        return
+    figure.add_scatter(
+        name="90 % interval",
+        x=[scale * whole.value],
+        y=[label],
+        mode="markers",
+        marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
+        error_x={**whiskers([whole], scale), "thickness": 2},
+        hovertemplate=f"{label}: {with_interval(whole, scale)}<extra></extra>",
+    )
 
 
 def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, _y: str) -> Any:
@@ -200,17 +271,18 @@ def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     layout(figure, x=x, y=y, height=400)
     if drawing.shares:
         figure.update_xaxes(tickformat=".0%")
-    else:
+    elif not drawing.linear:
         figure.update_xaxes(type="log", tickvals=labels, ticktext=[tokens(label) for label in labels])
     if drawing.log:
         figure.update_yaxes(**log_axis(_ends(numbers)))
     else:
-        figure.update_yaxes(rangemode="tozero")
+        figure.update_yaxes(rangemode="tozero", range=drawing.top and [0, drawing.top])
     return figure
 
 
 DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] = {
     Bars: _draw_bars,
+    Stack: _draw_stack,
     Panels: _draw_panels,
     Waterfall: _draw_waterfall,
     Curves: _draw_curves,

@@ -48,7 +48,7 @@ JOULES = Unit(2, after=" J")
 def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     """Return what is paid, and what a token and a request cost at the load that is served."""
     load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "as served")
-    unsteady = bill.verdict if bill.verdict in UNSETTLED else None
+    unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at ${bill.usd_per_gpu_hour:,.2f}"
     for label, value, digits, note in (
@@ -56,24 +56,24 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
         ("Per month", bill.usd_per_month, 0, month),
     ):
-        if unsteady is None:
-            yield Fact(label, value, dollars(digits), note)
-        else:
+        if unsteady:
             why = "does not serve this load" if unsteady == "overloaded" else unsteady
             yield Fact(label, f"${value:,.{digits}f}", note=why)
+        else:
+            yield Fact(label, value, dollars(digits), note)
     for label, field, digits in (
         ("$ per 1M output", "usd_per_million_output_tokens", 3),
         ("$ per 1M input", "usd_per_million_input_tokens", 3),
         ("$ per 1k requests", "usd_per_thousand_requests", 4),
     ):
-        usd = getattr(load, field) if unsteady is None else "-"
-        full = f"{unsteady or at}; full load ${getattr(bill.full, field):,.{digits}f}"
-        yield Fact(label, usd, dollars(digits), full)
-    used = bill.utilization if unsteady is None else "-"
-    yield Fact("Utilization", used, units.PERCENT_0, unsteady or "of what it could serve")
+        full = f"full load ${getattr(bill.full, field):,.{digits}f}"
+        instead = unsteady and f"{unsteady}; {full}"
+        yield Fact(label, getattr(load, field), dollars(digits), f"{at}; {full}", instead=instead)
+    used, of = bill.utilization, "of what it could serve"
+    yield Fact("Utilization", used, units.PERCENT_0, of, instead=unsteady)
     kwh = f"per output token; {load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     joules = load.joules_per_output_token
-    yield Fact("Provisioned energy", joules if unsteady is None else JOULES.texts(joules)[0], JOULES, kwh)
+    yield Fact("Provisioned energy", JOULES.texts(joules)[0] if unsteady else joules, JOULES, kwh)
 
 
 def reason_text(bill: Bill) -> str:

@@ -9,34 +9,34 @@ from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, rounded
 from capacity.report.layout import Part, facts, grid, notes
 from capacity.report.views.units import Unit, name_units, value_at
-from capacity.report.views.view import Fact, Facts, Table, View
+from capacity.report.views.view import Facts, Refused, Table, View
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def parts(view: View, answer: Any) -> list[Part]:
-    """Return title, tables, lines and notes as a terminal shows them."""
+def parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
+    """Return title, tables, lines and notes as a terminal shows them: all, a `summary`, or the `sheet` of a page."""
+    more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
-    for block in view.blocks:
+    for block in (*view.blocks, *more):
         if isinstance(block, str):
             shown.append(block)
-        elif isinstance(block, Facts):
-            shown.append(facts(block.title, (fact_texts(fact) for fact in block.rows)))
+        elif isinstance(block, Refused):
+            shown += [f"[red]{name}[/red]: {reason}" for name, reason in block.reasons.items()]
+        elif isinstance(block, Facts) and block.rows:
+            shown.append(facts(block.title, [(fact.label, *fact.texts()) for fact in block.rows]))
         elif isinstance(block, Table) and block.rows:
             shown.append(draw_table(block))
-    return [*shown, *notes(getattr(answer, "warnings", ()))]
-
-
-def fact_texts(fact: Fact, units: Units = STANDARD) -> tuple[str, str, str]:
-    """Return label, value and note of a fact, its interval before the note; no note where there is no value."""
-    text, within = fact.unit.texts(fact.value, units)
-    return fact.label, text, "" if fact.value is None else "; ".join(filter(None, (within, fact.note)))
+    return [*shown, *notes([*view.notes, *getattr(answer, "warnings", ())])]
 
 
 def draw_table(table: Table) -> RichTable:
     """Return a table for a terminal: the first column and words to the left, an interval below its number."""
-    sides = ["left" if i == 0 or column.unit.left else "right" for i, column in enumerate(table.columns)]
+    sides = [
+        "left" if (i == 0 and not table.numbered) or column.unit.left else "right"
+        for i, column in enumerate(table.columns)
+    ]
     heads = (name_units(column.heading, STANDARD) for column in table.columns)
     lines = grid(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
     lines.columns[0].no_wrap = not table.wrap
@@ -53,7 +53,9 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
         return [dict(record) for record in table.records]
     heads: list[str] = []
     for column in table.columns:
-        heading = name_units(column.heading, units) + (f", {column.unit.after}" if column.unit.after else "")
+        heading = name_units(column.heading, units)
+        unit = column.unit.after or (column.unit.name_in(units) if column.unit.show else "")
+        heading += f", {unit}" if unit else ""
         heads.append(f"{heads[-1]}, {heading}" if heading in heads else heading)
     return [
         {
@@ -71,9 +73,10 @@ def _values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return
     number = (value if isinstance(value, Quantity) else Quantity(value=value)).scaled(unit.scale_in(units))
-    ends = {"": number.value} if unit.show else {"": number.value, " low": number.low, " high": number.high}
-    for name, end in ends.items():
-        if end is not None:
-            digits = unit.digits_in(units)
+    for name, end in {"": number.value, " low": number.low, " high": number.high}.items():
+        if end is not None and unit.significant:
+            yield name, rounded(end, digits=unit.significant)
+        elif end is not None:
+            digits = 3 if unit.show else unit.digits_in(units)
             short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
             yield name, rounded(end, number) if short else round(end, digits) if digits else round(end)

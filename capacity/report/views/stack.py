@@ -63,7 +63,8 @@ def stack_facts(answer: Stack) -> Iterator[Fact]:
 def stack_view(answer: Stack, title: str | None = None) -> View:
     """Return what `stack` shows, with the charts of all figures or of the one of this title."""
     head = f"[bold]{answer.deployment}[/bold], {answer.workload}{compared_text(answer.busiest_window)}"
-    return View(f"{head}\nnaive: {answer.naive_flags}", _blocks(answer, title))
+    title_text = f"{head}\nnaive: {answer.naive_flags}"
+    return View(title_text, _blocks(answer, title), notes=answer.observations)
 
 
 def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:

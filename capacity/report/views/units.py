@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capacity.base.quantity import Quantity
@@ -14,7 +14,6 @@ from capacity.report.display import (
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
-    usd_text,
 )
 from capacity.report.layout import tokens
 
@@ -29,7 +28,10 @@ def value_at(record: Any, path: Path) -> Any:
     for name in path.split(".") if path else ():
         if record is None:
             return None
-        record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
+        if isinstance(record, Mapping):
+            record = record.get(name)
+        else:
+            record = record[int(name)] if isinstance(record, Sequence) else getattr(record, name)
     return record
 
 
@@ -38,7 +40,8 @@ class Unit:
     """How a number is shown: `digits` after the point, scaled, with `after` behind it, to the `left` in a table.
 
     `show` is in place of these: number and interval as texts. `follows` names the reader's unit (`time` or `memory`)
-    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB.
+    that stands in a heading as `{time}` or `{memory}`; `digits` are those in ms and GiB. `significant`: digits in all.
+    `bare`: its interval gives its digits, and is said among the numbers alone.
     """
 
     digits: int = 0
@@ -47,6 +50,8 @@ class Unit:
     sign: str = ""
     none: str = "-"
     left: bool = False
+    bare: bool = False
+    significant: int = 0
     follows: str = ""
     show: Callable[[Quantity, Units], tuple[str, str]] | None = None
 
@@ -57,11 +62,16 @@ class Unit:
         if not isinstance(value, (int, float, Quantity)):
             return self.none if value is None else str(value), ""
         number = value if isinstance(value, Quantity) else Quantity(value=value)
-        if self.show:
-            return self.show(number, units)
-        return text_and_interval(
-            number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+        if self.significant:
+            return f"{number.value * self.scale_in(units):,.{self.significant}g}", ""
+        text, within = (
+            self.show(number, units)
+            if self.show
+            else text_and_interval(
+                number, self.scale_in(units), self.digits_in(units), self.after, sign=self.sign
+            )
         )
+        return text, "" if self.bare else within
 
     def words(self, value: Any, units: Units = STANDARD) -> str:
         """Return a value with its interval in brackets."""
@@ -73,13 +83,17 @@ class Unit:
         scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
         return scales.get(self.follows, self.scale)
 
+    def name_in(self, units: Units) -> str:
+        """Return the reader's unit that it follows; empty without one."""
+        return {"time": units.time, "memory": units.memory}.get(self.follows, "")
+
     def digits_in(self, units: Units) -> int:
         """Return the digits after the point: a time is as exact in s as in ms."""
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
 def dollars(digits: int) -> Unit:
-    """Return the unit of $ with so many digits."""
+    """Return the unit of $ with so many digits after the point, whatever its ends are."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
@@ -110,8 +124,10 @@ WORDS, TEXT = Unit(left=True), Unit()
 TOKENS = Unit(none="no limit", show=lambda number, _: (tokens(int(number.value)), ""))
 MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
+NUM_TOKENS = Unit(after=" tokens")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
+TENTHS = Unit(1)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
 USD_3 = Unit(3)
 # figures with their own unit behind them
@@ -119,4 +135,18 @@ LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
 MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
-USD_PER_MILLION = Unit(show=lambda number, _: (usd_text(number), ""))
+BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
+
+
+def usd(digits: int) -> Unit:
+    """Return dollars with so many digits after the point."""
+
+    def show(number: Quantity, _: Units) -> tuple[str, str]:
+        text, within = text_and_interval(number, digits=digits)
+        return f"${text}", within
+
+    return Unit(show=show)
+
+
+USD = usd(3)
+USD_PER_MILLION = replace(USD, bare=True)

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from capacity.base.quantity import Quantity
+from capacity.report.display import STANDARD, Units
 from capacity.report.views.units import COUNT, WORDS, Path, Unit
 
 if TYPE_CHECKING:
+    from capacity.report.figures.chart import Chart
     from capacity.workload.windows import Window
 
 
 class Fact(NamedTuple):
-    """A figure to see first: label, value, unit, and a note below it, which is left out where the value is None."""
+    """A figure: label, value, unit, and a note beside it, in whose place `missing` stands where the value is None.
+
+    `first`: its label among the figures to see first, and `instead`: what stands there with a dash in its place.
+    """
 
     label: str
     value: Any
     unit: Unit = COUNT
     note: str = ""
+    missing: str = ""
+    first: str = ""
+    instead: str = ""
+
+    def texts(self, units: Units = STANDARD) -> tuple[str, str]:
+        """Return the value, and interval and note."""
+        text, within = self.unit.texts(self.value, units)
+        return text, self.missing if self.value is None else "; ".join(filter(None, (within, self.note)))
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """A line for each fact: label, value and note."""
+class Facts(NamedTuple):
+    """A line for each figure; none, no table."""
 
     title: str
     rows: Sequence[Fact]
@@ -39,14 +52,23 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; none, no table. `wrap`: the first column may wrap too. `records`: the rows of tables that
-    sort, where a cell holds several numbers."""
+    """A line for each record; none, no table. `name`: its file's; empty: the first words of the title. `numbered`: the
+    first column holds numbers and not names; `wrap`: it may wrap too. `records`: the rows of tables that sort, where a
+    cell holds several numbers."""
 
     title: str
     rows: Sequence[Any]
     columns: Sequence[Column]
+    name: str = ""
+    numbered: bool = False
     wrap: bool = False
     records: Sequence[Mapping[str, object]] = ()
+
+
+class Refused(NamedTuple):
+    """What cannot be, and why."""
+
+    reasons: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +77,9 @@ class Drawing:
     an interval, or None) by series, then by label or place on the x axis; without any there is no chart.
 
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
-    `note`: how to read it; `shares`: labels are shares of 1, on a linear axis; `rows`: the numbers behind it, if more;
-    `ends`: where the axis of horizontal bars ends, which cuts those that go on.
+    `marks`: words of upright lines, and where they stand on the x axis; `wholes`: sums of a `Stack` with an interval;
+    `note`: how to read it; `linear`: the x axis is; `shares`: labels are shares of 1, on a linear axis; `top`: where
+    the y axis ends; `rows`: the numbers behind it, if more; `ends`: where the axis of `Bars` ends, which cuts them.
     """
 
     name: str
@@ -68,7 +91,11 @@ class Drawing:
     axis: str = ""
     log: bool = False
     reference: tuple[float | None, str] = (None, "")
+    marks: Mapping[str, float] = field(default_factory=dict)
+    wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
     note: str = ""
+    linear: bool = False
+    top: float | None = None
     shares: bool = False
     rows: Sequence[Mapping[str, object]] = ()
     ends: tuple[float, float] | None = None
@@ -76,6 +103,10 @@ class Drawing:
 
 class Bars(Drawing):
     """Horizontal bars, those of a label beside each other, with whiskers over intervals; logarithmic ones from 1."""
+
+
+class Stack(Drawing):
+    """Horizontal bars, the values of a label one behind the other."""
 
 
 class Panels(Drawing):
@@ -94,14 +125,26 @@ class Curves(Drawing):
     """Lines over a logarithmic x axis with a tick at each point; whiskers over intervals."""
 
 
-Block = str | Facts | Table | Drawing
+class OwnChart(NamedTuple):
+    """A chart that a function of its own draws in the reader's units."""
+
+    draw: Callable[[Units], Chart]
+
+
+Block = str | Facts | Table | Refused | Drawing | OwnChart
 
 
 class View(NamedTuple):
-    """What is shown of an answer: a title, and blocks in order. Notes are the answer's own, and always stand last."""
+    """What is shown of an answer: a title, and blocks in order. Its notes and the answer's own always stand last.
+
+    `detail`: what a terminal shows on request, in whose place `brief` stands otherwise.
+    """
 
     title: str
     blocks: Iterable[Block]
+    detail: Iterable[Block] = ()
+    brief: str = ""
+    notes: Sequence[str] = ()
 
 
 def compared_text(busiest: Window | None) -> str:

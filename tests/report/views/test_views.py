@@ -21,7 +21,7 @@ from capacity.report.figures.of_answer import charts_of
 from capacity.report.layout import marked
 from capacity.report.tables import render
 from capacity.report.views import units
-from capacity.report.views.layout import fact_texts, table_records
+from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Column, Drawing, Facts, Table, View
 from capacity.techniques.quantize import quantization_list
@@ -153,7 +153,7 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
             assert chart.title in page
             assert chart.rows
         for fact in block.rows if isinstance(block, Facts) else ():
-            assert all(text in page for text in fact_texts(fact))
+            assert all(text in page for text in (fact.label, *fact.texts()))
         for row, record in (
             zip(block.rows, table_records(block), strict=True) if isinstance(block, Table) else ()
         ):
