@@ -870,6 +870,7 @@ Without --gpu, or with --gpu all, of every GPU, each at its smallest pool that h
             Answer(
                 "comparison",
                 "capacity_validate.comparison:Comparison",
+                view="capacity_validate.comparison_page:comparison_view",
                 question="Does it agree with your server?",
             ),
         ),

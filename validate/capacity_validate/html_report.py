@@ -7,7 +7,8 @@ from typing import Any
 
 from capacity.base.html import list_html, page_html, records_html, table_html
 from capacity.report.layout import printed
-from capacity_validate.comparison_page import comparison_tables, metric_rows
+from capacity.report.views.layout import parts
+from capacity_validate.comparison_page import comparison_view, metric_rows
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ValidationReport
 from capacity_validate.review import class_table, parity_chart
@@ -231,7 +232,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
             f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
     if report.engine is not None:
-        lines += printed(comparison_tables(report.engine)).splitlines()
+        lines += printed(parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
     where = (

@@ -111,6 +111,11 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
     origin = (drawing.reference[0] or 0.0) if log else 0.0
     values = [each.value for row in numbers.values() for each in row.values() if each]
     signed = min(values, default=0.0) < 0
+    place = "outside" if signed else "inside"
+    if log or (
+        signed and _ends(numbers) != [value for value in values if value]
+    ):  # it would stand on whiskers
+        place = "none"
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
         figure.add_bar(
@@ -124,7 +129,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
                 drawing.unit.words(each) if drawing.unit.show else with_interval(each) for each in bars
             ],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
-            **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
+            **_bar(drawing.unit, index, bars, place, "x"),
         )
     figure.update_yaxes(autorange="reversed")
     layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
