@@ -43,11 +43,6 @@ class Rates:
     output_tokens: float
     prefill_share: float
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Input and output."""
-        return self.requests_per_s * (self.input_tokens + self.output_tokens)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCost:
@@ -271,7 +266,8 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     units = unit_costs(hourly_usd, **asdict(rates))
     per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
-    kwh_per_million = watts / rates.tokens_per_s * MILLION / 3.6e6
+    tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)
+    kwh_per_million = watts / tokens_per_s * MILLION / 3.6e6
     each = billing.requests_per_user_hour
     return LoadCost(
         requests_per_s=rates.requests_per_s,

@@ -16,7 +16,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.model import ModelSpec
-from capacity.planning.variations.changes import Change
+from capacity.planning.variations.changes import Change, mean_context
 from capacity.planning.variations.technique_steps import SAVE_MEMORY, TechniqueStep
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult
@@ -213,9 +213,8 @@ class TechniqueStack:
             choose = self.rungs[name].drafting
             if choose is not None:
                 below = self.at(tuple(other for other in taken if other != name))
-                context = self.workload.prompt_tokens + self.workload.output_tokens / 2
-                batch = round(below.figures.mean_batch_size)
-                self._drafting[frozenset(taken)] = choose(below.resolved, batch, round(float(context.mean())))
+                batch, context = round(below.figures.mean_batch_size), round(mean_context(self.workload))
+                self._drafting[frozenset(taken)] = choose(below.resolved, batch, context)
 
     def _resolved(self, taken: Taken) -> ResolvedPool:
         fields = dict(self.naive)
@@ -346,4 +345,4 @@ def _flags(pool: Pool, scheduling: str) -> str:
         if value != Pool.model_fields[name].default and name not in ("role", "replicas")
     }
     static = {} if scheduling == "continuous" else {"scheduling": scheduling}
-    return Change(text="", pool=fields | static).flags
+    return Change("", fields | static).flags

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS
 from capacity.model import Attention
-from capacity.planning.space import rounded_context
+from capacity.planning.variations.changes import NO_DRAFTS, Fields, best_drafts, needed_context
 from capacity.planning.variations.prefix_hit_rate import ideal_hits
-from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
-Fields = Mapping[str, object]
 ORDER = (
     "bf16",
     "kv-cache",
@@ -93,8 +90,7 @@ def naive_fields(
     """The pool without any of them; contexts as long as this traffic needs where the pool does not say."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
-        longest = int((workload.prompt_tokens + workload.output_tokens).max())
-        fields["max_model_len"] = min(rounded_context(longest), resolved.max_model_len)
+        fields["max_model_len"] = needed_context(resolved, workload)
     for rung in rungs.values():
         fields |= rung.off
     return fields
@@ -224,19 +220,17 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 def _drafts(resolved: ResolvedPool) -> TechniqueStep:
     pool = resolved.pool
-    none = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
     name = pool.speculator or ("mtp" if resolved.model.mtp is not None else "eagle3")
 
     def choose(where: ResolvedPool, in_flight: int, context: int) -> Fields:
         if pool.speculator is not None:
             return {field: getattr(pool, field) for field in DRAFT_FIELDS}
-        best = Speculation(where, find_speculator(name, where.model)).best(max(in_flight, 1), max(context, 1))
-        return {"speculator": name, "num_speculative_tokens": max(best.draft_tokens, 1)}
+        return best_drafts(where, name, in_flight, context)
 
     return TechniqueStep(
         "speculation",
         f"speculative decoding ({name})",
-        off=none,
+        off=NO_DRAFTS,
         needs=(*BATCHED, "continuous-batching"),
         drafting=choose,
     )
