@@ -138,7 +138,7 @@ def _set_same_load(current: Side) -> None:
 
 def _replicas_of_sides(sides: list[Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
     """State how many replicas of each deployment serve the load in sight within the SLO, and at which bill."""
-    asked = {LETTERS[index]: each for index, each in enumerate([*sides, current])}
+    asked = dict(zip(LETTERS, [*sides, current], strict=False))
     found = {}
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
@@ -148,7 +148,8 @@ def _replicas_of_sides(sides: list[Side], current: Side, ask: Ask, slo: tuple[st
             return
         found[letter] = answer.value
     running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
-    parts.verdict("stable" if _all_hold(found, running) else "saturated", equal_load_text(found, running))
+    all_hold = all(_holds(each, running[letter]) for letter, each in found.items())
+    parts.verdict("stable" if all_hold else "saturated", equal_load_text(found, running))
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
@@ -162,10 +163,6 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
         "slo": tuple(slo),
     }
     return Task(function="capacity_app.tasks:replicas", arguments=arguments)
-
-
-def _all_hold(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> bool:
-    return all(_holds(each, running[letter]) for letter, each in found.items())
 
 
 def _holds(answer: ReplicasNeeded, replicas: int) -> bool:
@@ -293,17 +290,14 @@ def _beside(
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
     here = LETTERS[len(sides)]
     st.subheader(f"Beside A: {here} is in sight")
-    asked = [side.asked_on(current) for side in sides]
-    first = asked[0]
-    for letter, side in (*zip(LETTERS, asked, strict=False), (here, current)):
+    asked = {letter: side.asked_on(current) for letter, side in zip(LETTERS, sides, strict=False)}
+    asked[here] = current
+    first = asked["A"]
+    for letter, side in asked.items():
         said = _described(side) if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     alt = f"Each figure of A to {here}, and how far it is from A."
-    loads = {
-        letter: side.load
-        for letter, side in zip((*LETTERS[: len(sides)], here), [*asked, current], strict=True)
-    }
-    others = " and ".join(letter for letter, load in loads.items() if load != current.load)
+    others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
         st.info(plain(f"{others} and {here}: {UNLIKE}."), icon=":material/difference:")
         st.button(
@@ -313,7 +307,8 @@ def _beside(
             on_click=_set_same_load,
             args=(current,),
         )
-    unlike = {letter for letter, load in loads.items() if load != loads[next(iter(done))]}
+    compared = asked[next(iter(done))].load
+    unlike = {letter for letter, side in asked.items() if side.load != compared}
     parts.table("sides", rows({**done, here: row}, unlike=unlike), alt=alt)
     st.caption("outside: the two 90 % intervals have nothing in common; within: they overlap.")
     ways = [name for name in LOADS if name in current.options]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
@@ -49,6 +49,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     """Return what is paid, and what a token and a request cost at the load that is served."""
     load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "as served")
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
+    why = "does not serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
     gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at ${bill.usd_per_gpu_hour:,.2f}"
     for label, value, digits, note in (
@@ -56,11 +57,8 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
         ("Per month", bill.usd_per_month, 0, month),
     ):
-        if unsteady:
-            why = "does not serve this load" if unsteady == "overloaded" else unsteady
-            yield Fact(label, f"${value:,.{digits}f}", note=why)
-        else:
-            yield Fact(label, value, dollars(digits), note)
+        unit = dollars(digits)
+        yield Fact(label, unit.texts(value)[0], note=why) if why else Fact(label, value, unit, note)
     for label, field, digits in (
         ("$ per 1M output", "usd_per_million_output_tokens", 3),
         ("$ per 1M input", "usd_per_million_input_tokens", 3),
@@ -232,46 +230,42 @@ def _price_chart(bill: Bill, offers: Offers) -> Bars:
     loads = {"at full load": bill.full}
     if bill.served is not None and bill.verdict not in UNSETTLED:
         loads = {"as served": bill.served, **loads}
-    dearest = max(getattr(load, field) for load in loads.values() for field in PRICES.values())
     phrases = [
         f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens"
         for name, load in loads.items()
     ]
+    data = {
+        name: {kind: _at_offers(getattr(load, field), bill, offers) for kind, field in PRICES.items()}
+        for name, load in loads.items()
+    }
     return Bars(
         name="price_per_token",
         title="$ per million tokens" + SPREAD * (offers is not None),
         alt=f"{join_words(phrases)}.",
-        data={
-            name: {kind: _at_offers(getattr(load, field), bill, offers) for kind, field in PRICES.items()}
-            for name, load in loads.items()
-        },
+        data=data,
         unit=dollars(3),
+        labels="$ per 1M",
         axis="$ per 1M tokens",
-        ends=_axis(_at_offers(dearest, bill, offers)),
-        rows=[
-            {"load": name, **{f"$ per 1M {kind}": getattr(load, field) for kind, field in PRICES.items()}}
-            for name, load in loads.items()
-        ],
+        ends=_axis(data),
     )
 
 
 def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> Bars:
     """The monthly bill beside what the same requests cost at each API."""
-    own, usd = "this deployment", bill.usd_per_month
-    needed = None if bill.needed is None else bill.needed.needed or bill.needed.stable
-    if bill.verdict == "overloaded" and needed is not None and needed.usd_per_month is not None:
-        own, usd = f"{needed.replicas:,} replicas", needed.usd_per_month
+    usd = compared[0].own_usd_per_month
+    own = "this deployment" if usd == bill.usd_per_month else "the replicas needed"
     bars = {own: _at_offers(usd, bill, offers)}
     bars |= {_short_name(each.api): Quantity(value=each.api_usd_per_month) for each in compared}
+    named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
     return Bars(
         name="month",
         title="A month of this load" + SPREAD * (offers is not None),
-        alt=join_words([f"{name} ${each.value:,.0f} a month" for name, each in bars.items()]) + ".",
-        data={"a month": {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}},
+        alt=f"{join_words(list(named))} a month.",
+        data={"$ a month": named},
         unit=dollars(0),
+        labels="bill",
         axis="$ a month (730 h)",
-        ends=_axis(*bars.values()),
-        rows=[{"bill": name, "$ a month": each.value} for name, each in bars.items()],
+        ends=_axis({"": named}),
     )
 
 
@@ -281,8 +275,9 @@ def _at_offers(usd: float, bill: Bill, offers: Offers) -> Quantity:
     return Quantity(value=usd, low=low, high=high)
 
 
-def _axis(*values: Quantity) -> tuple[float, float]:
-    return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for each in values)
+def _axis(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
+    """To a little beyond the longest bar or whisker."""
+    return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())
 
 
 def _short_name(api: str) -> str:
