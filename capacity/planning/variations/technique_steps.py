@@ -56,7 +56,8 @@ def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueS
     ranks = resolved.pool.tensor_parallel_size
     found = (
         *_kernels(resolved),
-        *_batching(resolved, workload),
+        *_batching(resolved),
+        *_kv_cache(resolved, workload),
         *_formats(resolved),
         _drafts(resolved),
         TechniqueStep(
@@ -142,16 +143,14 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
     )
 
 
-def _batching(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
-    """How requests share steps and the KV cache."""
-    pool, budget = resolved.pool, "max_num_batched_tokens"
-    in_turn = (*BATCHED, "continuous-batching")
+def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
+    """How requests share steps."""
     one, label = resolved.max_num_seqs == 1, resolved.engine.label
     yield TechniqueStep(
         "static-batching",
         "static batching",
         off={"max_num_seqs": 1},
-        on={"max_num_seqs": pool.max_num_seqs},
+        on={"max_num_seqs": resolved.pool.max_num_seqs},
         refused=_first_reason((one, "a batch of one was asked for: --max-num-seqs 1")),
     )
     yield TechniqueStep(
@@ -161,6 +160,12 @@ def _batching(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
         continuous=True,
         refused=_first_reason((policy_name(resolved) == "static", f"{label} batches statically")),
     )
+
+
+def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
+    """How requests that share steps share the KV cache and the token budget."""
+    pool, budget = resolved.pool, "max_num_batched_tokens"
+    in_turn = (*BATCHED, "continuous-batching")
     yield TechniqueStep(
         "paged-kv",
         "paged KV cache",

@@ -71,6 +71,22 @@ def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
     for each in charted(answer) if title is None else (title,):
         yield _waterfall(answer, each)
     yield _factors_chart(answer, title or next(iter(CHARTED)))
+    yield from _tables(answer)
+    yield (
+        f"together {times(answer.together.throughput)} the tokens per second of the naive deployment; the factors of "
+        f"each alone multiply to {times(answer.product_of_single.throughput)}"
+    )
+    for step in answer.taken:
+        if step.why and step.own is not None:
+            alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"
+            yield f"{step.title}:{alone} here {times(step.own.throughput)}: {step.why}"
+    refused = (step for step in answer.steps if step.refused is not None)
+    yield from (f"[yellow]not here:[/yellow] {step.title}: {step.refused}" for step in refused)
+    yield f"the last row: {answer.last_flags}"
+
+
+def _tables(answer: Stack) -> Iterator[Table]:
+    """What is served at each step, and the factors."""
     place = {step.technique: number for number, step in enumerate(answer.steps, 1)}
     naive = StackStep(technique="naive", title="naive", flags=answer.naive_flags, figures=answer.naive)
 
@@ -109,18 +125,6 @@ def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
         ],
         wrap=True,
     )
-    yield (
-        f"together {times(answer.together.throughput)} the tokens per second of the naive deployment; the factors of "
-        f"each alone multiply to {times(answer.product_of_single.throughput)}"
-    )
-    for step in answer.taken:
-        if step.why and step.own is not None:
-            alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"
-            yield f"{step.title}:{alone} here {times(step.own.throughput)}: {step.why}"
-    for step in answer.steps:
-        if step.refused is not None:
-            yield f"[yellow]not here:[/yellow] {step.title}: {step.refused}"
-    yield f"the last row: {answer.last_flags}"
 
 
 def _waterfall(answer: Stack, title: str) -> Waterfall:
