@@ -80,10 +80,10 @@ class Advice:
     needs: Need
     flags: str
     note: str
-    effects: Effects | None = None
-    failed: int = 0
-    quality_loss_change: float | None = None
-    quality: str = ""
+    effects: Effects | None
+    failed: int
+    quality_loss_change: float | None
+    quality: str
     refused: str | None = None
     thin_price: bool = False
 
@@ -186,7 +186,15 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
         latencies = serve(changed, build(Service, wanted.service), as_it_is.workload)
     except CapacityError as error:
         return Advice(
-            change=wanted.text, needs=wanted.needs, flags=wanted.flags, note=wanted.note, refused=str(error)
+            change=wanted.text,
+            needs=wanted.needs,
+            flags=wanted.flags,
+            note=wanted.note,
+            effects=None,
+            failed=0,
+            quality_loss_change=None,
+            quality="",
+            refused=str(error),
         )
     price = wanted.price or as_it_is.price
     after = outcome(changed, as_it_is.workload, price=price, latencies=latencies)
