@@ -34,10 +34,9 @@ from capacity.planning.sizing.gpu_comparison import GpuComparison
 from capacity.planning.sweeps.sweep import sweep as sweep
 from capacity.planning.sweeps.sweep_results import sweep_results as sweep_results
 from capacity.planning.variations.advice import AdviceList
-from capacity.planning.variations.advice import Progress
 from capacity.planning.variations.diff import Diff as Diff
 from capacity.planning.variations.diff import diff as diff
-from capacity.planning.variations.stack import Progress as ProgressOfStack
+from capacity.planning.variations.outcome import Progress
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.tornado import Tornado
 from capacity.simulator import StepObserver
@@ -751,7 +750,7 @@ def stack(
     workload: Workload | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
-    progress: ProgressOfStack | None = ...,
+    progress: Progress | None = ...,
     **options: Unpack[_StackOptions],
 ) -> Stack: ...
 
@@ -769,6 +768,6 @@ def tornado(
     workload: Workload | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Progress | None = ...,
     **options: Unpack[_TornadoOptions],
 ) -> Tornado: ...

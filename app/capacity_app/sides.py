@@ -14,9 +14,8 @@ from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.variations.diff import Diff
-from capacity.report.comparisons import compared_text, difference_and_interval
 from capacity.report.replicas import count_text
-from capacity.report.sides import change_text, settings_text
+from capacity.report.views.diff import diff_view
 from capacity_app import parts
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
@@ -26,6 +25,7 @@ from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
 
 CALLED = {name: widget.label for name, widget in WIDGETS.items()}  # settings as the sidebar calls them
 LETTERS = "ABCD"
+MANY_TIMES = 10.0
 UNLIKE = "different loads, not compared"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
 IN_SIGHT = "_side_in_sight"
@@ -251,12 +251,38 @@ def rows(sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset(
     return table
 
 
+def change_text(change: Change, *, of: str = "") -> str:
+    """`+25 %, outside`: by how much (`of` says against what), and whether the intervals are apart; tenfold and more is
+    told as times."""
+    if change.ratio is None:
+        return "-"
+    words = {True: ", outside", False: ", within", None: ""}[change.outside]
+    if change.ratio >= MANY_TIMES - 1:
+        return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
+    return f"{100 * change.ratio:+z.0f} %{of and f' against {of}'}{words}"
+
+
+def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """`GPU h100-sxm-80gb -> b200-sxm-180gb`: what differs, as the sidebar calls it."""
+    names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
+    return ", ".join(
+        f"{CALLED.get(name, name)} {_setting(first.get(name))} -> {_setting(second.get(name))}"
+        for name in names
+    )
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "the default"
+    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def _beside(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
     """Every side in a table, what differs between them, and, of the same traffic, both request by request."""
     st.subheader(f"Beside A: {here} is in sight")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
-        said = _described(side) if side is first else settings_text(first.said, side.said, CALLED)
+        said = _described(side) if side is first else settings_text(first.said, side.said)
         st.caption(plain(f"{letter}: {said or 'as A'}"))
     others = " and ".join(letter for letter, side in asked.items() if side.load != current.load)
     if others:
@@ -287,29 +313,16 @@ def _described(side: Side) -> str:
 
 def _paired(first: Side, current: Side, here: str) -> None:
     """The same arrivals through both, as `capacity diff`."""
+    from capacity_app import views  # needs the router, whose field to type in pins sides
+
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.background(
         "diff", task, doing="Serving both", button="Same arrivals, request by request"
     ).value
     if found is None:
         return
-    differences = []
-    for each in found.differences:
-        mean, interval = difference_and_interval(each)
-        differences.append(
-            {
-                "": each.metric.upper(),
-                f"{here} less A, mean, ms": mean,
-                "95 % interval": interval,
-                "outside": "yes" if each.significant else "no: it holds 0",
-                f"sooner with {here}": f"{each.faster_fraction:.0%}",
-            }
-        )
-    alt = f"How {here} differs from A for the same requests at the same instants."
-    parts.table("diff", differences, alt=alt)
+    views.show(diff_view(found, "A", here), found)
     st.caption(
-        f"{found.requests:,} requests at the same instants through both. The interval is of the traffic's chance, not "
-        "of the step model's error, which both share."
+        "The interval is of the traffic's chance, not of the step model's error, which both share. Where it holds 0, "
+        "the two are not told apart."
     )
-    if found.busiest_window is not None:
-        st.caption(plain(compared_text(found.busiest_window)))

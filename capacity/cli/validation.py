@@ -131,9 +131,10 @@ def compare(
     **keywords: Any,
 ) -> None:
     from capacity_validate import compare as run
-    from capacity_validate.comparison_page import rendered
+
+    from capacity.report.tables import render
 
     check_format(format)
     _refuse_models(results)
     answer = run(results, model=model, **keywords, **options)
-    show(rendered(answer, format, command=typed()))
+    show(render(answer, format, command=typed()))

@@ -29,7 +29,7 @@ from capacity.report.display import (
     usd_text,
 )
 from capacity.report.replicas import replicas_text
-from capacity.report.stack import times
+from capacity.report.views.stack import times
 from capacity.simulator.verdict import UNSETTLED
 from capacity.techniques.speculate import speculate
 

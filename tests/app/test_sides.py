@@ -11,16 +11,18 @@ import pytest
 from capacity_app import sides
 from capacity_app.boundary import plain
 from capacity_app.side import Side, packed_text, read_side
-from capacity_app.sides import equal_load_text
+from capacity_app.sides import change_text, equal_load_text, settings_text
 
 import capacity
+from capacity.answers.records import Quantity
+from capacity.answers.sides import Change
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import price_of
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import resolve
-from capacity.report.comparisons import difference_and_interval
 from capacity.report.display import time_and_interval
 from capacity.report.replicas import count_text
+from capacity.report.views.diff import mean_and_interval
 
 Open = Callable[..., Any]
 LOOP = {"load": "arrivals at a rate", "rate": "4"}
@@ -138,9 +140,9 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
         for more in ({}, {"kv_cache_dtype": "fp8"})
     ]
     direct = capacity.diff(*both)
-    shown = next(frame.value for frame in opened.at.dataframe if "95 % interval" in frame.value)
-    assert list(shown["B less A, mean, ms"]) == [difference_and_interval(d)[0] for d in direct.differences]
-    assert list(shown["outside"].str.startswith("yes")) == [d.significant for d in direct.differences]
+    shown = next(frame.value for frame in opened.at.dataframe if "B sooner for, %" in frame.value)
+    assert list(shown["interval"]) == [mean_and_interval(d)[1] for d in direct.differences]
+    assert list(~shown["mean"].str.endswith("apart)")) == [d.significant for d in direct.differences]
 
 
 @pytest.mark.slow
@@ -224,3 +226,22 @@ def test_a_hostile_link_is_one_line_and_let_go(dashboard: Open) -> None:
 def test_a_side_is_read_as_it_was_pinned() -> None:
     side = Side(page="estimate", model=GOOD["model"], options=GOOD["options"], cost={"price": "2.5"})
     assert read_side(side.text) == side
+
+
+def test_what_differs_is_called_as_the_sidebar_calls_it() -> None:
+    first, second = {"gpu": "h100", "tensor_parallel_size": 4}, {"gpu": "b200", "gpus": ["l4", "l40s"]}
+    assert settings_text(first, second) == (
+        "GPU h100 -> b200, Tensor parallel 4 -> the default, gpus the default -> l4 + l40s"
+    )
+    assert settings_text(first, first) == ""
+
+
+def test_tenfold_and_more_is_told_as_times() -> None:
+    def text(second: float, **words: str) -> str:
+        values = [Quantity(value=each, low=each, high=each) for each in (1.0, second)]
+        return change_text(Change(figure="ttft_s", first=values[0], second=values[1]), **words)
+
+    assert text(1.25) == "+25 %, outside"
+    assert text(0.5, of="A") == "-50 % against A, outside"
+    assert text(2040.6, of="A") == "2,041 times A, outside"
+    assert text(10.0) == "10 times, outside"

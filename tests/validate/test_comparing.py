@@ -12,7 +12,7 @@ import pytest
 from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.comparison import RunComparison
-from capacity_validate.comparison_page import comparison_charts, inside_text, rendered
+from capacity_validate.comparison_page import inside_text
 
 import capacity
 from capacity.answers.deployment_run import run_service
@@ -21,7 +21,9 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.pool.resolve import resolve
+from capacity.report.figures.of_answer import charts_of
 from capacity.report.schemas import json_schema
+from capacity.report.tables import render
 from capacity.workload import random_requests
 
 MODEL, GPU = "llama-3.1-8b", "h100"
@@ -144,14 +146,14 @@ def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
     answer = compare([served(tmp_path / "r.json")], model=MODEL, gpu=GPU)
     document = json.loads(json.dumps(answer.to_dict()))
     assert document["schema"] == "capacity/comparison/v1"
-    jsonschema.validate(json.loads(rendered(answer, "json")), json_schema("compare"))
+    jsonschema.validate(json.loads(render(answer, "json")), json_schema("compare"))
     first = document["runs"][0]["metrics"][0]
     assert first["error"] == pytest.approx(0.0, abs=1e-6)
     assert first["low"] < first["measured"] < first["high"]
     assert first["inside"] is True
-    said = " ".join(rendered(answer, "table").split())
+    said = " ".join(render(answer, "table").split())
     assert said.endswith("of what was measured. 19 of 19 measured figures lie within the 90 % interval.")
-    assert rendered(answer, "csv").count("\n") == 1 + len(answer.runs[0].metrics)
+    assert render(answer, "csv").count("\n") == 1 + len(answer.runs[0].metrics)
 
 
 def test_intervals_are_those_of_a_simulation_of_the_same_requests(tmp_path: Path) -> None:
@@ -189,14 +191,12 @@ def test_what_was_measured_beyond_an_interval_is_said_and_drawn(tmp_path: Path) 
     assert rows["mean_tpot_ms"].inside is False
     assert rows["mean_ttft_ms"].inside is True
     assert inside_text(rows["mean_tpot_ms"]) == "above"
-    (chart,) = comparison_charts(answer)
-    bars, words = chart.figure.data
-    place = list(bars.y).index("mean TPOT, ms")
-    error = rows["mean_tpot_ms"].error or 0.0
-    assert error + bars.error_x.array[place] < 0  # the whisker does not reach what was measured
-    assert words.text[place].endswith("outside")
-    assert chart.subject.startswith(f"{MODEL}, 1 x h100-sxm-80gb, ")
-    page = rendered(answer, "html", command="capacity compare slow.json")
+    (chart,) = charts_of(answer)
+    (bars,) = chart.figure.data
+    place = next(place for place, name in enumerate(bars.y) if name.startswith("mean TPOT, ms: "))
+    assert bars.y[place].endswith("outside")
+    assert bars.x[place] + bars.error_x.array[place] < 0  # the whisker does not reach what was measured
+    page = render(answer, "html", command="capacity compare slow.json")
     for shown in (
         "Does it agree with your server?",
         "<svg",

@@ -1,17 +1,18 @@
-"""The answer of `capacity compare` in every format: tables, JSON, CSV, charts, and a page to print."""
+"""What `capacity compare` answers: each metric as measured and as predicted, and the likely causes of gaps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import text_and_interval
-from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout
-from capacity.report.layout import Part, crossed, notes
-from capacity.report.sheet import answer_html
-from capacity.report.subject import subject_of
-from capacity.report.tables import render
+from capacity.report.tables_html import NOTE
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Bars, Block, Column, Table, View
 from capacity_validate.comparison import Comparison, MetricRow, RunComparison
 
+ERROR = Unit(1, 100, " %", sign="+")
 TITLES = {
     "request_throughput": "requests/s",
     "output_throughput": "output tokens/s",
@@ -67,94 +68,64 @@ def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
     ]
 
 
-def comparison_tables(answer: Comparison) -> list[Part]:
-    """What it is of, memory as the server printed it, run by run, and the verdict last."""
+def comparison_view(answer: Comparison) -> View:
+    """Return what it is of, memory as the server printed it, run by run, and the verdict last."""
+    title = f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {answer.basis}"
+    blocks: list[Block] = list(server_blocks(answer))
+    for number, run in enumerate(answer.runs):
+        blocks += ["", *run_blocks(run, number)]
+        blocks += [f"likely cause: {cause}" for cause in run.causes]
+        blocks += [f"{NOTE}{notice}" for notice in run.notices]
+    return View(title, [*blocks, "", answer.verdict])
+
+
+def server_blocks(answer: Comparison) -> Iterator[Block]:
+    """Return the KV cache, memory as the server printed it, and what was fitted."""
     known = "printed by the server" if answer.kv_capacity_measured else "estimated"
-    parts: list[Part] = [
-        f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {answer.basis}",
-        f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}",
-    ]
-    if answer.memory:
-        parts.append(_table("Memory, as the server printed it", answer.memory))
+    yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
+    yield _table("Memory, as the server printed it", answer.memory, "memory")
     if answer.overheads is not None:
-        parts.append(
+        yield (
             f"fitted overheads: {answer.overheads.step_s * 1e3:.3f} ms a step, "
             f"{answer.overheads.request_s * 1e3:.1f} ms a request, from {len(answer.overheads.fitted_to)} of the runs"
         )
-    for run in answer.runs:
-        parts += ["", *_of_run(run)]
-    return [*parts, "", answer.verdict]
 
 
-def _of_run(run: RunComparison) -> list[Part]:
-    return [
-        _table(f"{run.path}: {run.tool}, {run.requests:,} requests, {run.workload}", run.metrics),
-        *(f"likely cause: {cause}" for cause in run.causes),
-        *notes(run.notices),
-    ]
+def run_blocks(run: RunComparison, number: int) -> Iterator[Block]:
+    """Return the metrics of a run; `number` distinguishes the charts of several runs."""
+    title = f"{run.path}: {run.tool}, {run.requests:,} requests, {run.workload}"
+    yield _metrics_chart(run, number)
+    yield _table(title, run.metrics, f"metrics_{number + 1}")
 
 
-def _table(title: str, metrics: Sequence[MetricRow]) -> Part:
+def _table(title: str, metrics: Sequence[MetricRow], name: str) -> Table:
     rows = metric_rows(metrics)
-    heads = [name for name in rows[0] if name] if rows else []
-    return crossed(title, heads, ((str(row[""]), [str(row[head]) for head in heads]) for row in rows))
+    heads = list(rows[0]) if rows else []
+    columns = [Column(head, itemgetter(head), units.TEXT) for head in heads]
+    return Table(title, rows, columns, name=name, wrap=True)
 
 
-def metrics_chart(run: RunComparison, number: int = 0, *, subject: str = "") -> Chart:
-    """A server's metrics: how far the prediction of each is from what was measured, with its 90 % interval.
-
-    Where a whisker reaches over the zero, the measured figure lies within. `number` tells the charts of several runs
-    apart.
-    """
-    import plotly.graph_objects as go
-
-    errors = [(row, row.error) for row in run.metrics if row.error is not None]
-    ends = [_relative_ends(row) for row, _ in errors]
-    titles = [metric_title(row.name) for row, _ in errors]
-    figure = go.Figure()
-    figure.add_bar(
-        orientation="h",
-        y=titles,
-        x=[error for _, error in errors],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - error for (_, high), (_, error) in zip(ends, errors, strict=True)],
-            "arrayminus": [error - low for (low, _), (_, error) in zip(ends, errors, strict=True)],
-            "color": NEUTRAL,
-        },
-        customdata=[
-            f"{error_text(error)}, measured {inside_text(row) or 'without an interval'}"
-            for row, error in errors
-        ],
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
-        showlegend=False,
-        **bar_style(0),
+def _metrics_chart(run: RunComparison, number: int) -> Bars:
+    """A server's metrics: how far the prediction of each is from what was measured, with its 90 % interval."""
+    errors: dict[str, Quantity] = {}
+    for row in run.metrics:
+        if row.error is not None:
+            low, high = _relative_ends(row)
+            label = f"{metric_title(row.name)}: {error_text(row.error)}{MARKS[row.inside]}"
+            errors[label] = Quantity(value=row.error, low=low, high=high)
+    reach = 110 * max(
+        (abs(end) for each in errors.values() for end in (each.low or 0, each.high or 0)), default=0.1
     )
-    low, high = min((0.0, *(end for end, _ in ends))), max((0.0, *(end for _, end in ends)))
-    room = (high - low) or 0.01  # for the words, on a phone too
-    figure.add_scatter(
-        x=[max(end, 0.0) for _, end in ends],  # beside the bar, which may reach beyond its whisker
-        y=titles,
-        mode="text",
-        text=[f" {error_text(error)}{MARKS[row.inside]}" for row, error in errors],
-        textposition="middle right",
-        textfont={"size": 12},
-        cliponaxis=False,
-        showlegend=False,
-        hoverinfo="skip",
-    )
-    layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(errors))
-    across = [low - 0.05 * room, high + 0.45 * room]
-    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL, range=across)
-    figure.update_yaxes(autorange="reversed")
-    return Chart(
+    return Bars(
         name=f"server_metrics_{number + 1}",
         title=f"{run.tool}, {run.requests:,} requests: error of each metric",
         alt=_metrics_words(run),
-        figure=figure,
-        subject=subject,
-        rows=tuple(
+        data={"error": errors},
+        unit=ERROR,
+        axis="predicted / measured - 1, %",
+        note="Where a whisker reaches over the zero, the measured figure lies within the 90 % interval.",
+        ends=(-reach, reach),
+        rows=[
             {
                 "metric": metric_title(row.name),
                 "measured": row.measured,
@@ -165,7 +136,7 @@ def metrics_chart(run: RunComparison, number: int = 0, *, subject: str = "") -> 
                 "measured is": inside_text(row),
             }
             for row in run.metrics
-        ),
+        ],
     )
 
 
@@ -193,19 +164,3 @@ def _metrics_words(run: RunComparison) -> str:
         f" {held} of {len(run.judged)} measured figures lie within the 90 % interval." if run.judged else ""
     )
     return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}.{within}"
-
-
-def comparison_charts(answer: Comparison) -> tuple[Chart, ...]:
-    """A chart for each run."""
-    subject = subject_of(answer)
-    return tuple(metrics_chart(run, number, subject=subject) for number, run in enumerate(answer.runs))
-
-
-def rendered(
-    answer: Comparison, format: str, *, command: str | None = None, python: str | None = None
-) -> str:
-    """As `capacity.report.tables.render` does it of the library's own answers."""
-    if format != "html":
-        return render(answer, format, tables=comparison_tables)
-    parts, charts = comparison_tables(answer), comparison_charts(answer)
-    return answer_html(answer, parts, charts=charts, command=command, python=python)

@@ -14,7 +14,7 @@ from capacity.report.views.layout import draw_table
 from capacity.report.views.layout import parts as view_parts
 from capacity.report.views.units import COUNT, TEXT, Unit
 from capacity.report.views.view import Block, Column, Table, View
-from capacity_validate.comparison_page import comparison_tables
+from capacity_validate.comparison_page import comparison_view
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import Extrapolation, ServingComparison, ValidationReport
 from capacity_validate.review import class_table, parity_chart
@@ -30,7 +30,9 @@ def to_html(report: ValidationReport) -> str:
     """Tables, a roofline and a parity plot; opens without a network."""
     mark = "verdict" if report.exit_code == 0 else "verdict failed"
     cases = parts_html([draw_table(Table("", report.cases, CASES))])
-    engine = "" if report.engine is None else parts_html(comparison_tables(report.engine))
+    engine = (
+        "" if report.engine is None else parts_html(view_parts(comparison_view(report.engine), report.engine))
+    )
     parts = [
         f"<h1>Validation of the step model: {escape(report.environment['device'])}</h1>",
         f'<p class="{mark}">{escape(report.verdict)}</p>',
@@ -205,7 +207,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
             f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
     if report.engine is not None:
-        lines += printed(comparison_tables(report.engine)).splitlines()
+        lines += printed(view_parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)
     on_host = sum(f.device == ON_HOST for f in report.findings)
     where = (

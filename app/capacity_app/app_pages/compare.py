@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -10,14 +11,14 @@ from capacity_validate.comparison import MAIN, Comparison, MetricRow, RunCompari
 from capacity_validate.comparison_page import (
     error_text,
     inside_text,
-    metric_rows,
-    metrics_chart,
     predicted_texts,
-    rendered,
+    run_blocks,
+    server_blocks,
 )
 
-from capacity.report.subject import subject_of
-from capacity_app import parts, state, uploads
+from capacity.report.tables import render
+from capacity.report.views.view import View
+from capacity_app import parts, state, uploads, views
 from capacity_app.boundary import in_words, plain, with_code
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
@@ -48,47 +49,20 @@ def beside(row: MetricRow) -> str:
     return f"{words} ({interval}): {'inside' if row.inside else inside_text(row) + ' it'}"
 
 
-def one(run: RunComparison, number: int, subject: str) -> None:
-    """A run: how it was replayed, every metric that both know, and the likely causes of gaps."""
-    st.subheader(plain(f"{run.path}: {run.tool}, {run.requests:,} requests"))
-    st.caption(plain(f"Requests: {run.workload}."))
-    parts.kpis(figures_of_merit(run), place=f"run-{number}")
-    for cause in run.causes:
-        if cause.startswith("none needed"):
-            st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
-            continue
-        st.warning(with_code(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
-    parts.chart(metrics_chart(run, number, subject=subject))
-    parts.table(
-        f"metrics_{number + 1}",
-        metric_rows(run.metrics),
-        alt="Every metric: measured, predicted with its interval, and how far the prediction is off.",
-    )
-    parts.notes(run.notices)
-
-
 def show(comparison: Comparison) -> None:
-    """The verdict, then run by run."""
+    """The verdict, then run by run: every metric that both know, and the likely causes of gaps."""
     st.info(plain(comparison.verdict), icon=":material/balance:")
-    known = "printed by the server" if comparison.kv_capacity_measured else "estimated"
-    st.caption(
-        plain(
-            f"{comparison.model} on {comparison.gpu}, {comparison.engine}. KV cache: {comparison.kv_capacity_tokens:,} "
-            f"tokens, {known}. Basis: {comparison.basis}."
-        )
-    )
-    if comparison.overheads is not None:
-        step_ms, request_ms = 1e3 * comparison.overheads.step_s, 1e3 * comparison.overheads.request_s
-        st.caption(f"Fitted: {step_ms:,.3f} ms a step and {request_ms:,.1f} ms a request.")
+    where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
+    views.show(View("", [where, *server_blocks(comparison)]), comparison)
     for number, run in enumerate(comparison.runs):
-        one(run, number, subject_of(comparison))
-    if comparison.memory:
-        st.subheader("Memory, as the server printed it")
-        parts.table(
-            "memory",
-            metric_rows(comparison.memory),
-            alt="Memory as the server printed it, and as it is estimated.",
-        )
+        st.caption(plain(run.path))
+        parts.kpis(figures_of_merit(run), place=f"run-{number}")
+        for cause in run.causes:
+            if cause.startswith("none needed"):
+                st.caption(plain(f"No cause of a gap looked for: {cause.partition(': ')[2]}."))
+                continue
+            st.warning(with_code(in_words(f"Likely cause: {cause}")), icon=":material/troubleshoot:")
+        views.show(View("", run_blocks(run, number), notes=run.notices), comparison)
 
 
 def of_uploads(comparison: Comparison) -> Comparison:
@@ -98,13 +72,6 @@ def of_uploads(comparison: Comparison) -> Comparison:
         fitted = replace(fitted, fitted_to=tuple(map(uploads.without_folders, fitted.fitted_to)))
     runs = tuple(replace(run, path=uploads.without_folders(run.path)) for run in comparison.runs)
     return replace(comparison, runs=runs, overheads=fitted)
-
-
-def files_of(comparison: Comparison, command: str, python: str) -> None:
-    """The answer as JSON and CSV, and on a page to print."""
-    parts.record_downloads(
-        "comparison", comparison, lambda: rendered(comparison, "html", command=command, python=python)
-    )
 
 
 st.caption(
@@ -171,5 +138,6 @@ else:
     found = parts.background("compare", task, doing="Replaying").value
     if found is not None:
         comparison = of_uploads(found)
-        files_of(comparison, command, python)
+        page = partial(render, comparison, "html", command=command, python=python)
+        parts.record_downloads("comparison", comparison, page)
         show(comparison)

@@ -12,14 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationError
 
 from capacity.answers.records import Quantity
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
+from capacity.deployment import Billing
 from capacity.planning.bills.hosted_prices import ApiPrice
+
+if TYPE_CHECKING:
+    from capacity.planning.bills.billing import BatchJob, Rates
 
 TABLE = Path(__file__).with_name("batch_prices.toml")
 GIVEN = "user"  # the provider of a price that was given
@@ -94,73 +98,66 @@ def find_batch_prices(names: str) -> tuple[BatchPrice, ...]:
 
 
 def batch_api_costs(
-    names: str,
+    billing: Billing,
+    job: BatchJob | None,
     apis: Sequence[ApiPrice],
-    *,
-    documents: int,
-    lengths: tuple[float, float],
-    deadline_hours: float,
-    own_usd_per_document: Quantity,
+    full: Rates,
+    full_ends: tuple[float, float],
 ) -> tuple[BatchApiCost, ...]:
     """The job at each discount that one of the prices has, the cheapest first: a listed price its own provider's, a
     given one any that is named. Prompt caches are left out: their discount and this one do not always add up.
+    `full_ends`: the 90 % interval of what a request takes at full load, over its prediction.
 
-    Raises InvalidInput for `all` discounts of a given price.
+    Raises InvalidInput without a price of any API, and for `all` discounts of a given price.
     """
-    discounts = find_batch_prices(names)
-    given = [api for api in apis if api.provider == GIVEN]
-    if given and names.strip().lower() == "all" and len(given) == len(apis):
+    if billing.batch_api is None or job is None:
+        return ()
+    if not apis and billing.api is None:
+        raise InvalidInput(
+            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
+            "--api-output-price"
+        )
+    every = billing.batch_api.strip().lower() == "all"
+    if every and apis and all(api.provider == GIVEN for api in apis):
         raise InvalidInput(
             f"--batch-api all of a price that was given: name whose it is ({', '.join(batch_prices())})"
         )
-    return tuple(
-        sorted(
-            (
-                _cost(api, discount, documents, lengths, deadline_hours, own_usd_per_document)
-                for discount in discounts
-                for api in apis
-                if api.provider.lower() == discount.provider.lower()
-                or (api.provider == GIVEN and names.strip().lower() != "all")
-            ),
-            key=lambda cost: cost.usd,
-        )
-    )
+    own = job.usd_per_document
+    costs = []
+    for discount in find_batch_prices(billing.batch_api):
+        for api in apis:
+            if api.provider.lower() != discount.provider.lower() and (every or api.provider != GIVEN):
+                continue
+            each = api.usd_per_request(full.input_tokens, full.output_tokens, 0.0) * discount.multiple
+            costs.append(
+                BatchApiCost(
+                    api=api.described,
+                    discount=discount.name,
+                    discount_source=f"{discount.date} ({discount.source})",
+                    multiple=discount.multiple,
+                    window_hours=discount.window_hours,
+                    in_time=discount.window_hours <= job.deadline_hours,
+                    usd=each * job.documents,
+                    usd_per_document=each,
+                    own_usd_per_document=Quantity(value=own, low=own * full_ends[0], high=own * full_ends[1]),
+                    break_even_utilization=own / each if own <= each else None,
+                )
+            )
+    return tuple(sorted(costs, key=lambda cost: cost.usd))
 
 
-def _cost(
-    api: ApiPrice,
-    discount: BatchPrice,
-    documents: int,
-    lengths: tuple[float, float],
-    deadline_hours: float,
-    own: Quantity,
-) -> BatchApiCost:
-    each = api.usd_per_request(*lengths, 0.0) * discount.multiple
-    return BatchApiCost(
-        api=api.described,
-        discount=discount.name,
-        discount_source=f"{discount.date} ({discount.source})",
-        multiple=discount.multiple,
-        window_hours=discount.window_hours,
-        in_time=discount.window_hours <= deadline_hours,
-        usd=each * documents,
-        usd_per_document=each,
-        own_usd_per_document=own,
-        break_even_utilization=own.value / each if own.value <= each else None,
-    )
-
-
-def idle_job(
-    hours_per_day: float, *, busy_hours: float, deadline_hours: float, watts: float, usd_per_hour: float
-) -> IdleJob:
-    """A job of `busy_hours` at full load on all replicas, in so many hours of each day."""
-    full_days = math.ceil(busy_hours / hours_per_day - 1e-9) - 1
-    days = full_days + (busy_hours - full_days * hours_per_day) / 24
+def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
+    """The job at full load on all replicas in their idle hours of each day; None where these were not given."""
+    if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
+        return None
+    hours_per_day, hours = billing.idle_hours_per_day, billing.documents / full.requests_per_s / 3600
+    full_days = math.ceil(hours / hours_per_day - 1e-9) - 1
+    days = full_days + (hours - full_days * hours_per_day) / 24
     return IdleJob(
         hours_per_day=hours_per_day,
-        hours=busy_hours,
+        hours=hours,
         days=days,
-        in_time=days * 24 <= deadline_hours,
-        kwh=watts * busy_hours / 1e3,
-        usd_paid_anyway=usd_per_hour * busy_hours,
+        in_time=days * 24 <= billing.deadline_hours,
+        kwh=watts * hours / 1e3,
+        usd_paid_anyway=usd_per_hour * hours,
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
-from capacity.answers.records import Quantity, ReplicasNeeded
+from capacity.answers.costs import ServedLoad
+from capacity.answers.records import ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Billing
@@ -27,7 +28,7 @@ from capacity.hardware.pricing import (
 from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.simulator.levels import SloLevel
-from capacity.simulator.verdict import Judgement, Verdict
+from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
@@ -41,11 +42,6 @@ class Rates:
     input_tokens: float
     output_tokens: float
     prefill_share: float
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Input and output."""
-        return self.requests_per_s * (self.input_tokens + self.output_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +168,23 @@ class Bill(AnswerRecord):
         return self.verdict != "overloaded" and all(level.met for level in self.levels)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRun:
+    """What a simulation of the traffic shows: its verdict, the load that is served in the long run, and the levels; as
+    it is, where no load was given."""
+
+    verdict: Judgement | None = None
+    verdict_reason: str | None = None
+    offered_per_s: float | None = None
+    load: ServedLoad | None = None
+    levels: tuple[SloLevel, ...] = ()
+    slo_window: Window | None = None
+    warnings: tuple[str, ...] = ()
+
+
+NOTHING_SERVED = ServedRun()
+
+
 def make_bill(
     price: Price,
     billing: Billing,
@@ -181,10 +194,7 @@ def make_bill(
     watts_per_gpu: float,
     full: Rates,
     served: Rates | None,
-    verdict: Verdict | None = None,
-    offered_per_s: float | None = None,
-    levels: tuple[SloLevel, ...] = (),
-    slo_window: Window | None = None,
+    run: ServedRun = NOTHING_SERVED,
     needed: ReplicasNeeded | None = None,
     apis: Sequence[ApiPrice] = (),
     full_ends: tuple[float, float] = (1.0, 1.0),
@@ -201,8 +211,8 @@ def make_bill(
     own = own_api(billing)
 
     asked, able, bill = served or full, full, hourly
-    if verdict is not None and verdict.verdict == "overloaded" and offered_per_s is not None:
-        asked = replace(asked, requests_per_s=offered_per_s)
+    if run.verdict == "overloaded" and run.offered_per_s is not None:
+        asked = replace(asked, requests_per_s=run.offered_per_s)
         count = None if needed is None else needed.needed or needed.stable
         if count is not None and count.usd_per_hour is not None:
             able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
@@ -217,12 +227,12 @@ def make_bill(
         Bill,
         price,
         deployment=deployment,
-        verdict=None if verdict is None else verdict.verdict,
-        verdict_reason=None if verdict is None else verdict.reason,
-        offered_requests_per_s=offered_per_s,
+        verdict=run.verdict,
+        verdict_reason=run.verdict_reason,
+        offered_requests_per_s=run.offered_per_s,
         needed=needed,
-        levels=levels,
-        slo_window=slo_window,
+        levels=run.levels,
+        slo_window=run.slo_window,
         source=price.described,
         num_gpus=gpus,
         billed_gpus=billed,
@@ -238,49 +248,10 @@ def make_bill(
         apis=tuple(against(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
         job=job,
-        batch_apis=_by_batch_api(billing, job, listed, full, full_ends),
-        idle=_in_idle_hours(billing, full, watts, hourly),
+        batch_apis=batch_api_costs(billing, job, listed, full, full_ends),
+        idle=idle_job(billing, full, watts=watts, usd_per_hour=hourly),
         rule=RULE,
         warnings=warnings,
-    )
-
-
-def _by_batch_api(
-    billing: Billing,
-    job: BatchJob | None,
-    apis: Sequence[ApiPrice],
-    full: Rates,
-    full_ends: tuple[float, float],
-) -> tuple[BatchApiCost, ...]:
-    """The job by batch APIs, where they were asked for. Raises InvalidInput without a price of any."""
-    if billing.batch_api is None or job is None:
-        return ()
-    if not apis and billing.api is None:
-        raise InvalidInput(
-            "--batch-api is a part of an API's price: give --api PROVIDER or all, or --api-input-price and "
-            "--api-output-price"
-        )
-    each = job.usd_per_document
-    return batch_api_costs(
-        billing.batch_api,
-        apis,
-        documents=job.documents,
-        lengths=(full.input_tokens, full.output_tokens),
-        deadline_hours=job.deadline_hours,
-        own_usd_per_document=Quantity(value=each, low=each * full_ends[0], high=each * full_ends[1]),
-    )
-
-
-def _in_idle_hours(billing: Billing, full: Rates, watts: float, hourly_usd: float) -> IdleJob | None:
-    """The job on the replicas in their idle hours, where these were given."""
-    if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
-        return None
-    return idle_job(
-        billing.idle_hours_per_day,
-        busy_hours=billing.documents / full.requests_per_s / SECONDS_PER_HOUR,
-        deadline_hours=billing.deadline_hours,
-        watts=watts,
-        usd_per_hour=hourly_usd,
     )
 
 
@@ -288,16 +259,11 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     """The unit costs of a load. Input and output tokens times their prices add up to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
-    units = unit_costs(
-        hourly_usd,
-        requests_per_s=rates.requests_per_s,
-        input_tokens=rates.input_tokens,
-        output_tokens=rates.output_tokens,
-        prefill_share=rates.prefill_share,
-    )
+    units = unit_costs(hourly_usd, **asdict(rates))
     per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
-    kwh_per_million = watts / rates.tokens_per_s * MILLION / 3.6e6
+    tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)
+    kwh_per_million = watts / tokens_per_s * MILLION / 3.6e6
     each = billing.requests_per_user_hour
     return LoadCost(
         requests_per_s=rates.requests_per_s,

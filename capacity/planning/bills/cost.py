@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
@@ -21,17 +20,13 @@ from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Tr
 from capacity.deployment.use_cases import filled_notes, levels_of
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
-from capacity.planning.bills.billing import Bill, Rates, make_bill
+from capacity.planning.bills.billing import NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator.levels import SloLevel, check_window, hold_in_windows
-from capacity.simulator.verdict import Verdict
+from capacity.simulator.levels import check_window, hold_in_windows
 from capacity.workload import Slo, Workload, parse_slos
-
-if TYPE_CHECKING:
-    from capacity.workload.windows import Window
 
 
 @documented(Pool, Traffic, Cost, Billing)
@@ -77,12 +72,10 @@ def cost(
         )
     drawn = long_enough(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
-    run = _run_of(engines, traffic, workload, requests, slos, slo_window) if has_load else None
-    full, full_ends = full_load(engines, requests, None if run is None else run.load)
-    needed = (
-        None
-        if run is None
-        else replicas_needed(
+    run, needed = NOTHING_SERVED, None
+    if has_load:
+        run = _run_of(engines, traffic, workload, requests, slos, slo_window)
+        needed = replicas_needed(
             resolved,
             traffic,
             slo=slo,
@@ -91,7 +84,7 @@ def cost(
             workload=workload,
             profiles=profiles,
         )
-    )
+    full, full_ends = full_load(engines, requests, run.load)
     apis, api_notes = _apis(resolved.model.name, billing)
     return make_bill(
         price,
@@ -100,11 +93,8 @@ def cost(
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=_rates_of(engines, full),
-        served=None if run is None else _rates_of(engines, run.load.at_most(full.requests_per_s)),
-        verdict=None if run is None else run.verdict,
-        offered_per_s=None if run is None else run.offered_per_s,
-        levels=() if run is None else run.levels,
-        slo_window=None if run is None else run.slo_window,
+        served=None if run.load is None else _rates_of(engines, run.load.at_most(full.requests_per_s)),
+        run=run,
         needed=needed,
         apis=apis,
         full_ends=full_ends,
@@ -113,7 +103,7 @@ def cost(
             *resolved.notes,
             *filled_notes(traffic),
             *resolved.split_notes(full.input_tokens),
-            *(() if run is None else run.warnings),
+            *run.warnings,
             *_cautions(price, billing),
             *api_notes,
         ),
@@ -149,18 +139,6 @@ def _cautions(price: Price, billing: Billing) -> Iterator[str]:
         yield f"interruptions at the {price.tier} price: --price-tier spot is what is interrupted, and cheaper"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What a simulation of the traffic shows: its verdict, the load that is served in the long run, and the levels."""
-
-    verdict: Verdict
-    offered_per_s: float | None
-    load: ServedLoad
-    levels: tuple[SloLevel, ...]
-    slo_window: Window | None
-    warnings: tuple[str, ...]
-
-
 def _run_of(
     engines: ResolvedPool,
     traffic: Traffic,
@@ -168,7 +146,7 @@ def _run_of(
     requests: Workload,
     slos: tuple[Slo, ...],
     slo_window: str,
-) -> _Run:
+) -> ServedRun:
     """The traffic served by the engines: `requests`, or more of it where they are too few to tell.
 
     Raises InvalidInput where none is served.
@@ -195,8 +173,9 @@ def _run_of(
         slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
     )
     by_clock = not requests.is_closed_loop and math.isfinite(requests.offered_per_s)
-    return _Run(
-        verdict=verdict,
+    return ServedRun(
+        verdict=verdict.verdict,
+        verdict_reason=verdict.reason,
         offered_per_s=requests.offered_per_s if by_clock else None,
         load=load,
         levels=levels,

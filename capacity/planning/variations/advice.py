@@ -7,31 +7,43 @@ at full load, and the published change of quality. `capacity stack` gives the va
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
-from capacity.base.errors import CapacityError
-from capacity.base.keywords import documented, split
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.keywords import documented
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
-from capacity.hardware.pricing import Price, cautions_of, price_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
+from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.variations.changes import Change, Need
 from capacity.planning.variations.checklist import LOSSLESS, changes
-from capacity.planning.variations.outcome import Outcome, change, outcome, serve
+from capacity.planning.variations.outcome import (
+    ComparedDeployment,
+    Outcome,
+    Progress,
+    change,
+    outcome,
+    report_each,
+    serve,
+)
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
-from capacity.workload.windows import Window, take_busiest_window
+from capacity.workload.windows import Window
 
-Progress = Callable[[int, int], None]
 MOST_ADVICE = 8  # lines
 MOST_PER_NEED = 3  # lines, while other groups have any
+COMPARED = {  # figures of an `Outcome`: the names of their relative changes
+    "ttft_p95_s": "ttft_p95_change",
+    "tpot_p95_s": "tpot_p95_change",
+    "e2e_p95_s": "e2e_p95_change",
+    "usd_per_hour": "bill_change",
+    "usd_per_request_full": "cost_change",
+}
 LEAST_BENEFIT = 0.02  # sum of relative improvements: below, a change does not help
 MOST_QUALITY_LOSS = 0.1  # of a score: a change that is published to lose more does not help
 
@@ -122,28 +134,18 @@ def advise(
     Traffic longer than `slo_window` is compared on its busiest window.
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
-    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
-    pool = deployment.pool
-    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    whole = requests_of(deployment.traffic, workload, resolved.max_model_len)
-    (requests,), windows = take_busiest_window([whole], slo_window)
-    price = price_of(pool.gpu, deployment.cost)
+    as_it_is = ComparedDeployment.read(model, options, "advise", slo_window, workload, profiles, download)
+    resolved, requests, price = as_it_is.resolved, as_it_is.workload, as_it_is.price
     resolved.memory.require_fit()
     latencies = serve(resolved, Service(), requests)
-    base = outcome(resolved, requests, replicas=pool.replicas, price=price, latencies=latencies)
-    trials = _Trials(resolved=resolved, workload=requests, base=base, price=price, profiles=profiles)
+    base = outcome(resolved, requests, price=price, latencies=latencies)
     wanted = list(changes(resolved, requests, latencies, price))
-    lines: list[Advice] = []
-    for number, each in enumerate(wanted):
-        lines.append(trials.line(each))
-        if progress is not None:
-            progress(number + 1, len(wanted))
+    lines = [try_change(as_it_is, base, each) for each in report_each(wanted, len(wanted), progress)]
     chosen = _most_helpful([line for line in lines if line.refused is None])
     return AdviceList(
-        deployment=deployment_label(resolved, pool.replicas),
+        deployment=as_it_is.label,
         workload=requests.name,
-        busiest_window=windows[0] if windows else None,
+        busiest_window=as_it_is.busiest_window,
         base=base,
         advice=tuple(chosen),
         without_benefit=tuple(line for line in lines if line.refused is None and line not in chosen),
@@ -173,62 +175,56 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
     return [line for line in first if line in kept]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trials:
-    """The deployment as it is, on its requests, beside which each change is held."""
-
-    resolved: ResolvedPool
-    workload: Workload
-    base: Outcome
-    price: Price | None
-    profiles: str | Path | None
-
-    def line(self, wanted: Change) -> Advice:
-        """What a change does; refused where it cannot be."""
+def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> Advice:
+    """Simulate a change on the same requests; refused where it cannot be made."""
+    try:
         if wanted.refused is not None:
-            return _refused(wanted, wanted.refused)
-        try:
-            changed, after = self._changed(wanted)
-        except CapacityError as error:
-            return _refused(wanted, str(error))
-        loss, quality = self._quality_of(changed, wanted)
+            raise InvalidInput(wanted.refused)
+        pool = build(Pool, {**as_it_is.resolved.pool.model_dump(), **wanted.pool})
+        changed = resolve(wanted.model or as_it_is.resolved.model, pool, profiles=as_it_is.profiles)
+        changed.memory.require_fit()
+        latencies = serve(changed, build(Service, wanted.service), as_it_is.workload)
+    except CapacityError as error:
         return Advice(
             change=wanted.text,
             needs=wanted.needs,
             flags=wanted.flags,
-            note="; ".join((wanted.note, *self._remarks(changed)) if wanted.note else self._remarks(changed)),
-            effects=_effects(self.base, after),
-            failed=max(after.failed - self.base.failed, 0),
-            quality_loss_change=loss,
-            quality=quality,
-            thin_price=wanted.price is not None and wanted.price.thin,
+            note=wanted.note,
+            effects=None,
+            failed=0,
+            quality_loss_change=None,
+            quality="",
+            refused=str(error),
         )
+    price = wanted.price or as_it_is.price
+    after = outcome(changed, as_it_is.workload, price=price, latencies=latencies)
+    known = as_it_is.resolved.step_setting.remarks
+    remarks = (remark for remark in changed.step_setting.remarks if remark not in known)
+    loss, quality = _quality_of(as_it_is.resolved, changed, wanted)
+    return Advice(
+        change=wanted.text,
+        needs=wanted.needs,
+        flags=wanted.flags,
+        note="; ".join(filter(None, (wanted.note, *remarks))),
+        effects=_effects(base, after),
+        failed=max(after.failed - base.failed, 0),
+        quality_loss_change=loss,
+        quality=quality,
+        thin_price=wanted.price is not None and wanted.price.thin,
+    )
 
-    def _quality_of(self, changed: ResolvedPool, wanted: Change) -> tuple[float | None, str]:
-        """The change of the worst published loss, None if it is unknown, and the figure behind it."""
-        if wanted.worst_loss_fraction is not None:
-            return wanted.worst_loss_fraction, wanted.quality or ""
-        if wanted.quality is not None:
-            return (0.0 if wanted.quality == LOSSLESS else None), wanted.quality
-        before, after = _published_quality(self.resolved), _published_quality(changed)
-        if before == after:
-            return 0.0, "same"
-        worst = before.worst_loss_fraction, after.worst_loss_fraction
-        return (None if worst[0] is None or worst[1] is None else worst[1] - worst[0]), after.what
 
-    def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:
-        """On kernels of the change that are known by others' measurements alone."""
-        base = self.resolved.step_setting.remarks
-        return tuple(remark for remark in changed.step_setting.remarks if remark not in base)
-
-    def _changed(self, wanted: Change) -> tuple[ResolvedPool, Outcome]:
-        pool = build(Pool, {**self.resolved.pool.model_dump(), **wanted.pool})
-        changed = resolve(wanted.model or self.resolved.model, pool, profiles=self.profiles)
-        changed.memory.require_fit()
-        service = build(Service, wanted.service)
-        latencies = serve(changed, service, self.workload)
-        price, replicas = wanted.price or self.price, changed.pool.replicas
-        return changed, outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
+def _quality_of(resolved: ResolvedPool, changed: ResolvedPool, wanted: Change) -> tuple[float | None, str]:
+    """The change of the worst published loss, None if it is unknown, and the figure behind it."""
+    if wanted.worst_loss_fraction is not None:
+        return wanted.worst_loss_fraction, wanted.quality or ""
+    if wanted.quality is not None:
+        return (0.0 if wanted.quality == LOSSLESS else None), wanted.quality
+    before, after = _published_quality(resolved), _published_quality(changed)
+    if before == after:
+        return 0.0, "same"
+    worst = before.worst_loss_fraction, after.worst_loss_fraction
+    return (None if worst[0] is None or worst[1] is None else worst[1] - worst[0]), after.what
 
 
 def _published_quality(resolved: ResolvedPool) -> QualityChange:
@@ -242,41 +238,10 @@ def _published_quality(resolved: ResolvedPool) -> QualityChange:
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:
-    def moved(name: str) -> tuple[float | None, float | None]:
-        before, now = getattr(base, name), getattr(after, name)
-        return _less(before, now), change(before, now)
-
-    ttft, tpot, e2e = (moved(f"{name}_p95_s") for name in ("ttft", "tpot", "e2e"))
-    bill, token = moved("usd_per_hour"), moved("usd_per_request_full")
+    pairs = {name: (getattr(base, name), getattr(after, name)) for name in COMPARED}
     return Effects(
-        ttft_p95_s=ttft[0],
-        tpot_p95_s=tpot[0],
-        e2e_p95_s=e2e[0],
-        usd_per_hour=bill[0],
-        usd_per_request_full=token[0],
-        ttft_p95_change=ttft[1],
-        tpot_p95_change=tpot[1],
-        e2e_p95_change=e2e[1],
-        bill_change=bill[1],
-        cost_change=token[1],
-    )
-
-
-def _less(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
-
-
-def _refused(wanted: Change, reason: str) -> Advice:
-    return Advice(
-        change=wanted.text,
-        needs=wanted.needs,
-        flags=wanted.flags,
-        note=wanted.note,
-        effects=None,
-        failed=0,
-        quality_loss_change=None,
-        quality="",
-        refused=reason,
+        **{name: None if None in pair else pair[1] - pair[0] for name, pair in pairs.items()},
+        **{COMPARED[name]: change(*pair) for name, pair in pairs.items()},
     )
 
 

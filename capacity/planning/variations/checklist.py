@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import CapacityError
-from capacity.deployment import Pool
-from capacity.deployment.drafts import DRAFT_FIELDS, has_way
+from capacity.deployment.drafts import has_way
 from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
 from capacity.model import Attention, ModelSpec
-from capacity.planning.space import rounded_context
-from capacity.planning.variations.changes import Change, Fields
+from capacity.planning.variations.changes import (
+    NO_DRAFTS,
+    Change,
+    best_drafts,
+    mean_context,
+    needed_context,
+)
 from capacity.planning.variations.outcome import Latencies
 from capacity.planning.variations.smaller_models import smaller_changes
-from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.drafting import find_speculator
 from capacity.pool.kv_eviction import find_eviction
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
@@ -34,13 +38,13 @@ def changes(
 ) -> Iterator[Change]:
     """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
     yield from _formats(resolved)
-    yield from _grouped_heads(resolved.model, _context(resolved, workload))
+    yield from _grouped_heads(resolved.model, needed_context(resolved, workload))
     yield from _eviction(resolved, workload)
     yield from _engine(resolved)
     yield from _usual_kernels(resolved)
     yield from smaller_changes(resolved)
     in_flight = _most_in_flight(workload, latencies)
-    yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(_mean_context(workload)))
+    yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(mean_context(workload)))
     yield from _memory(resolved, workload)
     yield from _batches(resolved, in_flight)
     yield from _sizes(resolved, price)
@@ -49,15 +53,9 @@ def changes(
 def _formats(resolved: ResolvedPool) -> Iterator[Change]:
     if not resolved.scheme.quantized:
         for name in ("fp8", "int4"):
-            yield Change(text=f"quantize the weights to {name}", pool={"quantization": name})
+            yield Change(f"quantize the weights to {name}", {"quantization": name})
     if not resolved.kv_cache_dtype.startswith("fp8"):
-        yield Change(text="keep the KV cache in fp8", pool={"kv_cache_dtype": "fp8"})
-
-
-def _context(resolved: ResolvedPool, workload: Workload) -> int:
-    """The context length that this traffic needs, rounded up."""
-    longest = int((workload.prompt_tokens + workload.output_tokens).max())
-    return min(rounded_context(longest), resolved.max_model_len)
+        yield Change("keep the KV cache in fp8", {"kv_cache_dtype": "fp8"})
 
 
 def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
@@ -65,7 +63,7 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
     text = f"a model of the same shape with {GROUPED_KV_HEADS} KV heads (GQA)"
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     if not mixers or any(mixer.kind != "mha" for mixer in mixers):
-        yield Change(text=text, refused=f"{model.name} uses {model.attention_kind} attention already")
+        yield Change(text, refused=f"{model.name} uses {model.attention_kind} attention already")
         return
     groups = tuple(
         replace(
@@ -77,7 +75,7 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
         for group in model.layer_groups
     )
     yield Change(
-        text=text,
+        text,
         model=replace(model, layer_groups=groups),
         pool={"max_model_len": context},
         note="another checkpoint",
@@ -88,20 +86,19 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
 def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
     """A part of each request's KV, chosen by what the end of its prompt attends to."""
     if resolved.pool.kv_eviction is not None:
-        whole: Fields = {"kv_eviction": None, "kv_budget": None}
-        yield Change(text="keep the whole KV cache", pool=whole)
+        yield Change("keep the whole KV cache", {"kv_eviction": None, "kv_budget": None})
         return
     text = f"keep {KEPT_TOKENS:,} tokens of each request's KV (SnapKV)"
-    if _mean_context(workload) <= KEPT_TOKENS:
-        yield Change(text=text, refused=f"requests hold {_mean_context(workload):,.0f} tokens on average")
+    if mean_context(workload) <= KEPT_TOKENS:
+        yield Change(text, refused=f"requests hold {mean_context(workload):,.0f} tokens on average")
         return
     asked = ("enable_prefix_caching", "enable_chunked_prefill")
     yield Change(
-        text=text,
-        pool={
+        text,
+        {
             "kv_eviction": "snapkv",
             "kv_budget": KEPT_TOKENS,
-            "max_model_len": _context(resolved, workload),
+            "max_model_len": needed_context(resolved, workload),
             **{name: None for name in asked if getattr(resolved.pool, name)},
         },
         note="no prefix cache, and prompts whole in one step",
@@ -112,38 +109,35 @@ def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
 def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     pool = resolved.pool
     if pool.enforce_eager:
-        yield Change(text="use CUDA graphs", pool={"enforce_eager": False})
+        yield Change("use CUDA graphs", {"enforce_eager": False})
     if not resolved.prefix_caching:
-        yield Change(text="use the prefix cache", pool={"enable_prefix_caching": True})
+        yield Change("use the prefix cache", {"enable_prefix_caching": True})
     chunked = resolved.chunked_prefill
     yield Change(
-        text="turn off chunked prefill" if chunked else "use chunked prefill",
+        "turn off chunked prefill" if chunked else "use chunked prefill",
         pool={"enable_chunked_prefill": not chunked},
     )
     if pool.tensor_parallel_size > 1:
         half = pool.tensor_parallel_size // 2
-        yield Change(text="half the tensor parallelism", pool={"tensor_parallel_size": half})
-    yield Change(
-        text="twice the tensor parallelism", pool={"tensor_parallel_size": pool.tensor_parallel_size * 2}
-    )
+        yield Change("half the tensor parallelism", {"tensor_parallel_size": half})
+    yield Change("twice the tensor parallelism", {"tensor_parallel_size": pool.tensor_parallel_size * 2})
 
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
     """16-bit arithmetic, FlashAttention and paged KV, where the deployment was asked to do without them."""
     sixteen = resolved.profile.sixteen_bit
     if resolved.model.dtype == "fp32":
-        yield Change(text=f"{sixteen.upper()} in place of FP32", pool={"dtype": SIXTEEN_BIT[sixteen]})
+        yield Change(f"{sixteen.upper()} in place of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
     if resolved.pool.attn_implementation == "eager":
-        yield Change(text="use FlashAttention", pool={"attn_implementation": "auto"})
+        yield Change("use FlashAttention", {"attn_implementation": "auto"})
     if resolved.pool.kv_layout == "contiguous":
-        yield Change(text="page the KV cache", pool={"kv_layout": "paged"})
+        yield Change("page the KV cache", {"kv_layout": "paged"})
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
     """Chains, each with the number of drafts that is best for so many requests at this context."""
     if resolved.pool.speculator is not None:
-        none = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
-        yield Change(text="turn off speculative decoding", pool=none)
+        yield Change("turn off speculative decoding", NO_DRAFTS)
         return
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
@@ -151,30 +145,27 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
     if has_way(resolved.engine.name, "lookahead"):
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
-        way, what = find_speculator(name, resolved.model), f"speculative decoding by {text}"
+        what = f"speculative decoding by {text}"
+        note = f"at the acceptance published for {find_speculator(name, resolved.model).acceptance_model}"
         try:
-            drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
+            drafts = best_drafts(resolved, name, in_flight, context)
         except CapacityError as error:
-            yield Change(text=what, refused=str(error))
-            continue
-        pool = {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
-        note = f"at the acceptance published for {way.acceptance_model}"
-        yield Change(text=what, pool=pool, note=note, quality=LOSSLESS)
+            yield Change(what, refused=str(error))
+        else:
+            yield Change(what, drafts, note=note, quality=LOSSLESS)
 
 
 def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
-    needed = _context(resolved, workload)
+    needed = needed_context(resolved, workload)
     text = "max_model_len as this traffic needs it"
     if needed < resolved.max_model_len:
-        yield Change(text=text, pool={"max_model_len": needed})
+        yield Change(text, {"max_model_len": needed})
     else:
-        yield Change(text=text, refused=f"it is: {resolved.max_model_len:,} tokens")
+        yield Change(text, refused=f"it is: {resolved.max_model_len:,} tokens")
     if resolved.pool.preemption_mode == "recompute":
-        yield Change(text="swap preempted requests to the host", pool={"preemption_mode": "swap"})
+        yield Change("swap preempted requests to the host", {"preemption_mode": "swap"})
     if resolved.pool.kv_offloading_size is None:
-        yield Change(
-            text=f"keep evicted KV in {HOST_GIB:g} GiB of host memory", pool={"kv_offloading_size": HOST_GIB}
-        )
+        yield Change(f"keep evicted KV in {HOST_GIB:g} GiB of host memory", {"kv_offloading_size": HOST_GIB})
 
 
 def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
@@ -182,35 +173,33 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
     limit = resolved.max_num_seqs
     less = min(limit, peak) // 2
     if less >= 1:
-        yield Change(text=f"a batch of at most {less}", pool={"max_num_seqs": less})
+        yield Change(f"a batch of at most {less}", {"max_num_seqs": less})
         yield Change(
-            text=f"queue requests before the engine beyond {less}",
+            f"queue requests before the engine beyond {less}",
             service={"max_outstanding_requests": less},
         )
     else:
         for text in ("a smaller batch", "queue requests before the engine"):
-            yield Change(text=text, refused="no two requests were ever in flight together")
+            yield Change(text, refused="no two requests were ever in flight together")
     if peak >= limit:
         budget = {"max_num_batched_tokens": 2 * limit} if 2 * limit > resolved.max_num_batched_tokens else {}
-        yield Change(text=f"a batch of up to {2 * limit}", pool={"max_num_seqs": 2 * limit, **budget})
+        yield Change(f"a batch of up to {2 * limit}", {"max_num_seqs": 2 * limit, **budget})
     else:
-        yield Change(text="a larger batch", refused=f"the limit of {limit} was never reached: {peak} at most")
+        yield Change("a larger batch", refused=f"the limit of {limit} was never reached: {peak} at most")
     for budget_tokens in (512, 2048, 8192):
         if budget_tokens != resolved.max_num_batched_tokens and budget_tokens >= limit:
-            yield Change(
-                text=f"a token budget of {budget_tokens:,}", pool={"max_num_batched_tokens": budget_tokens}
-            )
+            yield Change(f"a token budget of {budget_tokens:,}", {"max_num_batched_tokens": budget_tokens})
 
 
 def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     """Fewer replicas, cheaper GPUs, and capacity that may be taken away."""
     replicas = resolved.pool.replicas
     if replicas > 1:
-        yield Change(text=f"right-size to {replicas - 1} replicas", pool={"replicas": replicas - 1})
+        yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
     if price is None or price.tier == "given":
         why = "no price was given" if price is None else "the price given is of this GPU alone"
         for text in ("right-size to a cheaper GPU", "rent spot capacity"):
-            yield Change(text=text, refused=f"{why}: --price-tier on-demand knows others")
+            yield Change(text, refused=f"{why}: --price-tier on-demand knows others")
         return
     yield from _cheaper(resolved, price)
     if price.tier == "spot":
@@ -218,11 +207,11 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     try:
         spot = find_price(resolved.profile.name, tier="spot")
     except CapacityError as error:
-        yield Change(text="rent spot capacity", refused=str(error))
+        yield Change("rent spot capacity", refused=str(error))
         return
     if spot is not None:
         notes = (f"interruptions aside; {spot.described}", *cautions_of(spot))
-        yield Change(text="rent spot capacity", price=spot, note="; ".join(notes))
+        yield Change("rent spot capacity", price=spot, note="; ".join(notes))
 
 
 def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
@@ -241,21 +230,16 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
         if other.memory.fits:
             tried += 1
             yield Change(
-                text=f"right-size to {quote.gpu}",
-                pool={"gpu": quote.gpu},
+                f"right-size to {quote.gpu}",
+                {"gpu": quote.gpu},
                 price=quote,
                 note=f"${quote.usd_per_gpu_hour:,.2f} an hour",
             )
     if not tried:
         yield Change(
-            text="right-size to a cheaper GPU",
+            "right-size to a cheaper GPU",
             refused=f"no cheaper one in the {price.tier} tier holds this deployment",
         )
-
-
-def _mean_context(workload: Workload) -> float:
-    """Tokens that a request holds half way through its answer."""
-    return float((workload.prompt_tokens + workload.output_tokens / 2).mean())
 
 
 def _most_in_flight(workload: Workload, latencies: Latencies) -> int:

@@ -7,7 +7,7 @@ traffic's chance, not of the step model's error, which both sides share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from capacity.planning.variations.outcome import (
     Floats,
     Latencies,
     Outcome,
+    Progress,
     block_indices,
     change,
     measure,
@@ -46,7 +47,6 @@ BLOCKS = 20
 DRAWS = 400
 PERCENTILES = (50, 95, 99)
 NO_SERVICE = Service()
-Progress = Callable[[int, int], None]
 DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 
@@ -55,7 +55,6 @@ class Side:
     """One of the two deployments."""
 
     resolved: ResolvedPool
-    replicas: int = 1
     price: Price | None = None
     service: Service = NO_SERVICE
 
@@ -66,7 +65,6 @@ class Side:
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
         return cls(
             resolved=resolved,
-            replicas=pool.replicas,
             price=price_of(resolved.profile.name, deployment.cost),
             service=deployment.service,
         )
@@ -74,14 +72,14 @@ class Side:
     def serve(self, workload: Workload) -> Latencies:
         """What its clients see. Raises DoesNotFit and InvalidInput."""
         if self.service == NO_SERVICE:
-            return measure(self.resolved, workload, replicas=self.replicas)
+            return measure(self.resolved, workload)
         self.resolved.memory.require_fit()
         return serve(self.resolved, self.service, workload)
 
     @property
     def label(self) -> str:
         """Model, GPUs and engine in a line."""
-        return deployment_label(self.resolved, self.replicas)
+        return deployment_label(self.resolved, self.resolved.pool.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +250,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     """
     served = [side.serve(workload) for side in (first, second)]
     outcomes = [
-        outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
+        outcome(side.resolved, workload, price=side.price, latencies=latencies)
         for side, latencies in zip((first, second), served, strict=True)
     ]
     each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
@@ -291,7 +289,7 @@ def _timed(side: Side, outcome: Outcome) -> Timed:
         model=side.resolved.model.name,
         profile=side.resolved.profile,
         pool=side.resolved.pool,
-        replicas=side.replicas,
+        replicas=side.resolved.pool.replicas,
         seconds={name: seconds for name, seconds in p95_s.items() if seconds},
     )
 
@@ -326,7 +324,7 @@ def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
     for side in (first, second):
         fields = {
             "model": side.resolved.model.name,
-            "replicas": side.replicas,
+            "replicas": side.resolved.pool.replicas,
             **side.resolved.pool.model_dump(exclude={"model"}),
             **side.service.model_dump(),
         }

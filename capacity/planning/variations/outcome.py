@@ -2,25 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from capacity.answers.deployment_run import measured_capacity, run_service, with_replicas
+from capacity.answers.deployment_run import measured_capacity, run_service
+from capacity.answers.engine_setup import requests_of
 from capacity.answers.steady_load import long_run_rate
-from capacity.deployment import Service
-from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
-from capacity.planning.evaluation.evaluate import Engines, run_engines
+from capacity.base.keywords import split
+from capacity.deployment import Cost, Deployment, DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, price_of, usd_per_hour
+from capacity.model import ModelSpec
+from capacity.planning.evaluation.evaluate import Engines, deployment_label, run_engines
 from capacity.planning.evaluation.step_error import Factors
-from capacity.pool.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.verdict import judge
 from capacity.workload import Workload
+from capacity.workload.windows import Window, take_busiest_window
 
 Floats = npt.NDArray[np.float64]
+
+
+Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+
+
+def report_each(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
+    """Yield the items, and report how many of `total` are done once each is."""
+    for number, item in enumerate(items):
+        yield item
+        if progress is not None:
+            progress(number + 1, total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedDeployment:
+    """A deployment as it is, and the requests on which its variants are compared with it: of longer traffic those of
+    its busiest window."""
+
+    file: Deployment
+    resolved: ResolvedPool
+    workload: Workload
+    busiest_window: Window | None
+    price: Price | None
+    profiles: str | Path | None
+
+    @property
+    def label(self) -> str:
+        """Model, GPUs and engine in a line."""
+        return deployment_label(self.resolved, self.resolved.pool.replicas)
+
+    @classmethod
+    def read(
+        cls,
+        model: str | Path | ModelSpec | DeploymentFile,
+        options: Mapping[str, Any],
+        question: str,
+        slo_window: str,
+        workload: Workload | None,
+        profiles: str | Path | None,
+        download: bool,
+    ) -> ComparedDeployment:
+        """Look a deployment up, and make its requests. `question` is the verb that asks."""
+        pool, traffic, cost = split(options, Pool, Traffic, Cost)
+        file = deployment_of(model, pool=pool, traffic=traffic, cost=cost, question=question)
+        resolved = resolve(file.model, file.pool, profiles=profiles, download=download)
+        whole = requests_of(file.traffic, workload, resolved.max_model_len)
+        (requests,), windows = take_busiest_window([whole], slo_window)
+        return cls(
+            file=file,
+            resolved=resolved,
+            workload=requests,
+            busiest_window=windows[0] if windows else None,
+            price=price_of(resolved.profile.name, file.cost),
+            profiles=profiles,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +113,16 @@ class Latencies:
     full_per_s: float  # the most that is served
 
 
-def measure(
-    resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, stretch: float = 1.0
-) -> Latencies:
-    """Simulate `workload` on `replicas` engines that take requests in turn, with steps `stretch` times as long.
+def measure(resolved: ResolvedPool, workload: Workload, *, stretch: float = 1.0) -> Latencies:
+    """Simulate `workload` on replicas that take requests in turn, with steps `stretch` times as long.
 
     Raises DoesNotFit.
     """
     resolved.memory.require_fit()
     factors = Factors(prefill=stretch, decode=stretch)
-    run = run_engines([Engines(resolved=resolved, replicas=replicas, factors=factors)], workload)
-    capacity = measured_capacity([with_replicas(resolved, replicas)], workload)
+    engines = Engines(resolved=resolved, replicas=resolved.pool.replicas, factors=factors)
+    run = run_engines([engines], workload)
+    capacity = measured_capacity([resolved], workload)
     return latencies_of(run.records, workload, capacity and capacity.times(1 / stretch))
 
 
@@ -90,17 +151,15 @@ def outcome(
     resolved: ResolvedPool,
     workload: Workload,
     *,
-    replicas: int = 1,
     price: Price | None = None,
     stretch: float = 1.0,
     latencies: Latencies | None = None,
 ) -> Outcome:
     """The figures of one deployment; `latencies` spares the simulation where it was run already."""
-    run = latencies or measure(resolved, workload, replicas=replicas, stretch=stretch)
+    run = latencies or measure(resolved, workload, stretch=stretch)
     done = int(np.isfinite(run.e2e_s).sum())
-    hourly = (
-        None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
-    )
+    gpus = resolved.pool.num_gpus * resolved.pool.replicas
+    hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
     rate = run.requests_per_s
     served = full = None
     if hourly is not None and rate:

@@ -79,10 +79,11 @@ def _with_changed_hits(
 
 def _estranged(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
     """Prompts of their own, spread evenly over the requests with hits, until so many hits are gone."""
-    fresh = _beyond(prompts)
+    # a text that no prompt says; answers, which follow the prompts' ids, are cleared by a wide gap
+    fresh = max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)
     changed = list(prompts)
     lost = 0.0
-    for request in _spread(np.flatnonzero(hits)):
+    for request in np.random.default_rng(0).permutation(np.flatnonzero(hits)).tolist():
         if lost >= wanted:
             break
         total = sum(tokens for _, tokens in prompts[request])
@@ -148,13 +149,3 @@ class _Repeats:
         if len(prompt) <= len(model):
             self._names[self._answers[request]] = said_next
         return gained
-
-
-def _spread(requests: np.ndarray) -> list[int]:
-    """The same in an order that takes from everywhere, alike on every machine."""
-    return [int(request) for request in np.random.default_rng(0).permutation(requests)]
-
-
-def _beyond(prompts: list[Segments]) -> int:
-    """A text that no prompt says; answers, which follow the prompts' ids, are cleared by a wide gap."""
-    return max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)

@@ -79,12 +79,12 @@ def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
         try:
             pruned = prune(resolved, pruning)
         except ValueError as error:
-            yield Change(text=pruning.title, refused=str(error))
+            yield Change(pruning.title, refused=str(error))
             continue
         saved = 1 - _weight_bits(pruned) / _weight_bits(resolved.model)
         notes = (f"{saved:.0%} fewer bytes of weights; another checkpoint, to be made", pruning.note)
         yield Change(
-            text=pruning.title,
+            pruning.title,
             model=pruned,
             note="; ".join(filter(None, notes)),
             quality=f"{pruning.quality} ({pruning.source}, {pruning.date})",
@@ -115,9 +115,9 @@ def _of_the_family(resolved: ResolvedPool) -> Change:
     try:
         smaller = next_smaller(model)
     except CapacityError as error:
-        return Change(text=text, refused=str(error))
+        return Change(text, refused=str(error))
     if smaller is None:
-        return Change(text=text, refused=f"no preset is a smaller one of {model.name}'s family")
+        return Change(text, refused=f"no preset is a smaller one of {model.name}'s family")
     published = smaller_models().mmlu
     scores = [published.scores.get(each.name) for each in (model, smaller)]
     quality, loss = "unknown: another model", None
@@ -125,7 +125,7 @@ def _of_the_family(resolved: ResolvedPool) -> Change:
         loss = 1 - scores[1] / scores[0]
         quality = f"MMLU {scores[0]} to {scores[1]} ({published.source}, {published.date})"
     return Change(
-        text=f"{text}: {smaller.name}",
+        f"{text}: {smaller.name}",
         model=smaller,
         pool={"max_model_len": min(resolved.max_model_len, smaller.max_position_embeddings)},
         note=f"{smaller.total_params / model.total_params:.0%} of the parameters; another checkpoint",

@@ -7,29 +7,31 @@ of all together, what bound the steps before and after says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import documented
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.hardware.pricing import cautions_of, price_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
+from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.variations.stack_figures import Factors, Figures, factors_between, product_of
-from capacity.planning.variations.technique_stack import StackStep, TechniqueStack
+from capacity.planning.variations.outcome import ComparedDeployment, Progress, report_each
+from capacity.planning.variations.technique_stack import (
+    Factors,
+    Figures,
+    StackStep,
+    TechniqueStack,
+    factors_between,
+    product_of,
+)
 from capacity.planning.variations.technique_steps import in_order, naive_fields, rungs_of
-from capacity.pool.resolve import resolve
 from capacity.workload import Workload
-from capacity.workload.windows import Window, take_busiest_window
-
-Progress = Callable[[int, int], None]
+from capacity.workload.windows import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,21 @@ class Stack(AnswerRecord):
     together: Factors
     product_of_single: Factors
     observations: tuple[str, ...]
+
+    @property
+    def taken(self) -> list[StackStep]:
+        """Return the techniques that were taken, in their order."""
+        return [step for step in self.steps if step.figures is not None]
+
+    @property
+    def last_figures(self) -> Figures:
+        """Return the figures of the deployment with all techniques."""
+        return [self.naive, *(step.figures for step in self.steps if step.figures is not None)][-1]
+
+    @property
+    def last_flags(self) -> str:
+        """Return the flags of the deployment with all techniques."""
+        return [self.naive_flags, *(step.flags for step in self.taken)][-1]
 
 
 @documented(Pool, Traffic, Cost)
@@ -76,51 +93,42 @@ def stack(
     `progress(done, total)` is called as techniques are done. Raises DoesNotFit, UnknownName or InvalidInput.
     """
     names = in_order(order)
-    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="stack")
-    resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
+    as_it_is = ComparedDeployment.read(model, options, "stack", slo_window, workload, profiles, download)
+    resolved, requests, file = as_it_is.resolved, as_it_is.workload, as_it_is.file
     if resolved.model.task == "embed":
         raise InvalidInput(
             f"{resolved.model.name} makes no tokens: most of the stack is about making them; `capacity advise` tries "
             "what there is for a prompt"
         )
-    whole = requests_of(deployment.traffic, workload, resolved.max_model_len)
-    (requests,), windows = take_busiest_window([whole], slo_window)
-    if windows:
+    if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
-    price = price_of(resolved.profile.name, deployment.cost)
     rungs = rungs_of(resolved, requests)
     ladder = TechniqueStack(
-        model=resolved.model if isinstance(deployment.model, ModelSpec) else deployment.model,
+        model=resolved.model if isinstance(file.model, ModelSpec) else file.model,
         workload=requests,
-        traffic=deployment.traffic,
-        price=price,
+        traffic=file.traffic,
+        price=as_it_is.price,
         profiles=profiles,
         rungs=rungs,
         naive=naive_fields(resolved, rungs, requests),
     )
     beginning = ladder.beginning(names)
-    steps: list[StackStep] = []
-    for step in ladder.climbed(names, beginning):
-        steps.append(step)
-        if progress is not None:
-            progress(len(steps), len(names))
+    steps = list(report_each(ladder.climbed(names, beginning), len(names), progress))
     naive = ladder.at(beginning).figures
-    taken = [step for step in steps if step.cumulative is not None]
-    nothing = factors_between(naive, naive)
+    cumulative = [step.cumulative for step in steps if step.cumulative is not None]
     return Stack(
-        deployment=deployment_label(resolved, resolved.pool.replicas),
+        deployment=as_it_is.label,
         workload=requests.name,
-        busiest_window=windows[0] if windows else None,
+        busiest_window=as_it_is.busiest_window,
         naive_flags=ladder.at(beginning).flags,
         naive=naive,
         steps=tuple(steps),
-        together=next((step.cumulative for step in reversed(taken) if step.cumulative), nothing),
-        product_of_single=product_of(step.alone for step in taken if step.alone is not None),
+        together=[factors_between(naive, naive), *cumulative][-1],
+        product_of_single=product_of(step.alone for step in steps if step.alone is not None),
         observations=(
             *requests.notices,
             *resolved.notes,
             *ladder.observations(beginning, steps),
-            *cautions_of(price),
+            *cautions_of(as_it_is.price),
         ),
     )

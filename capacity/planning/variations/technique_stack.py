@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
+from math import prod
 from pathlib import Path
 
-from capacity.answers.attribution import BoundTime, bound_times
+from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service
 from capacity.answers.intervals import LoadBands, beside_client, load_bands
 from capacity.answers.records import Quantity
@@ -15,17 +16,75 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.model import ModelSpec
-from capacity.planning.variations.changes import Change
-from capacity.planning.variations.stack_figures import Factors, Figures, factors_between
+from capacity.planning.variations.changes import Change, mean_context
 from capacity.planning.variations.technique_steps import SAVE_MEMORY, TechniqueStep
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import whole_means
-from capacity.step import decode_shape
+from capacity.step import Bound, decode_shape
 from capacity.workload import Workload
 
 APART = 0.05  # a factor that differs by more than this share from the one alone is explained
 Taken = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """How many times better something became: more tokens per second, sooner first and next tokens, cheaper tokens.
+
+    `tpot` is None for single output tokens, `usd` without a price.
+    """
+
+    throughput: float
+    ttft: float
+    tpot: float | None
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One deployment on the requests: means of what clients see, and tokens per second at full load.
+
+    Of a closed loop that is the loop's own rate, of arrivals that of the same requests all at once. `overloaded`: they
+    came faster than it served, so that its time to first token grows with their number. `bound`: what took the largest
+    part of the busy time, and its share.
+    """
+
+    output_tokens_per_s: Quantity
+    ttft_s: Quantity
+    tpot_s: Quantity | None
+    usd_per_million_output_tokens: Quantity | None
+    overloaded: bool
+    mean_batch_size: float
+    bound: Bound | None
+    bound_fraction: float
+    basis: str
+
+
+def factors_between(before: Figures, after: Figures) -> Factors:
+    """How many times better the second is."""
+
+    def sooner(name: str) -> float | None:
+        first, then = getattr(before, name), getattr(after, name)
+        return None if first is None or then is None else first.value / then.value
+
+    return Factors(
+        throughput=after.output_tokens_per_s.value / before.output_tokens_per_s.value,
+        ttft=sooner("ttft_s") or 1.0,
+        tpot=sooner("tpot_s"),
+        usd=sooner("usd_per_million_output_tokens"),
+    )
+
+
+def product_of(factors: Iterable[Factors]) -> Factors:
+    """All of them, one upon the other, as if they multiplied."""
+    each = list(factors)
+
+    def of(name: str) -> float | None:
+        values = [getattr(one, name) for one in each]
+        return None if None in values else prod(values)
+
+    return Factors(throughput=of("throughput") or 1.0, ttft=of("ttft") or 1.0, tpot=of("tpot"), usd=of("usd"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +116,19 @@ class Standing:
     figures: Figures
 
 
+@dataclass(kw_only=True)
 class TechniqueStack:
     """Deployments by the techniques that they have taken, each simulated once."""
 
-    def __init__(
-        self,
-        *,
-        model: str | Path | ModelSpec,
-        workload: Workload,
-        traffic: Traffic,
-        price: Price | None,
-        profiles: str | Path | None,
-        rungs: Mapping[str, TechniqueStep],
-        naive: Mapping[str, object],
-    ) -> None:
-        self.model, self.profiles = model, profiles
-        self.workload, self.traffic, self.price = workload, traffic, price
-        self.rungs, self.naive = rungs, naive
-        self._known: dict[frozenset[str], Standing] = {}
-        self._drafting: dict[frozenset[str], Mapping[str, object]] = {}
+    model: str | Path | ModelSpec
+    workload: Workload
+    traffic: Traffic
+    price: Price | None
+    profiles: str | Path | None
+    rungs: Mapping[str, TechniqueStep]
+    naive: Mapping[str, object]
+    _known: dict[frozenset[str], Standing] = field(default_factory=dict)
+    _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
     # ways up
 
@@ -160,9 +213,8 @@ class TechniqueStack:
             choose = self.rungs[name].drafting
             if choose is not None:
                 below = self.at(tuple(other for other in taken if other != name))
-                context = self.workload.prompt_tokens + self.workload.output_tokens / 2
-                batch = round(below.figures.mean_batch_size)
-                self._drafting[frozenset(taken)] = choose(below.resolved, batch, round(float(context.mean())))
+                batch, context = round(below.figures.mean_batch_size), round(mean_context(self.workload))
+                self._drafting[frozenset(taken)] = choose(below.resolved, batch, context)
 
     def _resolved(self, taken: Taken) -> ResolvedPool:
         fields = dict(self.naive)
@@ -191,7 +243,7 @@ class TechniqueStack:
         overloaded = load is not None and load >= 1
         bands = self._bands(resolved, run, None if overloaded else load)
         rate = self._bands(resolved, full, None).rate(full.summary.output_throughput)
-        bound = max(bound_times(run.step_work), key=_share, default=None)
+        bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
         adjustment = resolved.profile.adjustment
         return Figures(
             output_tokens_per_s=rate,
@@ -271,10 +323,6 @@ class _Bands(LoadBands):
         return Quantity(value=value, low=value / high, high=value / low)
 
 
-def _share(each: BoundTime) -> float:
-    return each.time_fraction
-
-
 def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
     """What bound the steps that a technique met alone and here, where it is worth another factor."""
     if abs(own.throughput / alone.throughput - 1) <= APART:
@@ -297,4 +345,4 @@ def _flags(pool: Pool, scheduling: str) -> str:
         if value != Pool.model_fields[name].default and name not in ("role", "replicas")
     }
     static = {} if scheduling == "continuous" else {"scheduling": scheduling}
-    return Change(text="", pool=fields | static).flags
+    return Change("", fields | static).flags

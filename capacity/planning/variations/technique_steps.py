@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS
 from capacity.model import Attention
-from capacity.planning.space import rounded_context
+from capacity.planning.variations.changes import NO_DRAFTS, Fields, best_drafts, needed_context
 from capacity.planning.variations.prefix_hit_rate import ideal_hits
-from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
-Fields = Mapping[str, object]
 ORDER = (
     "bf16",
     "kv-cache",
@@ -36,7 +33,7 @@ SAVE_MEMORY = ("flash-attention", "bf16", "quantized-weights", "tensor-paralleli
 BATCHED = ("kv-cache", "static-batching")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TechniqueStep:
     """A technique: fields of the pool without it (`off`) and with it (`on`), and what it rests upon.
 
@@ -56,28 +53,22 @@ class TechniqueStep:
 
 def rungs_of(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueStep]:
     """All techniques by name, for this deployment on this traffic; those that it cannot take say why."""
+    ranks = resolved.pool.tensor_parallel_size
     found = (
-        _sixteen_bit(resolved),
-        TechniqueStep(name="kv-cache", title="KV cache", off={"use_cache": False}, on={"use_cache": True}),
-        _flash_attention(resolved),
-        _graphs(resolved),
-        TechniqueStep(
-            name="static-batching",
-            title="static batching",
-            off={"max_num_seqs": 1},
-            on={"max_num_seqs": resolved.pool.max_num_seqs},
-            refused="a batch of one was asked for: --max-num-seqs 1" if resolved.max_num_seqs == 1 else None,
-        ),
-        _continuous(resolved),
-        _paged(resolved),
-        _chunked(resolved),
-        _prefix_caching(resolved, workload),
-        _weights(resolved),
-        _kv_format(resolved),
+        *_kernels(resolved),
+        *_batching(resolved),
+        *_kv_cache(resolved, workload),
+        *_formats(resolved),
         _drafts(resolved),
-        _tensor_parallelism(resolved),
+        TechniqueStep(
+            "tensor-parallelism",
+            "tensor parallelism" + (f" over {ranks} GPUs" if ranks > 1 else ""),
+            off={"tensor_parallel_size": 1},
+            on={"tensor_parallel_size": ranks},
+            refused="one GPU was asked for: -tp 2 adds the step" if ranks == 1 else None,
+        ),
     )
-    return {rung.name: rung for rung in found}
+    return {step.name: step for step in found}
 
 
 def in_order(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -100,176 +91,151 @@ def naive_fields(
     """The pool without any of them; contexts as long as this traffic needs where the pool does not say."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
-        longest = int((workload.prompt_tokens + workload.output_tokens).max())
-        fields["max_model_len"] = min(rounded_context(longest), resolved.max_model_len)
+        fields["max_model_len"] = needed_context(resolved, workload)
     for rung in rungs.values():
         fields |= rung.off
     return fields
 
 
-def _sixteen_bit(resolved: ResolvedPool) -> TechniqueStep:
-    name, refused = resolved.profile.sixteen_bit.upper(), None
-    stored = resolved.model.checkpoint
-    if stored.quantized:
-        refused = f"the checkpoint is stored in {stored.name}: no FP32 to come from"
-    elif resolved.model.dtype == "fp32":
-        refused = "FP32 was asked for: --dtype float32"
-    return TechniqueStep(
-        name="bf16",
-        title=f"{name} in place of FP32",
+def _first_reason(*reasons: tuple[bool, str]) -> str | None:
+    """The first reason that holds; None where none does."""
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
+    """From FP32 arithmetic without a KV cache to the kernels of today."""
+    pool, model, stored = resolved.pool, resolved.model, resolved.model.checkpoint
+    other = next((g.mixer.kind for g in model.layer_groups if not isinstance(g.mixer, Attention)), None)
+    yield TechniqueStep(
+        "bf16",
+        f"{resolved.profile.sixteen_bit.upper()} in place of FP32",
         off={} if stored.quantized else {"dtype": "float32"},
-        on={"dtype": resolved.pool.dtype},
-        refused=refused,
+        on={"dtype": pool.dtype},
+        refused=_first_reason(
+            (stored.quantized, f"the checkpoint is stored in {stored.name}: no FP32 to come from"),
+            (model.dtype == "fp32", "FP32 was asked for: --dtype float32"),
+        ),
     )
-
-
-def _flash_attention(resolved: ResolvedPool) -> TechniqueStep:
-    other = next(
-        (g.mixer.kind for g in resolved.model.layer_groups if not isinstance(g.mixer, Attention)), None
-    )
-    asked, refused = resolved.pool.attn_implementation, None
-    if other is not None:
-        refused = f"{resolved.model.name} has {other} layers: no kernel of theirs without it is known here"
-    elif asked == "eager":
-        refused = "it was turned off: --attn-implementation eager"
-    return TechniqueStep(
-        name="flash-attention",
-        title="FlashAttention",
+    yield TechniqueStep("kv-cache", "KV cache", off={"use_cache": False}, on={"use_cache": True})
+    yield TechniqueStep(
+        "flash-attention",
+        "FlashAttention",
         off={} if other is not None else {"attn_implementation": "eager"},
-        on={"attn_implementation": asked},
-        refused=refused,
+        on={"attn_implementation": pool.attn_implementation},
+        refused=_first_reason(
+            (
+                other is not None,
+                f"{model.name} has {other} layers: no kernel of theirs without it is known here",
+            ),
+            (pool.attn_implementation == "eager", "it was turned off: --attn-implementation eager"),
+        ),
     )
-
-
-def _graphs(resolved: ResolvedPool) -> TechniqueStep:
-    refused = None
-    if resolved.pool.enforce_eager:
-        refused = "they were turned off: --enforce-eager"
-    elif not resolved.engine.cuda_graphs:
-        refused = f"{resolved.engine.label} captures none"
-    return TechniqueStep(
-        name="cuda-graphs",
-        title="CUDA graphs",
+    yield TechniqueStep(
+        "cuda-graphs",
+        "CUDA graphs",
         off={} if "enforce_eager" in resolved.engine.lacks else {"enforce_eager": True},
         on={"enforce_eager": False},
         needs=("kv-cache",),
-        refused=refused,
+        refused=_first_reason(
+            (pool.enforce_eager, "they were turned off: --enforce-eager"),
+            (not resolved.engine.cuda_graphs, f"{resolved.engine.label} captures none"),
+        ),
     )
 
 
-def _continuous(resolved: ResolvedPool) -> TechniqueStep:
-    refused = f"{resolved.engine.label} batches statically" if policy_name(resolved) == "static" else None
-    return TechniqueStep(
-        name="continuous-batching",
-        title="continuous batching",
+def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
+    """How requests share steps."""
+    one, label = resolved.max_num_seqs == 1, resolved.engine.label
+    yield TechniqueStep(
+        "static-batching",
+        "static batching",
+        off={"max_num_seqs": 1},
+        on={"max_num_seqs": resolved.pool.max_num_seqs},
+        refused=_first_reason((one, "a batch of one was asked for: --max-num-seqs 1")),
+    )
+    yield TechniqueStep(
+        "continuous-batching",
+        "continuous batching",
         needs=BATCHED,
         continuous=True,
-        refused=refused,
+        refused=_first_reason((policy_name(resolved) == "static", f"{label} batches statically")),
     )
 
 
-def _paged(resolved: ResolvedPool) -> TechniqueStep:
-    kept = resolved.pool.kv_layout == "contiguous"
-    return TechniqueStep(
-        name="paged-kv",
-        title="paged KV cache",
+def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
+    """How requests that share steps share the KV cache and the token budget."""
+    pool, budget = resolved.pool, "max_num_batched_tokens"
+    in_turn = (*BATCHED, "continuous-batching")
+    yield TechniqueStep(
+        "paged-kv",
+        "paged KV cache",
         off={"kv_layout": "contiguous"},
         on={"kv_layout": "paged"},
-        needs=(*BATCHED, "continuous-batching"),
-        refused="it was turned off: --kv-layout contiguous" if kept else None,
+        needs=in_turn,
+        refused=_first_reason((pool.kv_layout == "contiguous", "it was turned off: --kv-layout contiguous")),
     )
-
-
-def _chunked(resolved: ResolvedPool) -> TechniqueStep:
-    pool, refused = resolved.pool, None
-    if pool.enable_chunked_prefill is False:
-        refused = "it was turned off: --no-enable-chunked-prefill"
-    return TechniqueStep(
-        name="chunked-prefill",
-        title="chunked prefill",
-        off={"enable_chunked_prefill": False, "max_num_batched_tokens": None},
-        on={"enable_chunked_prefill": True, "max_num_batched_tokens": pool.max_num_batched_tokens},
-        needs=(*BATCHED, "continuous-batching"),
-        refused=refused,
+    whole = pool.enable_chunked_prefill is False
+    yield TechniqueStep(
+        "chunked-prefill",
+        "chunked prefill",
+        off={"enable_chunked_prefill": False, budget: None},
+        on={"enable_chunked_prefill": True, budget: pool.max_num_batched_tokens},
+        needs=in_turn,
+        refused=_first_reason((whole, "it was turned off: --no-enable-chunked-prefill")),
     )
-
-
-def _prefix_caching(resolved: ResolvedPool, workload: Workload) -> TechniqueStep:
-    refused = None
-    if resolved.pool.enable_prefix_caching is False:
-        refused = "it was turned off: --no-enable-prefix-caching"
-    elif workload.content is None or not ideal_hits(workload).any():
-        refused = "no prompt of this traffic begins as an earlier one did"
-    return TechniqueStep(
-        name="prefix-caching",
-        title="prefix caching",
+    yield TechniqueStep(
+        "prefix-caching",
+        "prefix caching",
         off={"enable_prefix_caching": False},
         on={"enable_prefix_caching": True},
-        needs=(*BATCHED, "continuous-batching", "paged-kv"),
-        refused=refused,
+        needs=(*in_turn, "paged-kv"),
+        refused=_first_reason(
+            (pool.enable_prefix_caching is False, "it was turned off: --no-enable-prefix-caching"),
+            (not ideal_hits(workload).any(), "no prompt of this traffic begins as an earlier one did"),
+        ),
     )
 
 
-def _weights(resolved: ResolvedPool) -> TechniqueStep:
-    asked, stored = resolved.pool.quantization, resolved.model.checkpoint
+def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
+    """Weights and KV cache in fewer bits."""
+    pool, stored = resolved.pool, resolved.model.checkpoint
     native = "fp8" in resolved.profile.dense_flops_per_s
-    chosen = asked or ("fp8" if native else "int4")
-    without = "" if native or asked else f" ({resolved.profile.name} has no FP8 tensor cores)"
-    return TechniqueStep(
-        name="quantized-weights",
-        title=f"weights in {chosen}{without}",
+    weights = pool.quantization or ("fp8" if native else "int4")
+    without = "" if native or pool.quantization else f" ({resolved.profile.name} has no FP8 tensor cores)"
+    yield TechniqueStep(
+        "quantized-weights",
+        f"weights in {weights}{without}",
         off={"quantization": None},
-        on={"quantization": chosen},
-        refused=f"they are: the checkpoint is stored in {stored.name}" if stored.quantized else None,
+        on={"quantization": weights},
+        refused=_first_reason((stored.quantized, f"they are: the checkpoint is stored in {stored.name}")),
     )
-
-
-def _kv_format(resolved: ResolvedPool) -> TechniqueStep:
-    asked = resolved.pool.kv_cache_dtype
-    stored = resolved.model.checkpoint.kv_cache_dtype
-    chosen = "fp8" if asked == "auto" else asked
-    return TechniqueStep(
-        name="fp8-kv",
-        title=f"KV cache in {chosen}",
+    unsaid, stored_kv = pool.kv_cache_dtype == "auto", stored.kv_cache_dtype
+    chosen = "fp8" if unsaid else pool.kv_cache_dtype
+    yield TechniqueStep(
+        "fp8-kv",
+        f"KV cache in {chosen}",
         off={"kv_cache_dtype": "auto"},
         on={"kv_cache_dtype": chosen},
         needs=("kv-cache",),
-        refused=f"it is: the checkpoint says {stored}"
-        if stored not in (None, "auto") and asked == "auto"
-        else None,
+        refused=_first_reason(
+            (unsaid and stored_kv not in (None, "auto"), f"it is: the checkpoint says {stored_kv}")
+        ),
     )
 
 
 def _drafts(resolved: ResolvedPool) -> TechniqueStep:
     pool = resolved.pool
-    none = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
     name = pool.speculator or ("mtp" if resolved.model.mtp is not None else "eagle3")
 
-    def best(where: ResolvedPool, in_flight: int, context: int) -> Fields:
+    def choose(where: ResolvedPool, in_flight: int, context: int) -> Fields:
         if pool.speculator is not None:
             return {field: getattr(pool, field) for field in DRAFT_FIELDS}
-        drafts = (
-            Speculation(where, find_speculator(name, where.model))
-            .best(max(in_flight, 1), max(context, 1))
-            .draft_tokens
-        )
-        return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
+        return best_drafts(where, name, in_flight, context)
 
     return TechniqueStep(
-        name="speculation",
-        title=f"speculative decoding ({name})",
-        off=none,
+        "speculation",
+        f"speculative decoding ({name})",
+        off=NO_DRAFTS,
         needs=(*BATCHED, "continuous-batching"),
-        drafting=best,
-    )
-
-
-def _tensor_parallelism(resolved: ResolvedPool) -> TechniqueStep:
-    ranks = resolved.pool.tensor_parallel_size
-    return TechniqueStep(
-        name="tensor-parallelism",
-        title="tensor parallelism" + (f" over {ranks} GPUs" if ranks > 1 else ""),
-        off={"tensor_parallel_size": 1},
-        on={"tensor_parallel_size": ranks},
-        refused="one GPU was asked for: -tp 2 adds the step" if ranks == 1 else None,
+        drafting=choose,
     )

@@ -9,24 +9,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capacity.answers.engine_setup import requests_of
 from capacity.base.checked import checked
-from capacity.base.keywords import documented, split
+from capacity.base.keywords import documented
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.model import ModelSpec
-from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.variations.outcome import Outcome, change, outcome
+from capacity.planning.variations.outcome import (
+    ComparedDeployment,
+    Outcome,
+    Progress,
+    change,
+    outcome,
+    report_each,
+)
 from capacity.planning.variations.prefix_hit_rate import ideal_hits, with_hits
 from capacity.pool.drafting import speculator_of
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
-from capacity.workload.windows import Window, take_busiest_window
+from capacity.workload.windows import Window
 
 SWING = 0.20
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def tornado(
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Tornado:
     """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
@@ -83,31 +85,18 @@ def tornado(
     Traffic longer than `slo_window` is compared on its busiest window.
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
-    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
-    pool = deployment.pool
-    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
-    (busiest,), windows = take_busiest_window([requests], slo_window)
-    price = price_of(resolved.profile.name, deployment.cost)
-    found = tornado_of(resolved, busiest, replicas=pool.replicas, price=price, progress=progress)
-    return replace(found, busiest_window=windows[0]) if windows else found
+    as_it_is = ComparedDeployment.read(model, options, "tornado", slo_window, workload, profiles, download)
+    return vary_inputs(as_it_is, progress)
 
 
-def tornado_of(
-    resolved: ResolvedPool,
-    workload: Workload,
-    *,
-    replicas: int = 1,
-    price: Price | None = None,
-    progress: Progress | None = None,
-) -> Tornado:
-    """Vary lengths, rate, hits, acceptance, price and step times; `progress(done, total)`. Raises DoesNotFit."""
+def vary_inputs(as_it_is: ComparedDeployment, progress: Progress | None) -> Tornado:
+    """Vary lengths, rate, hits, acceptance, price and step times. Raises DoesNotFit."""
+    resolved, workload, price = as_it_is.resolved, as_it_is.workload, as_it_is.price
 
     def tried(
         requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
     ) -> Outcome:
-        return outcome(pool, requests, replicas=replicas, price=price, stretch=factor)
+        return outcome(pool, requests, price=price, stretch=factor)
 
     base = tried()
     inputs: dict[str, Callable[[float], Outcome]] = {
@@ -136,15 +125,14 @@ def tornado_of(
         left_out.append("price of a GPU-hour (none was given)")
     else:
         inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
-    swings = []
-    for number, (name, vary) in enumerate(inputs.items()):
-        swings.append(_swing(name, base, vary(1 - SWING), vary(1 + SWING)))
-        if progress is not None:
-            progress(number + 1, len(inputs))
+    swings = [
+        _swing(name, base, vary(1 - SWING), vary(1 + SWING))
+        for name, vary in report_each(inputs.items(), len(inputs), progress)
+    ]
     return Tornado(
-        deployment=deployment_label(resolved, replicas),
+        deployment=as_it_is.label,
         workload=workload.name,
-        busiest_window=None,
+        busiest_window=as_it_is.busiest_window,
         swing=SWING,
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),

@@ -21,9 +21,20 @@ from capacity.report.figures.chart import (
 from capacity.report.layout import tokens
 from capacity.report.subject import subject_of
 from capacity.report.views.units import Unit, name_units
-from capacity.report.views.view import Bars, Curves, Drawing, OwnChart, Panels, Stack, UprightStack, View
+from capacity.report.views.view import (
+    Bars,
+    Curves,
+    Drawing,
+    OwnChart,
+    Panels,
+    Stack,
+    UprightStack,
+    View,
+    Waterfall,
+)
 
 Numbers = Mapping[str, Mapping[Any, Quantity | None]]
+BETTER, WORSE = 2, 5  # colours of a waterfall
 ROOMY = 0.06  # of a whole bar: parts below it have no text
 SMALLEST_TEXT = 11  # px; bars too short for it have none
 
@@ -43,7 +54,9 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     """Return a chart, of an answer that names model and GPUs; without rows where there is no data."""
     scale = drawing.unit.scale_in(units)
     numbers = {
-        name: {label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()}
+        name_units(name, units): {
+            label: None if v is None else to_quantity(v).scaled(scale) for label, v in row.items()
+        }
         for name, row in drawing.data.items()
     }
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
@@ -108,6 +121,11 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
     origin = (drawing.reference[0] or 0.0) if log else 0.0
     values = [each.value for row in numbers.values() for each in row.values() if each]
     signed = min(values, default=0.0) < 0
+    place = "outside" if signed else "inside"
+    if log or (
+        signed and _ends(numbers) != [value for value in values if value]
+    ):  # it would stand on whiskers
+        place = "none"
     for index, (name, row) in enumerate(numbers.items()):
         bars = [row.get(label) for label in labels]
         figure.add_bar(
@@ -117,14 +135,18 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             base=[origin] * len(labels) if origin else None,
             orientation="h",
             showlegend=len(numbers) > 1,
-            customdata=[with_interval(each) for each in bars],
+            customdata=[
+                drawing.unit.words(each) if drawing.unit.show else with_interval(each) for each in bars
+            ],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
-            **_bar(drawing.unit, index, bars, "none" if log else "outside" if signed else "inside", "x"),
+            **_bar(drawing.unit, index, bars, place, "x"),
         )
     figure.update_yaxes(autorange="reversed")
     layout(figure, x=y, y="", height=150 + max(40, 18 * len(numbers)) * len(labels), barmode="group")
     figure.update_layout(uniformtext={"minsize": SMALLEST_TEXT, "mode": "hide"})
-    if log:
+    if drawing.ends is not None:
+        figure.update_xaxes(range=drawing.ends, nticks=5, zeroline=True, zerolinecolor=NEUTRAL)
+    elif log:
         figure.update_xaxes(**log_axis([*([0.5, origin] if origin else []), *_ends(numbers)]))
     elif signed:
         figure.update_xaxes(zeroline=True, zerolinecolor=NEUTRAL)
@@ -229,6 +251,46 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
     return figure
 
 
+def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: str, y: str) -> Any:
+    import plotly.graph_objects as go
+
+    assert isinstance(drawing, Waterfall)
+    (row,) = numbers.values()
+    values = [to_quantity(value) for value in row.values() if value is not None]
+    steps = list(zip(labels[1:], values, values[1:], strict=False))
+    figure = go.Figure()
+    for kind, shade in (("better", BETTER), ("worse", WORSE)):
+        moved = [
+            (label, before.value, after.value)
+            for label, before, after in steps
+            if (after.value == before.value or (after.value > before.value) is drawing.rising)
+            is (kind == "better")
+        ]
+        figure.add_bar(
+            y=[label for label, *_ in moved],
+            x=[after - before for _, before, after in moved],
+            base=[before for _, before, _ in moved],
+            orientation="h",
+            name=kind,
+            hovertemplate="%{y}<extra></extra>",
+            **bar_style(shade),
+        )
+    figure.add_scatter(
+        y=labels,
+        x=[value.value for value in values],
+        mode="markers",
+        name="with all up to here, 90 % interval",
+        marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
+        error_x=whiskers(values),
+        text=[with_interval(value) for value in values],
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    layout(figure, x=y, y="", height=150 + 30 * len(labels), barmode="overlay")
+    figure.update_xaxes(**log_axis(_ends(numbers)))
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels)
+    return figure
+
+
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
@@ -263,6 +325,7 @@ DRAW: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, str], Any]] 
     Stack: _draw_stack,
     UprightStack: _draw_upright_stack,
     Panels: _draw_panels,
+    Waterfall: _draw_waterfall,
     Curves: _draw_curves,
 }
 
@@ -282,9 +345,11 @@ def _bar(
 
 
 def text_of(number: Quantity | None, unit: Unit) -> str:
-    """With the digits that its interval leaves, or three, and after the point no more than its unit's; "-" for None."""
+    """As its unit shows it, else with the digits that its interval leaves, or three; "-" for None."""
     if number is None:
         return "-"
+    if unit.show:
+        return unit.texts(number)[0]
     if last_place(number) is None:
         value = rounded(number.value)
         shown = round(value, unit.digits) if unit.digits else value

@@ -24,14 +24,6 @@ def charts_of(answer: AnswerRecord) -> tuple[Chart, ...]:
     return tuple(chart for chart in resolve_name(shown.charts)(answer) if chart.rows)
 
 
-def stack_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.stacks import factors_chart, figure_names, stack_chart
-
-    for name in figure_names(answer):
-        yield stack_chart(answer, name)
-    yield factors_chart(answer)
-
-
 def simulation_charts(answer: Any) -> Iterator[Chart]:
     from capacity.report.figures import runs
 
@@ -42,14 +34,6 @@ def simulation_charts(answer: Any) -> Iterator[Chart]:
         yield runs.state_chart(only)
     yield runs.time_parts_chart(only)
     yield runs.bounds_chart(only)
-
-
-def bill_charts(answer: Any) -> Iterator[Chart]:
-    from capacity.report.figures.costs import month_chart, price_chart
-
-    yield price_chart(answer)
-    if answer.apis or answer.break_even is not None:
-        yield month_chart(answer)
 
 
 def plan_charts(answer: Any) -> Iterator[Chart]:

@@ -39,7 +39,7 @@ def draw_table(table: Table) -> RichTable:
     ]
     heads = (name_units(column.heading, STANDARD) for column in table.columns)
     lines = grid(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
-    lines.columns[0].no_wrap = True
+    lines.columns[0].no_wrap = not table.wrap
     for row in table.rows:
         cells = (unit.texts(value_at(row, path)) for _, path, unit in table.columns)
         lines.add_row(*(f"{text}\n[dim]{within}[/dim]" if within else text for text, within in cells))
@@ -49,6 +49,8 @@ def draw_table(table: Table) -> RichTable:
 def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, object]]:
     """Return rows by heading, in numbers that say no more than the texts do; a heading that is there already follows
     the one before it."""
+    if table.records:
+        return [dict(record) for record in table.records]
     heads: list[str] = []
     for column in table.columns:
         heading = name_units(column.heading, units)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.comparisons import compared_text
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Bars, Block, Column, Table, View
+from capacity.report.views.view import Bars, Block, Column, Table, View, compared_text
 
 if TYPE_CHECKING:
     from capacity.planning.variations.tornado import Swing, Tornado

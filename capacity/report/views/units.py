@@ -73,6 +73,11 @@ class Unit:
         )
         return text, "" if self.bare else within
 
+    def words(self, value: Any, units: Units = STANDARD) -> str:
+        """Return a value with its interval in brackets."""
+        text, within = self.texts(value, units)
+        return f"{text} ({within})" if within else text
+
     def scale_in(self, units: Units) -> float:
         """Return the factor from the record's number to the one that is shown."""
         scales = {"time": units.of_seconds(1), "memory": units.of_bytes(1)}
@@ -87,6 +92,16 @@ class Unit:
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
+def dollars(digits: int) -> Unit:
+    """Return the unit of $ with so many digits after the point, whatever its ends are."""
+
+    def show(number: Quantity, _: Units) -> tuple[str, str]:
+        ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
+        return f"${number.value:,.{digits}f}", " to ".join(ends)
+
+    return Unit(digits, show=show)
+
+
 def with_interval(name: str) -> Callable[[Any], Quantity | None]:
     """Return the path of a time of a record whose `intervals_s` has its interval."""
 
@@ -98,7 +113,7 @@ def with_interval(name: str) -> Callable[[Any], Quantity | None]:
     return find
 
 
-def name_units(heading: str, units: Units) -> str:
+def name_units(heading: str, units: Units = STANDARD) -> str:
     """Return a heading with the reader's units."""
     return heading.replace("{time}", units.time).replace("{memory}", units.memory)
 

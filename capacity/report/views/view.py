@@ -12,6 +12,7 @@ from capacity.report.views.units import COUNT, WORDS, Path, Unit
 
 if TYPE_CHECKING:
     from capacity.report.figures.chart import Chart
+    from capacity.workload.windows import Window
 
 
 class Fact(NamedTuple):
@@ -52,13 +53,16 @@ class Column(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Table:
     """A line for each record; none, no table. `name`: its file's; empty: the first words of the title. `numbered`: the
-    first column holds numbers and not names."""
+    first column holds numbers and not names; `wrap`: it may wrap too. `records`: the rows of tables that sort, where a
+    cell holds several numbers."""
 
     title: str
     rows: Sequence[Any]
     columns: Sequence[Column]
     name: str = ""
     numbered: bool = False
+    wrap: bool = False
+    records: Sequence[Mapping[str, object]] = ()
 
 
 class Refused(NamedTuple):
@@ -75,7 +79,7 @@ class Drawing:
     `labels` and `axis` say what labels and values are; `reference`: a value with a line through it, and its words;
     `marks`: words of upright lines, and where they stand on the x axis; `wholes`: sums of a `Stack` with an interval;
     `note`: how to read it; `linear`: the x axis is; `shares`: labels are shares of 1, on a linear axis; `top`: where
-    the y axis ends; `rows`: the numbers behind it, if more.
+    the y axis ends; `rows`: the numbers behind it, if more; `ends`: where the axis of `Bars` ends, which cuts them.
     """
 
     name: str
@@ -94,6 +98,7 @@ class Drawing:
     top: float | None = None
     shares: bool = False
     rows: Sequence[Mapping[str, object]] = ()
+    ends: tuple[float, float] | None = None
 
 
 class Bars(Drawing):
@@ -110,6 +115,14 @@ class UprightStack(Drawing):
 
 class Panels(Drawing):
     """Vertical bars of several quantities, a panel for each series, whose name says its unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall(Drawing):
+    """Horizontal bars from each value of the one series to the next, on a logarithmic axis: equal lengths are equal
+    factors. `rising`: more is better."""
+
+    rising: bool = False
 
 
 class Curves(Drawing):
@@ -136,6 +149,13 @@ class View(NamedTuple):
     detail: Iterable[Block] = ()
     brief: str = ""
     notes: Sequence[str] = ()
+
+
+def compared_text(busiest: Window | None) -> str:
+    """Return a further line on the part of longer traffic that is compared."""
+    if busiest is None:
+        return ""
+    return f"\nCompared on the busiest {busiest.lasts}: {busiest.text}, {busiest.requests:,} requests"
 
 
 def headline(answer: Any) -> str:

@@ -9,7 +9,9 @@ import pytest
 
 import capacity
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.planning.bills.batch_api import batch_prices, find_batch_prices, idle_job
+from capacity.deployment import Billing
+from capacity.planning.bills.batch_api import IdleJob, batch_prices, find_batch_prices, idle_job
+from capacity.planning.bills.billing import Rates
 from capacity.planning.bills.hosted_prices import find_api_prices
 
 JOB: dict[str, Any] = {
@@ -68,14 +70,19 @@ def test_at_the_break_even_utilization_rented_gpus_cost_as_much() -> None:
 
 
 def test_idle_hours() -> None:
-    job = idle_job(8.0, busy_hours=20.0, deadline_hours=72.0, watts=1500.0, usd_per_hour=4.0)
+    def idle(hours: float, deadline_hours: float) -> IdleJob:
+        billing = Billing(idle_hours_per_day=8, documents=round(3600 * hours), deadline_hours=deadline_hours)
+        rates = Rates(requests_per_s=1.0, input_tokens=800, output_tokens=100, prefill_share=0.5)
+        found = idle_job(billing, rates, watts=1500.0, usd_per_hour=4.0)
+        assert found is not None
+        return found
+
+    job = idle(20.0, 72.0)
     assert job.days == pytest.approx(2 + 4 / 24)  # two whole nights, and four hours of the third
     assert job.in_time
     assert (job.kwh, job.usd_paid_anyway) == pytest.approx((30.0, 80.0))
-    assert idle_job(
-        8.0, busy_hours=8.0, deadline_hours=8.0, watts=1.0, usd_per_hour=1.0
-    ).days == pytest.approx(8 / 24)
-    assert not idle_job(8.0, busy_hours=8.1, deadline_hours=24.0, watts=1.0, usd_per_hour=1.0).in_time
+    assert idle(8.0, 8.0).days == pytest.approx(8 / 24)
+    assert not idle(8.1, 24.0).in_time
     bill = capacity.cost("llama-3.1-8b", **JOB, idle_hours_per_day=24.0)
     assert bill.idle is not None
     assert bill.idle.days * 24 == pytest.approx(200_000 / bill.full.requests_per_s / 3600)

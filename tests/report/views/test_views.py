@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pkgutil import resolve_name
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import capacity_validate
 import pytest
 
 import capacity
@@ -30,6 +32,7 @@ from capacity.techniques.speculate import speculation_methods, textbook
 from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
+SHORT = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 20}
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
 LENGTHS: dict[str, Any] = {"input_len": 300, "output_len": 60}
 ASKED = {
@@ -85,6 +88,35 @@ ASKED = {
         output_len=8,
         price="2",
     ),
+    "advice": lambda: capacity.advise(
+        **LLAMA, input_len=64, output_len=8, request_rate=4.0, num_prompts=20, price="2"
+    ),
+    "cost": lambda: capacity.cost(
+        **LLAMA,
+        **SHORT,
+        price="2",
+        documents=1000,
+        deadline_hours=2.0,
+        idle_hours_per_day=8.0,
+        interruptions_per_hour=0.5,
+        api_input_price=0.1,
+        api_output_price=0.4,
+        batch_api="openai",
+    ),
+    "diff": lambda: capacity.diff(
+        {"model": LLAMA["model"], "pools": [{"gpu": "h100"}], "traffic": SHORT},
+        {"model": LLAMA["model"], "pools": [{"gpu": "h100", "replicas": 2}]},
+        replications=2,
+    ),
+    "stack": lambda: capacity.stack(
+        **LLAMA,
+        input_len=128,
+        output_len=16,
+        concurrency=4,
+        num_prompts=8,
+        price="2",
+        order=["kv-cache", "prefix-caching", "static-batching"],
+    ),
     "engines": lambda: capacity.engine_table(claims=True),
     "gpu-support": lambda: capacity.gpu_support(gpus=["h100", "t4"]),
     "curve": lambda: capacity.curve(
@@ -116,7 +148,19 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]
     return {name: ask() for name, ask in ASKED.items()} | {
         "cache-curve": cached(tmp_path_factory.mktemp("trace")),
         "swept": swept(tmp_path_factory.mktemp("sweep")),
+        "comparison": measured(tmp_path_factory.mktemp("result")),
     }
+
+
+def measured(folder: Path) -> AnswerRecord:
+    """A benchmark's result beside what is predicted of it."""
+    result = {"backend": "vllm", "num_prompts": 2, "request_rate": 1.0, "duration": 3.0, "completed": 2}
+    result |= {"input_lens": [100, 200], "output_lens": [10, 10], "start_times": [0.0, 1.0]}
+    result |= {"total_input_tokens": 300, "total_output_tokens": 20, "endpoint_type": "openai"}
+    result |= {"ttfts": [0.3, 0.3], "itls": [[0.01] * 9, [0.01] * 9], "mean_tpot_ms": 10.0}
+    path = folder / "result.json"
+    path.write_text(json.dumps(result))
+    return capacity_validate.compare([path], **LLAMA)
 
 
 def swept(folder: Path) -> AnswerRecord:
@@ -190,8 +234,8 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:
         if isinstance(block, str):
-            assert marked(block).plain in page
-            assert marked(block).plain.split()[0] in console
+            assert marked(block).plain.removeprefix("note: ") in page
+            assert "".join(marked(block).plain.removeprefix("note: ").split()[:1]) in console
         if isinstance(block, Facts):
             for fact in block.rows:
                 assert fact.label.strip() in page
@@ -200,6 +244,8 @@ def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, 
             (chart,) = (each for each in charts_of(answer) if each.name == block.name)
             assert chart.title in page
             assert chart.rows
+        for fact in block.rows if isinstance(block, Facts) else ():
+            assert all(text in page for text in (fact.label, *fact.texts()))
         for row, record in (
             zip(block.rows, table_records(block), strict=True) if isinstance(block, Table) else ()
         ):

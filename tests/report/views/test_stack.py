@@ -1,4 +1,4 @@
-"""The stack's pictures: bars from one deployment to the next, whiskers of each, factors in the stack and alone."""
+"""What `stack` shows: each technique with its place, factors and reasons, bars from one deployment to the next."""
 
 from __future__ import annotations
 
@@ -7,9 +7,36 @@ from itertools import pairwise
 import pytest
 
 import capacity
+from capacity import stack
 from capacity.planning.variations.stack import Stack
+from capacity.report.figures.drawing import draw_charts
 from capacity.report.figures.of_answer import charts_of
-from capacity.report.figures.stacks import factor_rows, factors_chart, figure_names, stack_chart, taken
+from capacity.report.tables import render
+from capacity.report.views.stack import charted, stack_view, times
+
+
+def test_a_stack_as_tables() -> None:
+    answer = stack(
+        "llama-3.1-8b", gpu="h100", input_len=200, output_len=20, concurrency=4, num_prompts=8, price="2",
+        order=["bf16", "kv-cache", "prefix-caching", "cuda-graphs"],
+    )  # fmt: skip
+    text = render(answer, "table")
+    for words in (
+        "1 BF16 in place",
+        "4 CUDA graphs",
+        "not here: prefix caching",
+        "together",
+        "$/1M out",
+        "assumed",
+    ):
+        assert words in text
+    assert "3 prefix" not in text
+    assert text.index("naive:") < text.index("the last row:")
+
+
+@pytest.mark.parametrize(("factor", "text"), [(0.456, "0.46x"), (12.34, "12.3x"), (1234.5, "1,234x")])
+def test_factors_have_the_digits_that_they_bear(factor: float, text: str) -> None:
+    assert times(factor) == text
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +55,9 @@ def answer() -> Stack:
 
 
 def test_each_bar_goes_from_the_deployment_before_to_its_own(answer: Stack) -> None:
-    chart = stack_chart(answer, "tpot")
+    chart, _ = draw_charts(stack_view(answer, "TPOT"), answer)
     *bars, whole = chart.figure.data
-    steps = [answer.naive, *(step.figures for step in taken(answer) if step.figures is not None)]
+    steps = [answer.naive, *(step.figures for step in answer.taken if step.figures is not None)]
     ends = [1e3 * step.tpot_s.value for step in steps if step.tpot_s is not None]
     assert list(whole.x) == pytest.approx(ends)
     spans = {
@@ -48,23 +75,24 @@ def test_each_bar_goes_from_the_deployment_before_to_its_own(answer: Stack) -> N
 
 
 def test_factors_stand_beside_those_of_each_alone(answer: Stack) -> None:
-    chart = factors_chart(answer)
+    _, chart = draw_charts(stack_view(answer, "Output tokens/s"), answer)
     own, alone = chart.figure.data
-    steps = taken(answer)
+    steps = answer.taken
     assert [1 + x for x in own.x] == pytest.approx(
         [*(s.own.throughput for s in steps if s.own), answer.together.throughput]
     )
     assert [1 + x for x in alone.x] == pytest.approx(
         [*(s.alone.throughput for s in steps if s.alone), answer.product_of_single.throughput]
     )
-    rows = {row["technique"]: row for row in factor_rows(answer)}
+    assert [row["all so far"] for row in chart.rows] == [
+        pytest.approx(step.cumulative.throughput, rel=5e-3) for step in steps if step.cumulative
+    ]
     refused = next(step for step in answer.steps if step.refused)
-    assert rows[refused.title]["why not as alone, or not taken"] == refused.refused
-    assert rows[refused.title]["upon all before"] is None
+    assert f"not here: {refused.title}: {refused.refused}" in " ".join(render(answer, "table").split())
 
 
 def test_without_a_price_none_is_drawn_and_a_page_has_every_picture(answer: Stack) -> None:
-    assert figure_names(answer) == ("throughput", "ttft", "tpot")
+    assert charted(answer) == ("Output tokens/s", "TTFT", "TPOT")
     drawn = charts_of(answer)
     assert [chart.name for chart in drawn] == [
         "stack_throughput",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capacity import advise, diff
-from capacity.report.comparisons import advice_tables, diff_tables
-from capacity.report.layout import printed
+from capacity.report.tables import render
 
 LOAD: dict[str, Any] = {"input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 40}
 
@@ -21,14 +20,14 @@ def side(**pool: Any) -> dict[str, Any]:
 
 
 def test_a_deployment_against_itself_is_the_same_and_not_told_apart() -> None:
-    text = printed(diff_tables(diff(side(), side())))
+    text = render(diff(side(), side()), "table")
     assert "A and B are the same deployment" in text
     assert text.count("apart)") == 3  # of "not told apart", which wraps
     assert "bill: $2.00 to $2.00 an hour (+0.0%)" in text
 
 
 def test_what_was_changed_is_named_and_the_bill_follows() -> None:
-    text = printed(diff_tables(diff(side(), side(replicas=2))))
+    text = render(diff(side(), side(replicas=2)), "table")
     assert "the same deployment" not in text
     assert "replicas" in text
     assert "bill: $2.00 to $4.00 an hour (+100.0%)" in text
@@ -36,7 +35,7 @@ def test_what_was_changed_is_named_and_the_bill_follows() -> None:
 
 def test_changes_without_benefit_and_refused_ones_are_named_below() -> None:
     answer = advise("llama-3.1-8b", gpu="h100", **LOAD)
-    lines = " ".join(printed(advice_tables(answer)).split())
+    lines = " ".join(render(answer, "table").split())
     for each in (*answer.advice, *answer.without_benefit, *answer.refused):
         assert each.change.split(" (")[0].split()[-1] in lines
     assert "not possible here: " in lines

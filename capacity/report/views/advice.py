@@ -1,0 +1,175 @@
+"""What `advise` answers: the changes that help, what each does to latency and cost, and those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import rounded
+from capacity.report.views import units
+from capacity.report.views.tornado import CHANGE
+from capacity.report.views.units import Unit, value_at
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, compared_text
+
+if TYPE_CHECKING:
+    from capacity.planning.variations.advice import Advice, AdviceList
+
+MOST_CHANGES = 12
+NAME_WIDTH = 22  # letters of a line beside the bars, for a phone
+LEAST_CHANGE = 0.01  # of anything: less is no bar
+CHANGES = {
+    "p95 TTFT": "ttft_p95_change",
+    "p95 TPOT": "tpot_p95_change",
+    "p95 E2E": "e2e_p95_change",
+    "$ a request at full load": "cost_change",
+}
+DRAWN = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
+NO_WHISKERS = (
+    "Bars have no whiskers: with and without a change the same arrivals are simulated by the same step model, whose "
+    "error moves both alike; how sure each latency is stands above. A change of GPU, engine or format is less sure."
+)
+THIRD_DIGIT = Unit(show=lambda number, _: (f"${rounded(number.value):,.12g}", ""))
+
+
+def _usd_more(digits: int, requests: float = 1) -> Unit:
+    """$ more or less, for so many requests."""
+    return Unit(
+        show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
+    )
+
+
+def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> Iterator[Fact]:
+    """Return the deployment before any change; `predicted_ms`: what is known of its latencies, with intervals."""
+    base, full = answer.base, answer.base.usd_per_request_full
+    for name, of, seconds in (
+        ("p95 TTFT", "ttft", base.ttft_p95_s),
+        ("p95 TPOT", "tpot", base.tpot_p95_s),
+        ("p95 E2E", "e2el", base.e2e_p95_s),
+    ):
+        known = predicted_ms.get(f"p95_{of}_ms")
+        alone = None if seconds is None else rounded(seconds)
+        yield Fact(name, alone if known is None else known.scaled(1e-3), units.LATENCY)
+    yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
+    yield Fact("$ per 1k requests", None if full is None else 1e3 * full, THIRD_DIGIT, "at full load")
+
+
+def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
+    """Return what `advise` shows; with `reasons`, why each change that cannot be made cannot."""
+    base, full = answer.base, answer.base.usd_per_request_full
+    paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
+    return View(
+        f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
+        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{compared_text(answer.busiest_window)}",
+        _blocks(answer, reasons),
+    )
+
+
+def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
+    yield _chart(answer)
+    if not answer.advice:
+        yield "no change of the checklist helps this deployment"
+    yield Table(
+        "Changes that help, simulated on the same arrivals (negative is better)",
+        answer.advice,
+        [
+            Column("needs", "needs"),
+            Column("change", _change_text),
+            Column("TTFT, ms", _ms("ttft_p95"), units.TEXT),
+            Column("TPOT, ms", _ms("tpot_p95"), units.TEXT),
+            Column("E2E, ms", _ms("e2e_p95"), units.TEXT),
+            Column("$/h", "effects.usd_per_hour", _usd_more(2)),
+            Column("$/1k full", "effects.usd_per_request_full", _usd_more(4, 1000)),
+            Column("quality", _loss_text),
+        ],
+        wrap=True,
+        records=_records(answer),
+    )
+    yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
+    yield from answer.observations
+    yield f"simulated, no or less benefit: {_names(answer.without_benefit)}"
+    if reasons:
+        columns = [Column("change", "change"), Column("why not", "refused")]
+        yield Table("Not here, and why", answer.refused, columns)
+        return
+    yield f"not possible here: {_names(answer.refused)}; reasons in --format json"
+    yield "`capacity stack` shows what the techniques in use are worth"
+
+
+def _names(lines: Iterable[Advice]) -> str:
+    return "; ".join(line.change for line in lines) or "none"
+
+
+def _change_text(line: Advice) -> str:
+    flags = f"\n[dim]{line.flags}[/dim]" if line.flags else ""
+    failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
+    return f"{line.change}{flags}{failed}"
+
+
+def _ms(name: str) -> Callable[[Advice], str]:
+    """Milliseconds more or less, and by how much that is."""
+
+    def text(line: Advice) -> str:
+        seconds, share = (value_at(line, f"effects.{name}_{end}") for end in ("s", "change"))
+        if not seconds:
+            return "-" if seconds is None else "0"
+        return f"{seconds * 1e3:+,.1f} ({'-' if share is None else format(share, '+.0%')})"
+
+    return text
+
+
+def _loss_text(line: Advice) -> str:
+    loss = line.quality_loss_change
+    if loss is None:
+        return "unknown"
+    return f"up to {-loss:+.1%}" if loss else "same"
+
+
+def _chart(answer: AdviceList) -> Bars:
+    """The most beneficial changes, by what each does to latency and cost, relative to the deployment as it is."""
+    moving = [
+        line
+        for line in answer.advice
+        if any(abs(value_at(line, f"effects.{path}") or 0.0) >= LEAST_CHANGE for path in DRAWN.values())
+    ]
+    best = {"<br>".join(wrap(line.change, NAME_WIDTH)): line for line in moving[:MOST_CHANGES]}
+    words = f"the most beneficial is to {moving[0].change}" if moving else "no change helps"
+    return Bars(
+        name="advice",
+        title="What would help here",
+        alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
+        data={
+            name: {text: getattr(line.effects, path) for text, line in best.items()}
+            for name, path in DRAWN.items()
+        },
+        unit=CHANGE,
+        axis="change, %: less is better",
+        note=NO_WHISKERS,
+        rows=_records(answer),
+        ends=(-100.0, 100.0),
+    )
+
+
+def _records(answer: AdviceList) -> list[dict[str, object]]:
+    """The changes that help, with their effects; seconds and $ are differences, in three digits."""
+    return [
+        {
+            "needs": line.needs,
+            "change": line.change,
+            "flags": line.flags,
+            **{f"{name}, %": _three_digits(line, path, 100) for name, path in CHANGES.items()},
+            "p95 TTFT, ms": _three_digits(line, "ttft_p95_s", 1e3),
+            "p95 TPOT, ms": _three_digits(line, "tpot_p95_s", 1e3),
+            "$/h": _three_digits(line, "usd_per_hour"),
+            "requests that fail": line.failed,
+            "quality": line.quality,
+            "remark": line.note,
+        }
+        for line in answer.advice
+    ]
+
+
+def _three_digits(line: Advice, path: str, scale: float = 1.0) -> float | None:
+    value = value_at(line, f"effects.{path}")
+    return None if value is None else rounded(scale * value)

@@ -1,0 +1,285 @@
+"""What `cost` answers: the bill, the cost of a token, and the API, spot and batch jobs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import join_words, offers_text, shown, verdict_text
+from capacity.report.replicas import replicas_text
+from capacity.report.views import units
+from capacity.report.views.units import Unit, dollars
+from capacity.report.views.view import Bars, Block, Column, Fact, Facts, Table, View
+from capacity.simulator.verdict import UNSETTLED
+
+if TYPE_CHECKING:
+    from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
+
+Offers = (
+    tuple[float, float] | None
+)  # $ per GPU-hour: the cheapest and the dearest that a price is the median of
+
+SPREAD = "; whiskers: at the cheapest and the dearest offer"
+LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
+    ("requests/s", "requests_per_s", ",.3f"),
+    ("requests a day", "requests_per_day", ",.0f"),
+    ("output tokens/s", "output_tokens_per_s", ",.0f"),
+    ("$ per 1k requests", "usd_per_thousand_requests", ",.4f"),
+    ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
+    ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
+    ("$ per 1M tokens, in and out", "usd_per_million_tokens", ",.4f"),
+    ("GPU time on input", "prefill_share", ".1%"),
+    ("users", "users", ",.0f"),
+    ("$ per user-month", "usd_per_user_month", ",.4f"),
+    ("provisioned J per output token", "joules_per_output_token", ",.3f"),
+    ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
+    ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
+    ("g CO2 per 1M tokens, in and out", "co2_g_per_million_tokens", ",.1f"),
+)  # heading, field of a `LoadCost`, format
+PRICES = {
+    "input": "usd_per_million_input_tokens",
+    "output": "usd_per_million_output_tokens",
+    "blended": "usd_per_million_tokens",
+}
+JOULES = Unit(2, after=" J")
+
+
+def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
+    """Return what is paid, and what a token and a request cost at the load that is served."""
+    load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "as served")
+    unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
+    why = "does not serve this load" if unsteady == "overloaded" else unsteady
+    month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
+    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at ${bill.usd_per_gpu_hour:,.2f}"
+    for label, value, digits, note in (
+        ("Per hour", bill.usd_per_hour, 2, gpus),
+        ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
+        ("Per month", bill.usd_per_month, 0, month),
+    ):
+        unit = dollars(digits)
+        yield Fact(label, unit.texts(value)[0], note=why) if why else Fact(label, value, unit, note)
+    for label, field, digits in (
+        ("$ per 1M output", "usd_per_million_output_tokens", 3),
+        ("$ per 1M input", "usd_per_million_input_tokens", 3),
+        ("$ per 1k requests", "usd_per_thousand_requests", 4),
+    ):
+        full = f"full load ${getattr(bill.full, field):,.{digits}f}"
+        instead = ("-", f"{unsteady}; {full}") if unsteady else None
+        yield Fact(label, getattr(load, field), dollars(digits), f"{at}; {full}", instead=instead)
+    used, of = bill.utilization, "of what it could serve"
+    yield Fact("Utilization", used, units.PERCENT_0, of, instead=("-", unsteady) if unsteady else None)
+    kwh = f"per output token; {load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
+    joules = load.joules_per_output_token
+    yield Fact("Provisioned energy", JOULES.texts(joules)[0] if unsteady else joules, JOULES, kwh)
+
+
+def reason_text(bill: Bill) -> str:
+    """Return why the load is served or not, and each unmet service level with the value that the run shows."""
+    window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
+    missed = ""
+    for level in bill.levels:
+        if not level.met:
+            value = f"{level.attained_fraction:.1%} of requests within it"
+            if level.value_ms is not None:
+                value = f"{level.value_ms:,.0f} ms"
+            missed += f"; {level.slo} is unmet ({value}){window}"
+    return f"{bill.verdict_reason or ''}{missed}"
+
+
+def bill_view(bill: Bill, offers: Offers = None) -> View:
+    """Return what `cost` shows; whiskers of its charts are from the cheapest to the dearest of the `offers`."""
+    title = f"[bold]{bill.deployment}[/bold]"
+    if bill.verdict is not None:
+        title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
+        if bill.needed is not None:
+            title += f"\nneeded: {replicas_text(bill.needed)}"
+    return View(title, _blocks(bill, offers))
+
+
+def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
+    compared = [api for api in (bill.break_even, *bill.apis) if api is not None]
+    yield _price_chart(bill, offers)
+    if compared:
+        yield _month_chart(bill, compared, offers)
+    yield Facts("Bill", list(_paid(bill)))
+    yield _loads(bill)
+    if compared:
+        yield _against(bill, compared)
+    yield from _further(bill)
+    yield from _batch_apis(bill)
+    if bill.idle is not None:
+        idle = bill.idle
+        rows = [
+            Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
+            Fact("done after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
+            Fact("energy", f"{idle.kwh:,.1f} kWh", note="all that it adds"),
+            Fact("hours of the bill", f"${idle.usd_paid_anyway:,.2f}", note="paid for in any case"),
+        ]
+        yield Facts("In the idle hours of these GPUs", rows)
+    yield f"rule: {bill.rule}"
+
+
+def _paid(bill: Bill) -> Iterator[Fact]:
+    price = f"${bill.usd_per_gpu_hour:,.2f} per GPU-hour"
+    whole = f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
+    yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
+    yield Fact("GPUs", bill.billed_gpus, note="" if bill.billed_gpus == bill.num_gpus else whole)
+    yield Fact("hour", bill.usd_per_hour, dollars(2))
+    yield Fact("day", bill.usd_per_day, dollars(2), "24 h, busy or idle")
+    yield Fact("month", bill.usd_per_month, dollars(2), "730 h")
+    power = "GPU, host and cooling at full use; drawn power is lower"
+    yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
+    if bill.co2_g_per_kwh is not None:
+        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="as given")
+    if bill.utilization is not None:
+        yield Fact("utilization", bill.utilization, units.PERCENT, "served over full load")
+
+
+def _loads(bill: Bill) -> Table:
+    loads = {"as served": bill.served} if bill.served not in (None, bill.full) else {}
+    loads["at full load"] = bill.full
+    rows = [row for row in LOAD_ROWS if any(getattr(load, row[1]) is not None for load in loads.values())]
+
+    def figure(load: LoadCost) -> Callable[[tuple[str, str, str]], str]:
+        return lambda row: shown(getattr(load, row[1]), row[2])
+
+    columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
+    return Table("What it makes of a token", rows, [Column("", lambda row: row[0]), *columns])
+
+
+def _against(bill: Bill, compared: Sequence[BreakEven]) -> Table:
+    load = "at full load" if bill.served is None else "at this load"
+    whose, own = "these GPUs are", compared[0].own_usd_per_month
+    if bill.verdict == "overloaded" and bill.offered_requests_per_s is not None:
+        load = f"at the offered {bill.offered_requests_per_s:,.4g} requests/s"
+        whose = (
+            "these GPUs do not serve the load, at" if own == bill.usd_per_month else "the replicas needed are"
+        )
+    return Table(
+        f"Against an API; {whose} ${own:,.2f} a month, busy or idle",
+        compared,
+        [
+            Column("API", "api"),
+            Column("$ a request", "api_usd_per_request", Unit(6)),
+            Column(f"$ a month {load}", "api_usd_per_month", Unit(2)),
+            Column(
+                "cheaper from, requests/s",
+                lambda api: (
+                    f"{api.requests_per_s:,.3f}" + " (more than these can serve)" * (not api.possible)
+                ),
+                units.TEXT,
+            ),
+            Column("requests a month", "requests_per_month", units.COUNT),
+        ],
+        wrap=True,
+    )
+
+
+def _further(bill: Bill) -> Iterator[Facts]:
+    """On capacity that can be taken away, and of a batch job."""
+    if bill.spot is not None:
+        spot = bill.spot
+        hourly = f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour"
+        rows = [
+            Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is restarts"),
+            Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
+            Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
+        ]
+        yield Facts("On capacity that can be taken away", rows)
+    if bill.job is not None:
+        job = bill.job
+        rows = [
+            Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
+            Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
+            Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
+            Fact("bill", job.usd, dollars(2), f"${job.usd_per_document:.6f} a document"),
+        ]
+        yield Facts("Batch job at full load", rows)
+
+
+def _batch_apis(bill: Bill) -> Iterator[Block]:
+    if not bill.batch_apis:
+        return
+    own = bill.batch_apis[0].own_usd_per_document.scaled(1000)
+    rented = f"${own.value:.4g}"
+    if own.low is not None and own.high is not None:
+        rented += f" ({own.low:.3g} to {own.high:.3g})"
+    yield Table(
+        f"By a batch API; GPUs rented for the job are {rented} per 1k documents at full load",
+        bill.batch_apis,
+        [
+            Column("API", "api"),
+            Column("discount", "discount"),
+            Column("of the price", "multiple", units.PERCENT_0),
+            Column(
+                "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
+            ),
+            Column("$", "usd", Unit(2)),
+            Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),
+            Column("rented pays from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
+        ],
+        wrap=True,
+    )
+    sources = {cost.discount: cost.discount_source for cost in bill.batch_apis}
+    yield from (f"{name}: {source}" for name, source in sources.items())
+
+
+def _price_chart(bill: Bill, offers: Offers) -> Bars:
+    """$ per million tokens, at the load that is served (idle time included) and at full load."""
+    loads = {"at full load": bill.full}
+    if bill.served is not None and bill.verdict not in UNSETTLED:
+        loads = {"as served": bill.served, **loads}
+    phrases = [
+        f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens"
+        for name, load in loads.items()
+    ]
+    data = {
+        name: {kind: _at_offers(getattr(load, field), bill, offers) for kind, field in PRICES.items()}
+        for name, load in loads.items()
+    }
+    return Bars(
+        name="price_per_token",
+        title="$ per million tokens" + SPREAD * (offers is not None),
+        alt=f"{join_words(phrases)}.",
+        data=data,
+        unit=dollars(3),
+        labels="$ per 1M",
+        axis="$ per 1M tokens",
+        ends=_axis(data),
+    )
+
+
+def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> Bars:
+    """The monthly bill beside what the same requests cost at each API."""
+    usd = compared[0].own_usd_per_month
+    own = "this deployment" if usd == bill.usd_per_month else "the replicas needed"
+    bars = {own: _at_offers(usd, bill, offers)}
+    bars |= {_short_name(each.api): Quantity(value=each.api_usd_per_month) for each in compared}
+    named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
+    return Bars(
+        name="month",
+        title="A month of this load" + SPREAD * (offers is not None),
+        alt=f"{join_words(list(named))} a month.",
+        data={"$ a month": named},
+        unit=dollars(0),
+        labels="bill",
+        axis="$ a month (730 h)",
+        ends=_axis({"": named}),
+    )
+
+
+def _at_offers(usd: float, bill: Bill, offers: Offers) -> Quantity:
+    """What is paid, from the cheapest to the dearest offer."""
+    low, high = (None, None) if offers is None else (usd * each / bill.usd_per_gpu_hour for each in offers)
+    return Quantity(value=usd, low=low, high=high)
+
+
+def _axis(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
+    """To a little beyond the longest bar or whisker."""
+    return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())
+
+
+def _short_name(api: str) -> str:
+    """`DeepInfra llama-3.1-8b` of a price with its date and source; its own is `API`."""
+    return "the API" if api.startswith("given with") else api.partition(",")[0]

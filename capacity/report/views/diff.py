@@ -1,0 +1,78 @@
+"""What `diff` answers: one deployment against another on the same arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from capacity.base.quantity import Quantity
+from capacity.report.display import text_and_interval
+from capacity.report.views import units
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Block, Column, Table, View, compared_text
+
+if TYPE_CHECKING:
+    from capacity.planning.variations.diff import Diff, Difference
+    from capacity.simulator.replications import PairedMetric
+
+STATISTICS = ("request", "output", "mean", "p50", "p95", "p99")  # of replicated metrics, those that are shown
+OWN_DRAWS = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
+
+
+def diff_view(answer: Diff, first: str = "A", second: str = "B") -> View:
+    """Return what `diff` shows; `first` and `second` name the deployments."""
+    title = f"{first}: [bold]{answer.first}[/bold]\n{second}: [bold]{answer.second}[/bold]"
+    return View(title, _blocks(answer, first, second))
+
+
+def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
+    changes = ", ".join(f"{name} {after} in place of {before}" for name, before, after in answer.settings)
+    said = f"{second} has {changes}" if changes else f"{first} and {second} are the same deployment"
+    yield said + compared_text(answer.busiest_window)
+    yield Table(
+        f"{second} less {first}, over {answer.requests:,} requests, {answer.workload} (95 % interval of the mean)",
+        answer.differences,
+        [
+            Column("", lambda each: each.metric.upper()),
+            Column("mean", lambda each: f"{mean_and_interval(each)[0]} ms{_doubt(each)}", units.TEXT),
+            Column("interval", lambda each: mean_and_interval(each)[1], units.TEXT),
+            Column(f"{second} sooner for", "faster_fraction", units.PERCENT_0),
+            *(Column(name, _both_ends(name), units.TEXT) for name in ("p50", "p95", "p99")),
+        ],
+    )
+    yield Table(
+        f"{second} less {first} over draws of the traffic, the same for both (95 % interval)",
+        [each for each in answer.replicated if each.metric.split("_")[0] in STATISTICS],
+        [
+            Column("", "metric"),
+            Column(first, "first", units.TIMES),
+            Column(second, "second", units.TIMES),
+            Column("difference", lambda each: f"{_difference(each)[0]}{_doubt(each)}", units.TEXT),
+            Column("interval", lambda each: _difference(each)[1] or "-", units.TEXT),
+            Column("with draws of their own", "independent_half", OWN_DRAWS),
+        ],
+    )
+    if answer.cost_change is not None:
+        before, after = answer.first_outcome.usd_per_hour, answer.second_outcome.usd_per_hour
+        yield f"bill: ${before:,.2f} to ${after:,.2f} an hour ({answer.cost_change:+z.1%})"
+
+
+def mean_and_interval(each: Difference) -> tuple[str, str]:
+    """Return the mean over requests and its interval, in ms."""
+    return text_and_interval(Quantity(value=each.mean_s, low=each.low_s, high=each.high_s), 1e3, sign="+")
+
+
+def _difference(each: PairedMetric) -> tuple[str, str]:
+    found = each.difference
+    return text_and_interval(Quantity(value=found.value, low=found.low, high=found.high), sign="+")
+
+
+def _both_ends(percentile: str) -> Callable[[Difference], str]:
+    return lambda each: (
+        f"{each.first_percentiles_s[percentile] * 1e3:,.1f} to "
+        f"{each.second_percentiles_s[percentile] * 1e3:,.1f} ms"
+    )
+
+
+def _doubt(each: Difference | PairedMetric) -> str:
+    return "" if each.significant else " (not told apart)"

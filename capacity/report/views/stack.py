@@ -1,0 +1,182 @@
+"""What `stack` answers: the techniques one upon the other, and each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from capacity.planning.variations.technique_stack import Factors, StackStep
+from capacity.report.display import rounded
+from capacity.report.views import units
+from capacity.report.views.units import Unit, name_units, value_at
+from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, compared_text
+
+if TYPE_CHECKING:
+    from capacity.planning.variations.stack import Stack
+
+NO_INTERVAL = (
+    "Factors compare two simulations of the same requests by the same step model, so that most of its error is in "
+    "both: they have no interval of their own. Below 1 is worse."
+)
+CHARTED: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures`, of `Factors`, unit, axis
+    "Output tokens/s": ("output_tokens_per_s", "throughput", units.COUNT, "Output tokens/s"),
+    "TTFT": ("ttft_s", "ttft", units.MS, "TTFT, {time}"),
+    "TPOT": ("tpot_s", "tpot", units.MS, "TPOT, {time}"),
+    "$ per 1M output tokens": (
+        "usd_per_million_output_tokens",
+        "usd",
+        units.USD_3,
+        "$ per 1M output tokens",
+    ),
+}
+
+
+def times(factor: float) -> str:
+    """Return a factor with as many digits as it bears."""
+    return f"{factor:,.0f}x" if factor >= 100 else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
+
+
+FACTOR = Unit(show=lambda number, _: (times(number.value), ""))
+
+
+def charted(answer: Stack) -> tuple[str, ...]:
+    """Return the figures that this stack has: without a price none of it, of single tokens no TPOT."""
+    return tuple(title for title in CHARTED if getattr(answer.naive, CHARTED[title][0]) is not None)
+
+
+def stack_facts(answer: Stack) -> Iterator[Fact]:
+    """Return what all techniques make of the naive deployment."""
+    naive, last = answer.naive, answer.last_figures
+    yield Fact("Together", answer.together.throughput, FACTOR, "the naive deployment's tokens/s")
+    yield Fact("If multiplied", answer.product_of_single.throughput, FACTOR, "those that each has alone")
+    for label, field, unit in (
+        ("Output tokens/s", "output_tokens_per_s", units.RATE),
+        ("TTFT", "ttft_s", units.LATENCY),
+        ("TPOT", "tpot_s", units.LATENCY),
+        ("$ per 1M output", "usd_per_million_output_tokens", units.USD_PER_MILLION),
+    ):
+        first = getattr(naive, field)
+        if first is not None or field == "tpot_s":
+            yield Fact(label, getattr(last, field), unit, f"{unit.texts(first)[0]} naive")
+
+
+def stack_view(answer: Stack, title: str | None = None) -> View:
+    """Return what `stack` shows, with the charts of all figures or of the one of this title."""
+    head = f"[bold]{answer.deployment}[/bold], {answer.workload}{compared_text(answer.busiest_window)}"
+    title_text = f"{head}\nnaive: {answer.naive_flags}"
+    return View(title_text, _blocks(answer, title), notes=answer.observations)
+
+
+def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
+    for each in charted(answer) if title is None else (title,):
+        yield _waterfall(answer, each)
+    yield _factors_chart(answer, title or next(iter(CHARTED)))
+    yield from _tables(answer)
+    yield (
+        f"together {times(answer.together.throughput)} the tokens per second of the naive deployment; the factors of "
+        f"each alone multiply to {times(answer.product_of_single.throughput)}"
+    )
+    for step in answer.taken:
+        if step.why and step.own is not None:
+            alone = "" if step.alone is None else f" alone {times(step.alone.throughput)},"
+            yield f"{step.title}:{alone} here {times(step.own.throughput)}: {step.why}"
+    refused = (step for step in answer.steps if step.refused is not None)
+    yield from (f"[yellow]not here:[/yellow] {step.title}: {step.refused}" for step in refused)
+    yield f"the last row: {answer.last_flags}"
+
+
+def _tables(answer: Stack) -> Iterator[Table]:
+    """What is served at each step, and the factors."""
+    place = {step.technique: number for number, step in enumerate(answer.steps, 1)}
+    naive = StackStep(technique="naive", title="naive", flags=answer.naive_flags, figures=answer.naive)
+
+    def named(step: StackStep) -> str:
+        return f"{place[step.technique]} {step.title}" if step.technique in place else step.title
+
+    yield Table(
+        "One technique more in each row, on the same requests (90 % intervals)",
+        [naive, *answer.taken],
+        [
+            Column("", lambda step: named(step) + " (overloaded)" * step.figures.overloaded),
+            Column("tokens/s", "figures.output_tokens_per_s", units.TIMES),
+            Column("TTFT", "figures.ttft_s", units.LATENCY),
+            Column("TPOT, {time}", "figures.tpot_s", units.MS),
+            Column("$/1M out", "figures.usd_per_million_output_tokens", units.TIMES),
+            Column("batch", "figures.mean_batch_size", Unit(1)),
+            Column("bound by", lambda step: f"{step.figures.bound} {step.figures.bound_fraction:.0%}"),
+            Column("basis", "figures.basis"),
+        ],
+        wrap=True,
+    )
+    yield Table(
+        "Its factor upon all before, that of all so far, and the one that it has alone (above 1 is better)",
+        answer.taken,
+        [
+            Column("", named),
+            Column("tokens/s", "own.throughput", FACTOR),
+            Column("TTFT", "own.ttft", FACTOR),
+            Column("TPOT", "own.tpot", FACTOR),
+            Column("$", "own.usd", FACTOR),
+            Column("all so far: tokens/s", "cumulative.throughput", FACTOR),
+            Column("TPOT", "cumulative.tpot", FACTOR),
+            Column("alone: tokens/s", "alone.throughput", FACTOR),
+            Column("TPOT", "alone.tpot", FACTOR),
+            Column("upon", lambda step: ", ".join(str(place[name]) for name in step.rests_upon) or "-"),
+        ],
+        wrap=True,
+    )
+
+
+def _waterfall(answer: Stack, title: str) -> Waterfall:
+    """One figure from the naive deployment to that with all techniques; whiskers are 90 % intervals."""
+    field, factor, unit, axis = CHARTED[title]
+    gains = {f"{step.title}, {times(_gain(step.own, factor))}": step for step in answer.taken}
+    values = {"naive": getattr(answer.naive, field)}
+    values |= {label: getattr(step.figures, field) for label, step in gains.items()}
+    first, last = (unit.words(getattr(each, field)) for each in (answer.naive, answer.last_figures))
+    return Waterfall(
+        name=f"stack_{factor}",
+        title=f"{title}, one technique upon the other",
+        alt=f"{name_units(axis)}: {first} naive, {last} with {len(gains)} techniques.",
+        data={axis: values},
+        unit=unit,
+        labels="technique",
+        axis=axis,
+        rising=factor == "throughput",
+    )
+
+
+def _factors_chart(answer: Stack, title: str) -> Bars:
+    """The factor of each technique upon all before it, beside the one that it has alone, and those of all together."""
+    factor = CHARTED[title][1]
+    together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
+    own = {step.title: _gain(step.own, factor) for step in answer.taken}
+    alone = {step.title: _gain(step.alone, factor) for step in answer.taken}
+    return Bars(
+        name=f"stack_factors_{factor}",
+        title=f"Factors of {title}: in the stack, and alone",
+        alt=f"Together {times(together)}; the factors that each has alone multiply to {times(single)}.",
+        data={
+            "upon all before it": {**own, "all together": together},
+            "alone; of all, multiplied": {**alone, "all together": single},
+        },
+        axis="times as good",
+        log=True,
+        reference=(1.0, ""),
+        note=NO_INTERVAL,
+        rows=[_factors(step, factor) for step in answer.taken],
+    )
+
+
+def _factors(step: StackStep, factor: str) -> dict[str, object]:
+    found = {
+        name: value_at(step, f"{path}.{factor}")
+        for name, path in (("upon all before", "own"), ("all so far", "cumulative"), ("alone", "alone"))
+    }
+    return {"technique": step.title} | {name: value and rounded(value) for name, value in found.items()}
+
+
+def _gain(factors: Factors | None, name: str) -> float:
+    """How many times better; 1 where there is no factor."""
+    found = value_at(factors, name)
+    return 1.0 if found is None else float(found)
