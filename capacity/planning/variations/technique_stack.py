@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from capacity.answers.attribution import bound_times
-from capacity.answers.deployment_run import run_service
+from capacity.answers.deployment_run import measured_capacity, run_service
 from capacity.answers.intervals import LoadBands, beside_client, load_bands
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, InvalidInput
@@ -20,7 +20,7 @@ from capacity.planning.variations.changes import Change, mean_context
 from capacity.planning.variations.technique_steps import SAVE_MEMORY, TechniqueStep
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult
-from capacity.simulator.load_means import whole_means
+from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.step import Bound, decode_shape
 from capacity.workload import Workload
 
@@ -45,7 +45,8 @@ class Factors:
 class Figures:
     """One deployment on the requests: means of what clients see, and tokens per second at full load.
 
-    Of a closed loop that is the loop's own rate, of arrivals that of the same requests all at once. `overloaded`: they
+    Of a closed loop that is the loop's own rate, of arrivals the measured capacity, as in `cost` (of static
+    batching the rate of the same requests all at once). `overloaded`: they
     came faster than it served, so that its time to first token grows with their number. `bound`: what took the largest
     part of the busy time, and its share.
     """
@@ -227,22 +228,25 @@ class TechniqueStack:
         return "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
 
     def _figures(self, resolved: ResolvedPool, scheduling: str) -> Figures:
-        def run_of(requests: Workload) -> SimulationResult:
-            return run_service(
-                [resolved], Service(), requests, scheduling=scheduling, seed=self.traffic.seed, keep_work=True
-            )
-
-        workload, run = self.workload, run_of(self.workload)
-        full = run if workload.is_closed_loop else run_of(workload.all_at_once())
+        workload, run = self.workload, self._run(resolved, scheduling, self.workload)
         means = whole_means(run.summary, run.records)
         if means is None:
             raise InvalidInput(
                 f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
             )
-        load = None if workload.is_closed_loop else workload.offered_per_s / full.summary.request_throughput
+        done = run.records.completed
+        lengths = (
+            float(run.records.prompt_tokens[done].mean()),
+            float(run.records.output_tokens[done].mean()),
+        )
+        full_means, tokens_per_s, load = means, run.summary.output_throughput, None
+        if not workload.is_closed_loop:
+            full_means, requests_per_s = self._full_load(resolved, scheduling)
+            tokens_per_s = requests_per_s * workload.long_run_tokens[1]
+            load = workload.offered_per_s / requests_per_s
         overloaded = load is not None and load >= 1
-        bands = self._bands(resolved, run, None if overloaded else load)
-        rate = self._bands(resolved, full, None).rate(full.summary.output_throughput)
+        bands = self._bands(resolved, means, lengths, None if overloaded else load)
+        rate = self._bands(resolved, full_means, lengths, None).rate(tokens_per_s)
         bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
         adjustment = resolved.profile.adjustment
         return Figures(
@@ -257,14 +261,31 @@ class TechniqueStack:
             basis=resolved.step_model.basis,
         )
 
-    def _bands(self, resolved: ResolvedPool, run: SimulationResult, load_fraction: float | None) -> _Bands:
+    def _run(self, resolved: ResolvedPool, scheduling: str, requests: Workload) -> SimulationResult:
+        return run_service(
+            [resolved], Service(), requests, scheduling=scheduling, seed=self.traffic.seed, keep_work=True
+        )
+
+    def _full_load(self, resolved: ResolvedPool, scheduling: str) -> tuple[LoadMeans, float]:
+        """The means of requests at the measured capacity, and their rate.
+
+        Of static batching, and where no backlog forms, those of the same requests all at once.
+        """
+        capacity = measured_capacity([resolved], self.workload) if scheduling == "continuous" else None
+        if capacity is not None and capacity.means is not None:
+            return capacity.means, capacity.requests_per_s
+        run = self._run(resolved, scheduling, self.workload.all_at_once())
         means = whole_means(run.summary, run.records)
         assert means is not None
-        done = run.records.completed
-        lengths = (
-            float(run.records.prompt_tokens[done].mean()),
-            float(run.records.output_tokens[done].mean()),
-        )
+        return means, run.summary.request_throughput
+
+    def _bands(
+        self,
+        resolved: ResolvedPool,
+        means: LoadMeans,
+        lengths: tuple[float, float],
+        load_fraction: float | None,
+    ) -> _Bands:
         made = load_bands(
             resolved,
             means,
