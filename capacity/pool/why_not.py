@@ -8,9 +8,10 @@ from itertools import islice, product
 from capacity.base.errors import InvalidInput
 from capacity.model.quantization import bits_per_weight, scheme_for
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan
-from capacity.pool.offload import ONE_MEMORY, stage_weights
+from capacity.pool.offload import ONE_MEMORY
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
+from capacity.pool.weights import stage_weights
 
 NARROWER_FORMATS = ("fp8", "int4")  # tried in this order
 HIGHEST_UTILIZATION = 0.97  # of GPU memory: beyond it the driver and other processes want their own
