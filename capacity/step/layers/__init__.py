@@ -23,7 +23,6 @@ from capacity.step.layers import (
     host,
     latent,
     linear,
-    recurrent,
 )
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator, RowCount, all_tokens, prompt_tokens, sampled_tokens
@@ -115,14 +114,14 @@ mixer_operators.register(Attention, grouped.operators)
 mixer_operators.register(LatentAttention, latent.operators)
 mixer_operators.register(LinearAttention, linear.operators)
 mixer_operators.register(CompressedAttention, compressed.operators)
-mixer_operators.register(Recurrence, recurrent.operators)
+mixer_operators.register(Recurrence, linear.recurrence_operators)
 
 
 @mixer_operators.register
 def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> MixerOperators:
     """Both, one after the other: engines run them on one stream."""
     first = mixer_operators(mixer.attention, group, build)
-    second = recurrent.operators(mixer.recurrence, group, build, norms=False)
+    second = linear.recurrence_operators(mixer.recurrence, group, build, norms=False)
     return MixerOperators(
         products=first.products + second.products, attention=first.attention + second.attention
     )

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.attention_kernels import AttentionKernel, find_attention_kernel
+from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
@@ -77,15 +77,10 @@ class Builder:
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
-        self.attention_kernel = self._named_kernel()
-
-    def _named_kernel(self) -> AttentionKernel | None:
-        """The attention kernel that is asked for in place of the fitted one; what it rests on is said."""
-        setting = self.setting
-        found = find_attention_kernel(setting.attn_implementation, setting.profile.architecture)
-        if found is not None:
-            self.assume(found.remark, found.error_factor)
-        return found
+        # asked for in place of the fitted one
+        self.attention_kernel = find_attention_kernel(setting.attn_implementation, profile.architecture)
+        if self.attention_kernel is not None:
+            self.assume(self.attention_kernel.remark, self.attention_kernel.error_factor)
 
     def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
         """In which formats these parts of a group's layers (None: what stands outside of layers) are multiplied.
@@ -256,7 +251,7 @@ class Builder:
         dtype = "8bit" if self.kv_cache.value_bits <= 8 else "16bit"
         constants = self.lookup.kernel(kernel, dtype)
         rate = self.peak("fp32" if self.model.dtype == "fp32" else "bf16")
-        return self.attention_with(name, work, count=count, flops_per_s=rate, constants=constants)
+        return self.attention_with(name, work, count=count, constants=constants, flops_per_s=rate)
 
     def attention_with(
         self,
@@ -264,17 +259,13 @@ class Builder:
         work: AttentionWork,
         *,
         count: int,
-        flops_per_s: float,
         constants: AttentionCoefficients,
+        flops_per_s: float | None = None,
     ) -> Attention:
         """Attention of `count` layers with these constants: for what no table holds, the layer's own."""
+        rate = flops_per_s or self.peak("bf16")
         return Attention(
-            name=name,
-            count=count,
-            work=work,
-            flops_per_s=flops_per_s,
-            device=self.device,
-            constants=constants,
+            name=name, count=count, work=work, flops_per_s=rate, device=self.device, constants=constants
         )
 
     def all_reduce(

@@ -1,6 +1,6 @@
 """Attention by other kernels than those that were fitted: without FlashAttention, and by its older versions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from capacity.model.layers import Attention as AttentionMixer
 from capacity.step import OpCost, StepShape
@@ -22,22 +22,20 @@ def by_kernel(
 ) -> tuple[Operator, Operator]:
     """Prefill and decode of some layers, by the fitted kernels or by the one that is asked for by name."""
     kernel = build.attention_kernel
+    engine, architecture = build.setting.engine, build.setting.profile.architecture
     if kernel is None:
-        return _with_sinks(prefill, build) if mixer.sinks else prefill, decode
+        if not mixer.sinks or engine is None:
+            return prefill, decode
+        return _slower(prefill, engine.sinks_prefill_slowdown.get(architecture, 1.0)), decode
     if kernel.scores_in_hbm:
         return (
             _eager(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
             _eager(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
         )
-    slower = _slower(prefill, kernel.prefill_slowdown[build.setting.profile.architecture])
-    return slower, decode if kernel.split_decode else _unsplit(decode, heads)
-
-
-def _with_sinks(prefill: Attention, build: Builder) -> Attention:
-    """By the kernel that the engine has for sinks, where that is not the fitted one."""
-    engine = build.setting.engine
-    slowdowns = {} if engine is None else engine.sinks_prefill_slowdown
-    return _slower(prefill, slowdowns.get(build.setting.profile.architecture, 1.0))
+    if not kernel.split_decode:
+        own = {field.name: getattr(decode, field.name) for field in fields(decode)}
+        decode = UnsplitDecode(**own, heads=heads)
+    return _slower(prefill, kernel.prefill_slowdown[architecture]), decode
 
 
 def _slower(prefill: Attention, slowdown: float) -> Attention:
@@ -55,14 +53,7 @@ class UnsplitDecode(Attention):
         return self._slowdown(shape) * Attention.seconds(self, shape)
 
     def cost(self, shape: StepShape) -> OpCost:
-        found = Attention.cost(self, shape)
-        return OpCost(
-            name=found.name,
-            flops=found.flops,
-            bytes=found.bytes,
-            seconds=self.seconds(shape),
-            bound=found.bound,
-        )
+        return replace(Attention.cost(self, shape), seconds=self.seconds(shape))
 
     def _slowdown(self, shape: StepShape) -> float:
         blocks = shape.decode_sequences * self.heads
@@ -152,16 +143,4 @@ def _eager(
         bandwidth_fraction=small.bandwidth_fraction,
         fixed_s=KERNELS * small.fixed_s,
         device=build.device,
-    )
-
-
-def _unsplit(fitted: Attention, heads: float) -> UnsplitDecode:
-    return UnsplitDecode(
-        name=fitted.name,
-        count=fitted.count,
-        work=fitted.work,
-        flops_per_s=fitted.flops_per_s,
-        device=fitted.device,
-        constants=fitted.constants,
-        heads=heads,
     )
