@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
 from capacity.base.rows import flattened
 from capacity.base.spec import Spec
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
+Record = TypeVar("Record")
 UNWRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field that is left out
 
 
@@ -44,6 +45,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     return value.model_dump(exclude_defaults=True) if isinstance(value, Spec) else value
+
+
+def record_of(kind: type[Record], source: object, **own: Any) -> Record:
+    """Make a record of what `source` has by the names of the record's fields; `own` are the other fields."""
+    names = [field.name for field in fields(kind) if field.name not in own]  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names if hasattr(source, name)}, **own)
 
 
 class Written:

@@ -5,6 +5,7 @@ with its own block table, all drawing from one pool. Source: vLLM 0.33.0, v1/cor
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -60,13 +61,7 @@ class KvLayout:
 
     def longest_request(self, blocks: int, limit: int) -> int:
         """The most tokens, up to `limit`, of a request that fits in `blocks`."""
-        if self.blocks_of_request(limit) <= blocks:
-            return limit
-        low, high = 0, limit
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.blocks_of_request(middle) <= blocks else (low, middle)
-        return low
+        return bisect_right(range(1, limit + 1), blocks, key=self.blocks_of_request)
 
 
 def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from capacity.base.checked import checked
 from capacity.base.flags import Flag
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, record_of
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
@@ -59,31 +59,18 @@ def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
 def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
     limits = engine.default_limits(memory_bytes, architecture)
     origins = engine.origins.values()
-    return EngineRow(
+    host_step_s = engine.host_base_s + 32 * engine.host_per_layer_s
+    return record_of(
+        EngineRow,
+        engine,
         engine=engine.label,
         policy=engine.scheduler,
         simulated=engine.scheduler in SCHEDULERS,
-        paged=engine.paged,
-        block_size=engine.block_size,
-        chunked_prefill=engine.chunked_prefill,
-        prefix_caching=engine.prefix_caching,
-        mixes_prefill_with_decode=engine.mixes_prefill_with_decode,
-        async_scheduling=engine.async_scheduling,
-        cuda_graphs=engine.cuda_graphs,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        memory_rule=engine.memory_rule,
-        host_step_s=engine.host_base_s
-        + 32 * engine.host_per_layer_s
-        + engine.host_per_sequence_s
-        + engine.host_serial_s,
-        request_latency_s=engine.request_latency_s,
-        weight_formats=engine.weight_formats,
-        kv_cache_formats=engine.kv_cache_formats,
+        host_step_s=host_step_s + engine.host_per_sequence_s + engine.host_serial_s,
         drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
-        notes=engine.notes,
     )
 
 
@@ -115,19 +102,18 @@ _LADDER = (
     ("TensorRT-LLM", "tensorrt-llm", None, 180.0),
 )
 AGREES_WITHIN = 0.15
-COMPILED_16_BIT = (
-    104.9  # tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
-)
+# tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
+COMPILED_16_BIT = 104.9
 LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
-def ladder_claims(gpu: str = "a100") -> tuple[Claim, ...]:
-    """Llama-2-7B, one request: tokens/s as published, ours, and HBM bandwidth over the bytes of a step."""
-    return tuple(_ladder_claim(gpu, *rung) for rung in _LADDER)
+def ladder_claims() -> tuple[Claim, ...]:
+    """Llama-2-7B on an A100, one request: tokens/s as published, ours, and HBM bandwidth over a step's bytes."""
+    return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
-def _ladder_claim(gpu: str, name: str, engine: str, quantization: str | None, published: float) -> Claim:
-    resolved = resolve("llama-2-7b", Pool(gpu=gpu, engine=engine, quantization=quantization))
+def _ladder_claim(name: str, engine: str, quantization: str | None, published: float) -> Claim:
+    resolved = resolve("llama-2-7b", Pool(gpu="a100", engine=engine, quantization=quantization))
     shape = decode_shape(1, LADDER_CONTEXT)
     cost = resolved.step_model.step_cost(shape)
     most = resolved.profile.hbm_bytes_per_s / cost.bytes

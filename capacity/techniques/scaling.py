@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.fit import gpu_summary
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths, load_times
-from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import record_of
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
@@ -25,7 +23,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 from capacity.step.layers.feed_forward import routing_evenness
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
@@ -45,6 +43,11 @@ SIZED = {
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
+SERVED = (
+    *("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "communication_share", "usd_per_million_tokens"),
+    *("efficiency", "speedup", "bubble_fraction", "idle_fraction", "expert_imbalance", "experts_read"),
+    "all_reduce_bytes_per_token",
+)  # fields of a layout that serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,10 @@ class _Load:
     def tokens(self) -> int:
         return self.input_len + self.output_len
 
+    @property
+    def lengths(self) -> RequestLengths:
+        return RequestLengths(input_len=self.input_len, output_len=self.output_len)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
@@ -171,8 +178,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
     traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)
-    lengths = RequestLengths(input_len=load.input_len, output_len=load.output_len)
-    times, billed = load_times(resolved, traffic, lengths)
+    times, billed = load_times(resolved, traffic, load.lengths)
     billed = billed or ServedLoad(
         requests_per_s=times.requests_per_s,
         input_tokens=load.input_len,
@@ -184,34 +190,21 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
 
 def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
     """The layout without its times."""
-    pool = resolved.pool
-    return Layout(
-        tensor_parallel_size=pool.tensor_parallel_size,
-        pipeline_parallel_size=pool.pipeline_parallel_size,
-        data_parallel_size=pool.data_parallel_size,
-        expert_parallel=pool.enable_expert_parallel,
-        num_gpus=pool.num_gpus,
+    return record_of(
+        Layout,
+        resolved.pool,
+        expert_parallel=resolved.pool.enable_expert_parallel,
         concurrency=load.concurrency,
         max_batch=0,
-        ttft_s=None,
-        tpot_s=None,
-        output_tokens_per_s_per_gpu=None,
-        communication_share=None,
-        usd_per_million_tokens=None,
-        efficiency=None,
-        speedup=None,
-        bubble_fraction=None,
-        idle_fraction=None,
-        expert_imbalance=None,
-        experts_read=None,
-        all_reduce_bytes_per_token=None,
         reason=reason,
+        **dict.fromkeys(SERVED),
     )
 
 
 def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
     pool, model = resolved.pool, resolved.model
     read, imbalance = _experts(resolved, loop.served)
+    cost = cost_of(load.price, [(resolved, 1)], loop.load)
     decode = resolved.step_model.step_cost(loop.times.decode_shape)
     communication_s = sum(op.seconds for op in decode.operators if op.bound == "communication")
     chunks = math.ceil(load.input_len / resolved.max_num_batched_tokens)
@@ -228,21 +221,11 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
         ),
         ttft_s=loop.times.ttft_s,
         tpot_s=loop.times.tpot_s,
-        intervals_s=batch_ends(
-            resolved,
-            loop.times,
-            RequestLengths(input_len=load.input_len, output_len=load.output_len),
-            max(loop.served, 1),
-        ),
+        intervals_s=batch_ends(resolved, loop.times, load.lengths, max(loop.served, 1)),
         output_tokens_per_s_per_gpu=loop.times.requests_per_s * loop.load.output_tokens / pool.num_gpus,
         communication_share=communication_s / decode.seconds,
-        usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
+        usd_per_million_tokens=None if cost is None else cost.usd_per_million_tokens,
     )
-
-
-def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    cost = cost_of(load.price, [(resolved, 1)], loop.load)
-    return None if cost is None else cost.usd_per_million_tokens
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
@@ -280,14 +263,11 @@ def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling(AnswerRecord):
+class Scaling(PoolAnswer):
     """Layouts along one axis, the cheapest that meets a TPOT, and one prompt's prefill over context-parallel ranks."""
 
     SCHEMA: ClassVar[str] = "capacity/scale/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     axis: str
     input_len: int
     output_len: int
@@ -337,10 +317,9 @@ def scale(
     )
     best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
+    divisible = input_len >= max(ranks) and pool.pipeline_parallel_size == 1  # stages divide a prompt already
     return Scaling(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         axis=axis,
         input_len=input_len,
         output_len=output_len,
@@ -348,15 +327,6 @@ def scale(
         tpot_limit_s=tpot_s,
         cheapest_num_gpus=None if best is None else best.num_gpus,
         rows=curve,
-        context_parallel=_context_parallel(resolved, input_len, ranks),
+        context_parallel=context_parallel_prefill(resolved, input_len, ranks) if divisible else (),
         warnings=notes_of(resolved),
     )
-
-
-def _context_parallel(
-    resolved: ResolvedPool, tokens: int, ranks: Sequence[int]
-) -> tuple[ContextParallelPrefill, ...]:
-    """Prefill over ranks; none where the prompt has fewer tokens than ranks, or pipeline stages divide it already."""
-    if tokens < max(ranks) or resolved.pool.pipeline_parallel_size > 1:
-        return ()
-    return context_parallel_prefill(resolved, tokens, ranks)
