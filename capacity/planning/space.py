@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from capacity.base.spec import Spec
-from capacity.deployment import Pool
-from capacity.deployment.drafts import drafting_name
+from capacity.deployment import Pool, build
+from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name
 from capacity.deployment.engines import find_engine
 from capacity.deployment.field_flags import Need, flag
 
@@ -70,7 +70,7 @@ Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default
 DRAFT_MODEL = "draft-model"
 
 
-class Search(Spec):
+class Axes(Spec):
     """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
 
     gpus: Names = flag((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
@@ -114,13 +114,6 @@ class Search(Spec):
         ge=1,
         le=1 << 40,
     )
-    gpu_memory_utilization: float | None = flag(
-        None, "Share of GPU memory that the engine may use.", gt=0, le=1
-    )
-    language_model_only: bool = flag(False, "No towers of a model that sees or hears (vLLM).")
-    cpu_offload_gb: float = flag(0.0, "GiB of weights of each GPU in host memory.", ge=0, le=1 << 20)
-    n_gpu_layers: int | None = flag(None, "Layers on the GPU (llama.cpp).", ge=0, le=1 << 20)
-    host_cpu: str | None = flag(None, "The CPU of the other layers, a profile.", needs=Need("n_gpu_layers"))
     max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
     budget: float | None = flag(None, "Most $ per hour.", gt=0)
     max_quality_loss: float | None = flag(
@@ -158,6 +151,45 @@ class Search(Spec):
         "Stop searching after so long (default 120), verify the best so far, say what is not proved; 0 or inf: never.",
         ge=0,
     )
+
+
+DECIDED = (
+    *(
+        "gpu",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "enable_expert_parallel",
+    ),
+    *(
+        "quantization",
+        "kv_cache_dtype",
+        "engine",
+        "enable_chunked_prefill",
+        "enable_prefix_caching",
+        "speculator",
+    ),
+    *("speculative_config", "kv_transfer_config", "replicas", "role", "model"),
+    *("route_up_to_tokens", "route_up_to_requests", "route_escalation_rate"),
+)
+"""Fields of a pool that a search decides: axes of other names, and what follows from them."""
+
+FIXED: Fields = {
+    name: (field.annotation, field)
+    for name, field in Pool.model_fields.items()
+    if name not in DECIDED and name not in Axes.model_fields
+}
+"""All other fields of a pool that are no axis: the same in every deployment of a search."""
+
+if TYPE_CHECKING:
+
+    class Search(Axes):
+        """The axes, and what is fixed for all deployments."""
+
+        language_model_only: bool = False
+
+else:
+    Search = create_model("Search", __base__=Axes, __module__=__name__, __doc__=Axes.__doc__, **FIXED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +287,7 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of p
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
-    """Every engine of the space on one GPU type, those without drafts and without tuning first.
+    """Every engine of the space on one GPU type, those without drafts and without tuning first. Raises InvalidInput.
 
     Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both,
     unless the ways to draft were asked for by name.
@@ -263,6 +295,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     first = tuple(getattr(search, name)[0] for name in TUNING)
     asked = bool(search.speculators)
     formats = _formats(search, model)
+    fixed = search.model_dump(include=set(FIXED), exclude_unset=True)
+    without_drafts = {name: value for name, value in fixed.items() if name not in DRAFT_FIELDS}
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
         axes = itertools.product(
@@ -279,27 +313,19 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
             several = parallelism["data_parallel_size"] > 1
             if several and ((drafts and not asked) or (budget, chunked, prefix) != first):
                 continue
-            yield Pool(
-                gpu=gpu,
-                engine=engine,
-                quantization=weights,
-                kv_cache_dtype=cache,
-                max_num_seqs=seqs,
-                max_num_batched_tokens=budget,
-                enable_chunked_prefill=chunked,
-                enable_prefix_caching=prefix,
-                max_model_len=search.max_model_len,
-                gpu_memory_utilization=search.gpu_memory_utilization,
-                **_as_asked(search),
-                **parallelism,
-                **drafts,
-            )
-
-
-def _as_asked(search: Search) -> Mapping[str, Any]:
-    """What of the model is loaded, and what of it stands in host memory, as it was asked for."""
-    asked = {"language_model_only", "cpu_offload_gb", "n_gpu_layers", "host_cpu"}
-    return search.model_dump(include=asked, exclude_none=True)
+            settings = {
+                "gpu": gpu,
+                "engine": engine,
+                "quantization": weights,
+                "kv_cache_dtype": cache,
+                "max_num_seqs": seqs,
+                "max_num_batched_tokens": budget,
+                "enable_chunked_prefill": chunked,
+                "enable_prefix_caching": prefix,
+                "max_model_len": search.max_model_len,
+            }
+            settings |= fixed if drafts else without_drafts
+            yield build(Pool, {**settings, **parallelism, **drafts}, flags=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ class PoolAnswer(AnswerRecord):
     engine: str
 
 
-def named(resolved: ResolvedPool) -> dict[str, Any]:
+def named(resolved: ResolvedPool) -> Mapping[str, Any]:
     """The first fields of an answer about this pool."""
     return {
         "model": resolved.model.name,
