@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
 
 Objective = Literal["cost", "gpus", "energy", "latency"]
+Role = Literal["both", "prefill", "decode"]
 Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
@@ -209,12 +210,19 @@ class Candidate:
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
+    def parts(self) -> tuple[tuple[Pool, int, Role], ...]:
+        """Each pool with its replicas and its role."""
+        if self.prefill is None:
+            return ((self.pool, self.replicas, "both"),)
+        return (self.prefill, self.prefill_replicas, "prefill"), (self.pool, self.replicas, "decode")
+
+    @property
     def pools(self) -> tuple[Pool, ...]:
         """The pools as a deployment file has them, with roles and replicas."""
-        if self.prefill is None:
-            return (self.pool.model_copy(update={"replicas": self.replicas}),)
-        roles = ((self.prefill, "prefill", self.prefill_replicas), (self.pool, "decode", self.replicas))
-        return tuple(pool.model_copy(update={"role": role, "replicas": count}) for pool, role, count in roles)
+        return tuple(
+            pool.model_copy(update={"role": role, "replicas": count} if self.prefill else {"replicas": count})
+            for pool, count, role in self.parts
+        )
 
     @property
     def engine(self) -> str:

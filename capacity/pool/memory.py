@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.base.record import record_of
 from capacity.pool.activations import activation_bytes, graph_bytes
 from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host
@@ -56,7 +57,7 @@ class MemoryPlan:
     layout: KvLayout  # of the GPU with the fewest blocks
     states: (
         StatePool | None
-    )  # of the GPU with the fewest; None: states draw on the same blocks, or there are none
+    )  # of the GPU with the fewest; None: they draw on the same blocks, or there are none
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
@@ -161,14 +162,11 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         if scarcest.layout.shrinks
         else blocks / needed
     )
-    return MemoryPlan(
+    return record_of(
+        MemoryPlan,
+        fullest.held,
         total_bytes=settings.profile.memory_engine_bytes,
         usable_bytes=fullest.usable_bytes,
-        weights_bytes=fullest.held.weights_bytes,
-        activations_bytes=fullest.held.activations_bytes,
-        nontorch_bytes=fullest.held.nontorch_bytes,
-        graph_bytes=fullest.held.graph_bytes,
-        overhead_bytes=fullest.held.overhead_bytes,
         kv_cache_bytes=fullest.kv_cache_bytes,
         kv_bytes_per_token=round(model.kv_bytes_per_token(dtype)),
         kv_window_bytes_per_token=round(model.window_kv_bytes_per_token(dtype)),
@@ -232,9 +230,8 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
     on_cpu = cpu_layers(settings)
     if not on_cpu or settings.host_cpu is None:
         return ()
-    weights = (
-        round(stage_weights(settings, 0) - gpu_weights(settings, 0)) * settings.pool.tensor_parallel_size
-    )
+    of_gpu = round(stage_weights(settings, 0) - gpu_weights(settings, 0))
+    weights = of_gpu * settings.pool.tensor_parallel_size
     held = HeldMemory(
         weights_bytes=weights, activations_bytes=0, nontorch_bytes=0, graph_bytes=0, overhead_bytes=0
     )
@@ -273,11 +270,9 @@ def nontorch_bytes(settings: PoolSettings) -> int:
         return engine.nontorch_bytes_tp1
     reduces = pool.tensor_parallel_size * settings.lockstep_ranks > 1
     nvlink = profile.link_for(pool.tensor_parallel_size).kind == "nvlink"
-    if (
-        reduces and nvlink and profile.architecture != "ampere"
-    ) or engine.nontorch_bytes_tpn_without_nvls is None:
-        return engine.nontorch_bytes_tpn
-    return engine.nontorch_bytes_tpn_without_nvls
+    nvls = reduces and nvlink and profile.architecture != "ampere"
+    without = engine.nontorch_bytes_tpn_without_nvls
+    return engine.nontorch_bytes_tpn if nvls or without is None else without
 
 
 def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> StageMemory:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, hopeless, judged, outlook
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
+from capacity.planning.space import Role
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.workload import Workload
 
-Role = Literal["both", "prefill", "decode"]
 Check = Callable[[], None] | None
 
 AS_PREDICTED = Factors()
@@ -83,25 +82,6 @@ def run_engines(
         frontend=engine_frontend(engines[0].resolved, workload),
         link=link,
         check=check,
-    )
-
-
-def simulate_trial(
-    resolved: ResolvedPool,
-    replicas: int,
-    workloads: Sequence[Workload],
-    goal: Goal,
-    *,
-    factors: Factors | None = None,
-    give_up: bool = True,
-    sample: bool = False,
-    intervals: bool = False,
-    check: Check = None,
-) -> Evaluation:
-    """As `try_engines`, of `replicas` equal engines that take requests in turn."""
-    engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
-    return try_engines(
-        engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals, check=check
     )
 
 

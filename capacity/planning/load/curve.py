@@ -21,7 +21,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, record_of
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.deployment.field_flags import flag
@@ -188,11 +188,6 @@ def curve(
     )
 
 
-def _knee_per_s(points: Sequence[CurvePoint]) -> float | None:
-    best = max(range(len(points)), key=lambda at: points[at].power)
-    return points[best].request_rate_per_s if 0 < best < len(points) - 1 else None
-
-
 def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
@@ -257,6 +252,7 @@ def draw_curve(
         _point(rate, trial, price, [(resolved, replicas)], workloads[0], capacity)
         for rate, trial in zip(rates, trials, strict=True)
     )
+    best = max(range(len(points)), key=lambda at: points[at].power)
     each = load.requests_per_user_hour
     usable = None if highest is None else highest.at_confidence
     day = None
@@ -268,7 +264,7 @@ def draw_curve(
         workload=workloads[0].name,
         slos=tuple(str(slo) for slo in goal.slos),
         points=points,
-        knee_per_s=_knee_per_s(points),
+        knee_per_s=points[best].request_rate_per_s if 0 < best < len(points) - 1 else None,
         highest=highest,
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,
@@ -304,15 +300,11 @@ def _point(
     most = None if capacity is None else capacity.requests_per_s
     load = trial_load(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s
-    return CurvePoint(
+    return record_of(
+        CurvePoint,
+        trial,
         request_rate_per_s=rate,
         requests_per_s=served,
         output_tokens_per_s=0.0 if load is None else served * load.output_tokens,
-        mean_e2e_s=trial.mean_e2e_s,
-        tokens_per_s_per_user=trial.tokens_per_s_per_user,
-        mean_batch_size=trial.mean_batch_size,
-        kv_utilization_peak=trial.kv_utilization_peak,
-        levels=trial.levels,
-        met=trial.met,
         cost=None if load is None else cost_of(price, pools, load),
     )

@@ -10,7 +10,6 @@ from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.planning.evaluation.cost_bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
-from capacity.planning.evaluation.evaluate import Role
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
 from capacity.planning.quality import QualityChange, quality_change
@@ -27,7 +26,16 @@ from capacity.planning.search.replica_search import (
     ReplicaSearch,
     UnresolvedCandidate,
 )
-from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
+from capacity.planning.space import (
+    ROUND_ROBIN,
+    Candidate,
+    Role,
+    Search,
+    oddness,
+    pairs,
+    pools,
+    rounded_context,
+)
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from capacity.base.errors import InvalidInput
 from capacity.pool.drafting.textbook import check_rate
 
-TYPICAL_EPSILON, TYPICAL_DELTA = (
-    0.09,
-    0.3,
-)  # Medusa's own code and vLLM's V0 flags, posterior threshold and alpha
+# Medusa's own code and vLLM's V0 flags, posterior threshold and alpha
+TYPICAL_EPSILON, TYPICAL_DELTA = 0.09, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, fields, replace
 
 from capacity.model.layers import Attention as AttentionMixer
-from capacity.step import OpCost, StepShape
+from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding, idle
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding
 
 PASSES_OVER_SCORES = 4.0  # scores written and read, probabilities written and read
 KERNELS = 3.0  # scores, softmax, output
@@ -50,14 +50,9 @@ class UnsplitDecode(Attention):
     heads: float  # query heads of one GPU
 
     def seconds(self, shape: StepShape) -> float:
-        return self._slowdown(shape) * Attention.seconds(self, shape)
-
-    def cost(self, shape: StepShape) -> OpCost:
-        return replace(Attention.cost(self, shape), seconds=self.seconds(shape))
-
-    def _slowdown(self, shape: StepShape) -> float:
         blocks = shape.decode_sequences * self.heads
-        return max(1.0, self.device.sm_count / blocks) if blocks else 1.0
+        slowdown = max(1.0, self.device.sm_count / blocks) if blocks else 1.0
+        return slowdown * Attention.seconds(self, shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +107,10 @@ class EagerAttention(Repeated):
     def plus(self, other: "EagerAttention") -> "EagerAttention":
         return replace(self, count=self.count + other.count, fitted=self.fitted.plus(other.fitted))
 
-    def cost(self, shape: StepShape) -> OpCost:
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         flops, moved = self._work(shape)
-        if not moved:
-            return idle(self.name)
         compute_s, memory_s = self._parts(flops, moved)
-        bound = binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
-        return self.row(shape, flops, moved, bound)
+        return flops, moved, binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
 
 
 def _eager(

@@ -8,9 +8,8 @@ from capacity.step.layers.builder import Builder
 from capacity.step.operators import ACTIVATION_BYTES, Operator, sampled_tokens
 
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
-SAMPLING_BYTES_PER_LOGIT = (
-    16.0  # 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
-)
+# 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
+SAMPLING_BYTES_PER_LOGIT = 16.0
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
