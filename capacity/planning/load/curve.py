@@ -37,7 +37,7 @@ from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, Runs, Served
-from capacity.planning.workers.worker_pool import opened
+from capacity.planning.workers.opening import opened
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos

@@ -250,7 +250,11 @@ class CandidateGenerator:
                 params=self.arena.model.total_params,
             )
             if not quality.within(self.search.max_quality_loss):
-                return Exclusion("quality", _quality_reason(quality))
+                loss = quality.worst_loss_fraction
+                reason = f"loses up to {loss or 0.0:.1%} of task scores ({quality.source})"
+                return Exclusion(
+                    "quality", reason if loss is not None else f"{quality.what}: its loss is unknown"
+                )
             plan = resolved.memory_in_short
             if not plan.fits:
                 return Exclusion("does not fit", plan.reason or "does not fit")
@@ -304,12 +308,6 @@ def _drafting(setup: EngineSetup) -> Drafting:
         return PLAIN
     rates = speculation.rates
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
-
-
-def _quality_reason(quality: QualityChange) -> str:
-    if quality.worst_loss_fraction is None:
-        return f"{quality.what}: its loss is unknown"
-    return f"loses up to {quality.worst_loss_fraction:.1%} of task scores ({quality.source})"
 
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
