@@ -106,8 +106,7 @@ class Axes(Spec):
         ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
     )
     routers: Names = flag(
-        (),
-        "Routers before the replicas; default: round-robin, and prefix-aware where requests share text.",
+        (), "Routers before the replicas; default: round-robin, and prefix-aware where requests share text."
     )
     max_model_len: int | None = flag(
         None,

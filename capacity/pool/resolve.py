@@ -17,29 +17,13 @@ from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.layers import LatentAttention
-from capacity.model.quantization import (
-    QuantizationScheme,
-    bits_per_weight,
-    find_kv_cache_format,
-    scheme_for,
-)
+from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
-from capacity.pool.parallelism import (
-    largest_tensor_parallel_size,
-    shares_contexts,
-    tensor_parallel_sizes,
-)
+from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings, with_grammars
-from capacity.pool.supported import (
-    check_attention,
-    check_formats,
-    check_runs,
-    loaded_of,
-    served_in,
-    what_ifs,
-)
+from capacity.pool.supported import check_attention, check_formats, check_runs, loaded_of, served_in, what_ifs
 from capacity.pool.why_not import Change, shortfall, ways_out, why_not
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel

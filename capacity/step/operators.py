@@ -279,11 +279,7 @@ class Repeated(ABC):
             return OpCost(name=self.name, flops=0.0, bytes=0.0, seconds=0.0, bound="launch")
         flops, moved, bound = self.counts(shape)
         return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * moved,
-            seconds=seconds,
-            bound=bound,
+            name=self.name, flops=self.count * flops, bytes=self.count * moved, seconds=seconds, bound=bound
         )
 
 

@@ -80,9 +80,7 @@ def tiled_attention(
     passes = (tiles + 1) / 2 if causal else float(tiles)
     moved = (2.0 * tokens * head_dim + 2.0 * tokens * head_dim * passes) * value_bytes
     return AttentionTraffic(
-        hbm_bytes=moved,
-        extra_memory_bytes=8.0 * tokens,
-        flops=_flops(tokens, head_dim, causal=causal),
+        hbm_bytes=moved, extra_memory_bytes=8.0 * tokens, flops=_flops(tokens, head_dim, causal=causal)
     )
 
 

@@ -9,12 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import (
-    engine_frontend,
-    engine_setup,
-    policy_name,
-    requests_of,
-)
+from capacity.answers.engine_setup import engine_frontend, engine_setup, policy_name, requests_of
 from capacity.base.checked import checked
 from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput

@@ -31,11 +31,7 @@ class PoolAnswer(AnswerRecord):
 
 def named(resolved: ResolvedPool) -> Mapping[str, Any]:
     """The first fields of an answer about this pool."""
-    return {
-        "model": resolved.model.name,
-        "gpu": gpu_summary(resolved),
-        "engine": resolved.engine.label,
-    }
+    return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:

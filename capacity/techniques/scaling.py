@@ -18,20 +18,14 @@ from capacity.base.record import record_of
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
+from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 from capacity.step.layers.feed_forward import routing_evenness
+from capacity.step.operators import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of
-from capacity.techniques.parallelism import (
-    all_reduce_bytes_per_token,
-    expert_imbalance,
-    experts_touched,
-    pipeline_bubble_fraction,
-    pipeline_idle_fraction,
-    routed_experts,
-)
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -48,6 +42,65 @@ SERVED = (
     *("efficiency", "speedup", "bubble_fraction", "idle_fraction", "expert_imbalance", "experts_read"),
     "all_reduce_bytes_per_token",
 )  # fields of a layout that serves
+
+
+def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
+
+    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
+    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
+
+    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return max(0.0, 1.0 - micro_batches / stages)
+
+
+def all_reduce_bytes_per_token(
+    hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
+) -> float:
+    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
+    if ranks < 1:
+        raise InvalidInput(f"{ranks} ranks: must be at least 1")
+    return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
+
+
+def expert_imbalance(
+    num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_EVENNESS
+) -> float:
+    """Token-expert pairs of the busiest expert-parallel rank over the mean: chance, and experts of unequal popularity.
+
+    As the step model has it (`busiest_pairs`, and `routing_evenness` of a model's experts); no balancing by replicas
+    of popular experts.
+    """
+    if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
+        raise InvalidInput(
+            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
+        )
+    pairs = float(tokens * experts_per_token)
+    return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
+
+
+def experts_touched(
+    num_experts: int, experts_per_token: int, tokens: int, evenness: float = ROUTING_EVENNESS
+) -> float:
+    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
+    return distinct_experts(num_experts, experts_per_token, tokens, evenness)
+
+
+def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
+    """The experts of a mixture's layers; None for a dense model."""
+    parts = (group.feed_forward for group in model.layer_groups)
+    return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,13 @@ deployment's and not the dice's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import Field
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import measured_capacity, with_replicas
@@ -47,39 +46,24 @@ from capacity.workload.windows import take_busiest_window
 SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
 Number = int | float
+Above0 = Annotated[Number, Field(gt=0)]
 Progress = Callable[[int, int], None]
 
 
 class RisingLoad(Spec):
     """What is asked of a deployment as its load rises; rates in requests per second."""
 
-    model_config = ConfigDict(allow_inf_nan=True)
-
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = flag(0.9, "By the error of the step model.")
-    rates: tuple[Number, ...] | None = flag(None, "Requests/s to look at: 1,2,5,10.")
-    requests_per_user_hour: Number | None = flag(None, "To count users.")
-    peak_rate: Number | None = flag(None, "Requests/s at noon: asks for replicas by the hour.")
-    peak_to_mean: Number = flag(1.6, "Of that day's rates.")
+    confidence: float = flag(0.9, "By the error of the step model.", ge=0.5, lt=1)
+    rates: Annotated[tuple[Above0, ...], Field(min_length=1)] | None = flag(
+        None, "Requests/s to look at: 1,2,5,10."
+    )
+    requests_per_user_hour: Above0 | None = flag(None, "To count users.")
+    peak_rate: Above0 | None = flag(None, "Requests/s at noon: asks for replicas by the hour.")
+    peak_to_mean: Number = flag(1.6, "Of that day's rates: 1 (flat) to 2 (silent at night).", ge=1, le=2)
     hourly_rates: tuple[Number, ...] | None = flag(None, "24 rates in place of a peak.")
-    replications: int = flag(3, "Draws of generated traffic, for the interval of sampling.")
-
-    def check(self) -> None:
-        """Raise InvalidInput for a value out of its range."""
-        if not 0.5 <= self.confidence < 1:
-            raise InvalidInput(f"confidence must be from 0.5 to below 1, not {self.confidence}")
-        if self.rates is not None and not (self.rates and all(0 < rate < math.inf for rate in self.rates)):
-            raise InvalidInput("rates must be finite numbers above 0, at least one")
-        if self.peak_rate is not None and not 0 < self.peak_rate < math.inf:
-            raise InvalidInput(f"peak_rate must be finite and above 0, not {self.peak_rate}")
-        if not 1 <= self.peak_to_mean <= 2:
-            raise InvalidInput(
-                f"peak_to_mean must be from 1 (flat) to 2 (silent at night), not {self.peak_to_mean}"
-            )
-        each = self.requests_per_user_hour
-        if each is not None and not each > 0:
-            raise InvalidInput(f"requests_per_user_hour must be above 0, not {each}")
+    replications: int = flag(3, "Draws of generated traffic, for the interval of sampling.", ge=1)
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:
@@ -158,7 +142,6 @@ def curve(
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
-    load.check()
     beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
     deployment = deployment_of(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
@@ -168,8 +151,6 @@ def curve(
     resolved.memory.require_fit()
     if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
-    if load.replications < 1:
-        raise InvalidInput(f"replications must be at least 1, not {load.replications}")
     drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
     varies = workload is not None or traffic.trace is not None or traffic.arrivals != "steady"
     workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())

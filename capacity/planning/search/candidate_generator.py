@@ -13,12 +13,7 @@ from capacity.planning.evaluation.cost_bounds import PLAIN, Bound, Drafting, Loa
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
 from capacity.planning.quality import QualityChange, quality_change
-from capacity.planning.search.candidate_family import (
-    CandidateFamily,
-    Exclusion,
-    Survey,
-    objective_of,
-)
+from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Survey, objective_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,

@@ -14,16 +14,7 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
-from capacity.step.layers import (
-    adapters,
-    compressed,
-    ends,
-    feed_forward,
-    grouped,
-    host,
-    latent,
-    linear,
-)
+from capacity.step.layers import adapters, compressed, ends, feed_forward, grouped, host, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator, RowCount, all_tokens, prompt_tokens, sampled_tokens
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.attention_kernels import find_attention_kernel
-from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
+from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator, GemmCoefficients
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.parts import Product
@@ -202,47 +202,33 @@ class Builder:
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
         share = product.pop("host_share")
         found = self.untabled(kernel)
+
+        def gemm(
+            name: str, k: float, n: float, moved: float, constants: GemmCoefficients, share: float
+        ) -> Gemm:
+            slowdown = self.setting.weight_slowdown(constants.bandwidth_fraction, share=share)
+            own: Any = {"weight_bytes": moved, "constants": constants, "weight_slowdown": slowdown}
+            return Gemm(name=name, k=k, n=n, **own, **product)
+
         if found is None:
-            constants = self.lookup.kernel("gemm", kernel)
-            rate = self.peak(native)
-            product["weight_slowdown"] = self.setting.weight_slowdown(
-                constants.bandwidth_fraction, share=share
-            )
-            yield Gemm(
-                name=name, k=k, n=n, weight_bytes=weights, flops_per_s=rate, constants=constants, **product
-            )
+            product["flops_per_s"] = self.peak(native)
+            yield gemm(name, k, n, weights, self.lookup.kernel("gemm", kernel), share)
             return
         starts = [0.0, *(path.from_rows for path in found.paths[1:]), inf]
         for path, start, end in zip(found.paths, starts, starts[1:], strict=False):
             product |= {"from_rows": start, "below_rows": end, "flops_per_s": self.peak(path.roof or native)}
+            moved, read = weights, share
             if path.dequantize is not None:
-                yield Gemm(
-                    name=f"dequantize {name}",
-                    k=0.0,
-                    n=0.0,
-                    weight_bytes=weights + copied,
-                    constants=(writing := self.lookup.adjusted("gemm", path.dequantize.as_gemm)),
-                    weight_slowdown=self.setting.weight_slowdown(
-                        writing.bandwidth_fraction, share=share * weights / (weights + copied)
-                    ),
-                    **product,
-                )
+                writing = self.lookup.adjusted("gemm", path.dequantize.as_gemm)
+                both = weights + copied
+                yield gemm(f"dequantize {name}", 0.0, 0.0, both, writing, share * weights / both)
+                moved, read = copied, 0.0
             constants = (
                 self.lookup.kernel("gemm", path.product or "bf16")
                 if path.gemm is None
                 else self.lookup.adjusted("gemm", path.gemm)
             )
-            yield Gemm(
-                name=name,
-                k=k,
-                n=n,
-                weight_bytes=weights if path.dequantize is None else copied,
-                constants=constants,
-                weight_slowdown=self.setting.weight_slowdown(
-                    constants.bandwidth_fraction, share=share if path.dequantize is None else 0.0
-                ),
-                **product,
-            )
+            yield gemm(name, k, n, moved, constants, read)
 
     def attention(
         self, name: str, kernel: AttentionOperator, work: AttentionWork, *, count: int

@@ -72,10 +72,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
         ],
         attention=[
             build.attention_with(
-                "linear attention",
-                work,
-                count=layers,
-                constants=recurrence(heads, build.peak("bf16")),
+                "linear attention", work, count=layers, constants=recurrence(heads, build.peak("bf16"))
             )
         ],
     )
@@ -125,11 +122,6 @@ def recurrence_operators(
     return MixerOperators(
         products=products,
         attention=[
-            build.attention_with(
-                f"{mixer.kind} recurrence",
-                work,
-                count=group.num_layers,
-                constants=_SCAN,
-            )
+            build.attention_with(f"{mixer.kind} recurrence", work, count=group.num_layers, constants=_SCAN)
         ],
     )

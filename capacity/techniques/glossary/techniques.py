@@ -10,14 +10,14 @@ from capacity.step.layers.feed_forward import routing_evenness
 from capacity.techniques.batch_waste import exponential_slot_gain
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 from capacity.techniques.long_context import context_parallel_prefill
-from capacity.techniques.parallelism import (
+from capacity.techniques.quantization_methods import find_method
+from capacity.techniques.scaling import (
     all_reduce_bytes_per_token,
     expert_imbalance,
     experts_touched,
     pipeline_bubble_fraction,
     routed_experts,
 )
-from capacity.techniques.quantization_methods import find_method
 
 
 def continuous_batching(s: Situation) -> str:
