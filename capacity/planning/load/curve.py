@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import field_validator
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import measured_capacity, with_replicas
@@ -29,8 +29,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load, bound
-from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.evaluation.plan_cost import trial_load
+from capacity.planning.evaluation.evaluate import deployment_label, trial_load
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
@@ -46,7 +45,6 @@ from capacity.workload.windows import take_busiest_window
 SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
 Number = int | float
-Above0 = Annotated[Number, Field(gt=0)]
 Progress = Callable[[int, int], None]
 
 
@@ -56,14 +54,19 @@ class RisingLoad(Spec):
     goodput_target: float = 0.99
     slo_window: str = "15m"
     confidence: float = flag(0.9, "By the error of the step model.", ge=0.5, lt=1)
-    rates: Annotated[tuple[Above0, ...], Field(min_length=1)] | None = flag(
-        None, "Requests/s to look at: 1,2,5,10."
-    )
-    requests_per_user_hour: Above0 | None = flag(None, "To count users.")
-    peak_rate: Above0 | None = flag(None, "Requests/s at noon: asks for replicas by the hour.")
+    rates: tuple[Number, ...] | None = flag(None, "Requests/s to look at: 1,2,5,10.")
+    requests_per_user_hour: Number | None = flag(None, "To count users.", gt=0)
+    peak_rate: Number | None = flag(None, "Requests/s at noon: asks for replicas by the hour.", gt=0)
     peak_to_mean: Number = flag(1.6, "Of that day's rates: 1 (flat) to 2 (silent at night).", ge=1, le=2)
     hourly_rates: tuple[Number, ...] | None = flag(None, "24 rates in place of a peak.")
     replications: int = flag(3, "Draws of generated traffic, for the interval of sampling.", ge=1)
+
+    @field_validator("rates")
+    @classmethod
+    def _above_0(cls, rates: tuple[Number, ...] | None) -> tuple[Number, ...] | None:
+        if rates is not None and not (rates and min(rates) > 0):
+            raise ValueError("must be numbers above 0, at least one")
+        return rates
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
+from capacity.base.record import record_of
 from capacity.deployment import Pool
-from capacity.planning.evaluation.cost_bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
+from capacity.planning.evaluation.cost_bounds import PLAIN, Drafting, Load, StepSeconds, bound
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
-from capacity.planning.quality import QualityChange, quality_change
-from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Survey, objective_of
+from capacity.planning.quality import quality_change
+from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Side, Survey, objective_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
@@ -154,34 +156,20 @@ class CandidateGenerator:
             for count in range(least_p, highest + 1)
         ]
 
-    def _option(
-        self,
-        side: Side,
-        *,
-        least: int,
-        most: int,
-        router: str = ROUND_ROBIN,
-        prefill: Side | None = None,
-        prefill_replicas: int = 0,
-    ) -> CandidateFamily:
-        gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
+    def _option(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
+        """An engine with the replicas that are open, and what stands before it."""
+        router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
         if prefill is not None:
-            gpu_s += prefill.bound.work_s * prefill.pool.num_gpus
-            own = replace(own, ratio=max(own.ratio, prefill.bound.ratio))
-        return CandidateFamily(
-            pool=side.pool,
+            own["prefill"] = prefill.pool
+            ratios.append(prefill.bound.ratio)
+        return record_of(
+            CandidateFamily,
+            side,
+            bound=replace(side.bound, ratio=max(ratios)),
             price=self.market.quotes[side.pool.gpu],
-            watts_per_gpu=side.watts_per_gpu,
-            quality=side.quality,
-            bound=own,
-            gpu_s=gpu_s,
-            least=least,
-            most=most,
             search=self.search,
-            prefill=None if prefill is None else prefill.pool,
-            prefill_replicas=prefill_replicas,
-            router=router,
             oddness=oddness(side.pool, apart=prefill is not None, router=router),
+            **own,
         )
 
     def routers(self, most: int) -> tuple[str, ...]:
@@ -276,16 +264,6 @@ class CandidateGenerator:
             return Exclusion("unmeetable", bounds.reason, bounds.ratio)
         watts = resolved.profile.system_watts_per_gpu
         return Side(pool=pool, bound=bounds, quality=quality, watts_per_gpu=watts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """An engine in its role, with its bounds."""
-
-    pool: Pool
-    bound: Bound
-    quality: QualityChange
-    watts_per_gpu: float
 
 
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:

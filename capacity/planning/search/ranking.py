@@ -15,9 +15,9 @@ from capacity.deployment.launching import is_launched, launch_command
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluate import trial_load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.plan_cost import trial_load
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
 from capacity.planning.records import LaunchLine, Miss, Ranked

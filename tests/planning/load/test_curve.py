@@ -65,7 +65,7 @@ def test_too_few_requests_to_say_are_said() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="give --slo"):
         curve("llama-3.1-8b", peak_rate=5, rates=[1.0], **SMALL)
-    with pytest.raises(InvalidInput, match="rates.0 is 0.0: must be greater than 0"):
+    with pytest.raises(InvalidInput, match=r"rates is .*above 0"):
         curve("llama-3.1-8b", rates=[0.0], **SMALL)
     with pytest.raises(InvalidInput, match="--concurrency"):
         curve("llama-3.1-8b", concurrency=4, **SMALL)

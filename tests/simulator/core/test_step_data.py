@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resolved_pools import pool
 from step_library import compiled, joint, library, packed, times
-from step_models import steps
+from step_models import FunctionStepTimes, steps
 from step_shapes import random_shape
 
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
@@ -33,7 +33,6 @@ from capacity.simulator.core.step_data import StepData
 from capacity.step import (
     AffineStepTimes,
     DecodePiece,
-    FunctionStepTimes,
     SlowestRank,
     StepShape,
     decode_shape,
