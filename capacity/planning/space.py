@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -306,33 +306,25 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     without_drafts = {name: value for name, value in fixed.items() if name not in DRAFT_FIELDS}
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
-        axes = itertools.product(
-            search.engines,
-            _parallelisms(search, has_experts=model.is_moe),
-            formats,
-            search.kv_cache_dtypes,
-            search.max_num_seqs,
-            tuned.max_num_batched_tokens,
-            tuned.chunked_prefill,
-            tuned.prefix_caching,
-        )
-        for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
-            several = parallelism["data_parallel_size"] > 1
-            if several and ((drafts and not asked) or (budget, chunked, prefix) != first):
+        axes: dict[str, Iterable[Any]] = {
+            "engine": search.engines,
+            "parallelism": _parallelisms(search, has_experts=model.is_moe),
+            "quantization": formats,
+            "kv_cache_dtype": search.kv_cache_dtypes,
+            "max_num_seqs": search.max_num_seqs,
+            "max_num_batched_tokens": tuned.max_num_batched_tokens,
+            "enable_chunked_prefill": tuned.chunked_prefill,
+            "enable_prefix_caching": tuned.prefix_caching,
+        }
+        for values in itertools.product(*axes.values()):
+            settings = {**fixed} if drafts else {**without_drafts}
+            settings |= zip(axes, values, strict=True)
+            settings |= settings.pop("parallelism")
+            several = settings["data_parallel_size"] > 1
+            if several and ((drafts and not asked) or values[-len(TUNING) :] != first):
                 continue
-            settings = {
-                "gpu": gpu,
-                "engine": engine,
-                "quantization": weights,
-                "kv_cache_dtype": cache,
-                "max_num_seqs": seqs,
-                "max_num_batched_tokens": budget,
-                "enable_chunked_prefill": chunked,
-                "enable_prefix_caching": prefix,
-                "max_model_len": search.max_model_len,
-            }
-            settings |= fixed if drafts else without_drafts
-            yield build(Pool, {**settings, **parallelism, **drafts}, flags=True)
+            settings |= {"gpu": gpu, "max_model_len": search.max_model_len, **drafts}
+            yield build(Pool, settings, flags=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:

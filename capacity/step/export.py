@@ -233,24 +233,31 @@ _WORKS: dict[type, OperatorKind] = {
 
 
 def _attention(operator: Attention) -> OperatorData | None:
-    work, constants, device = operator.work, operator.constants, operator.device
+    work, constants = operator.work, operator.constants
     kind = _WORKS.get(type(work))
     if kind is None:
         return None
     own = {field.name: getattr(work, field.name) for field in fields(work)}  # type: ignore[arg-type]
     return OperatorData(
         kind=kind,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * device.hbm_bytes_per_s,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         occupancy_s=constants.occupancy_s,
-        sm_count=device.sm_count,
+        sm_count=operator.device.sm_count,
         per_doubling_s=constants.per_doubling_s,
         per_token_s=constants.per_token_s,
         **{name: value for name, value in own.items() if value is not None},
     )
+
+
+def _rates(operator: Attention | Gemm | Experts) -> Any:
+    constants = operator.constants
+    return {
+        "count": operator.count,
+        "compute_rate": constants.compute_fraction * operator.flops_per_s,
+        "memory_rate": constants.bandwidth_fraction * operator.device.hbm_bytes_per_s,
+        "sharpness": constants.sharpness,
+        "fixed_s": constants.fixed_s,
+    }
 
 
 def _product(operator: Gemm) -> OperatorData:
@@ -258,11 +265,7 @@ def _product(operator: Gemm) -> OperatorData:
     quantized = constants.quantize_fraction
     return OperatorData(
         kind=OperatorKind.EXPANSION if operator.rows is expanded_tokens else OperatorKind.PRODUCT,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * bandwidth,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         row_bytes=operator.k * bits / 8 + operator.n * ACTIVATION_BYTES,
         n=operator.n,
         k=operator.k,
@@ -336,11 +339,7 @@ def _experts(operator: Experts) -> OperatorData:
     constants, bandwidth, ranks = operator.constants, operator.device.hbm_bytes_per_s, operator.expert_ranks
     return OperatorData(
         kind=OperatorKind.EXPERTS,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * bandwidth,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         ranks=ranks,
         token_groups=operator.token_groups,
         experts_per_token=operator.experts_per_token,

@@ -142,11 +142,6 @@ def moe_seconds(
     return work + routed_bytes / (constants.routed_fraction * hbm_bytes_per_s) + constants.fixed_s
 
 
-def tilted(tokens: float, constants: MoeCoefficients) -> float:
-    """What `constants.tilt` makes of the experts' time at so many tokens; never faster than a roof."""
-    return max(math.exp(constants.tilt * tilt_of(tokens)), roof_of(constants))
-
-
 def tilt_of(tokens: float) -> float:
     """What a tilt of 1 does to the logarithm of the experts' time at so many tokens."""
     return math.log(min(max(tokens, 1.0), TILTED_TOKENS) / MIDDLE_TOKENS)
@@ -430,8 +425,9 @@ class Experts(Repeated):
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
             constants=self.constants,
         )
-        if self.constants.tilt:
-            seconds *= tilted(tokens * self.token_groups, self.constants)
+        if self.constants.tilt:  # never faster than a roof
+            tilted = math.exp(self.constants.tilt * tilt_of(tokens * self.token_groups))
+            seconds *= max(tilted, roof_of(self.constants))
         return self.count * seconds
 
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:

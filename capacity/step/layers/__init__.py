@@ -89,13 +89,15 @@ def _layers(build: Builder) -> Iterator[MixerOperators]:
     if not cpu_layers:
         yield from (_of_group(group, build) for group in build.model.layer_groups)
         return
-    by_cpu, from_host = cpu_builder(build), host_reading_builder(build)
-    for group in build.model.layer_groups:
-        here, there = on_the_gpu(group, cpu_layers), on_the_cpu(group, cpu_layers)
-        if here is not None:
-            yield _of_group(here, build)
-        if there is not None:
-            own, read = _of_group(there, by_cpu), _of_group(there, from_host)
+    by_cpu, from_host = cpu_builder(build), Builder(replace(build.setting, host_weight_share=1.0))
+    for group in build.model.layer_groups:  # the GPU holds the model's last layers
+        here = tuple(layer for layer in group.layers if layer >= cpu_layers)
+        there = tuple(layer for layer in group.layers if layer < cpu_layers)
+        if here:
+            yield _of_group(replace(group, layers=here), build)
+        if there:
+            cpus = replace(group, layers=there)
+            own, read = _of_group(cpus, by_cpu), _of_group(cpus, from_host)
             products = [*products_of_host(own.products, read.products)]
             yield MixerOperators(products, [of_cpu(operator) for operator in own.attention])
 
@@ -248,20 +250,6 @@ def communication(build: Builder) -> Iterator[Operator]:
 # layers of the CPU
 
 
-def on_the_gpu(group: LayerGroup, cpu_layers: int) -> LayerGroup | None:
-    """The layers of a group that the GPU holds, which are the model's last; None: none of them."""
-    return _only(group, tuple(layer for layer in group.layers if layer >= cpu_layers))
-
-
-def on_the_cpu(group: LayerGroup, cpu_layers: int) -> LayerGroup | None:
-    """The others."""
-    return _only(group, tuple(layer for layer in group.layers if layer < cpu_layers))
-
-
-def _only(group: LayerGroup, layers: tuple[int, ...]) -> LayerGroup | None:
-    return replace(group, layers=layers) if layers else None
-
-
 def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
     """The same layers' products twice: the CPU's, and the GPU's with all weights read over PCIe, each for its rows."""
     for operator in by_cpu:
@@ -288,8 +276,3 @@ def cpu_builder(build: Builder) -> Builder:
     cpu = build.setting.host_cpu
     assert cpu is not None, "layers on no CPU"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))
-
-
-def host_reading_builder(build: Builder) -> Builder:
-    """What builds products of weights that all come over PCIe."""
-    return Builder(replace(build.setting, host_weight_share=1.0))
