@@ -666,7 +666,7 @@ def prompt_cache_ttft() -> Sequence[float]:
 
 @computed
 def prompt_cache_price() -> Sequence[float]:
-    from capacity.techniques.prompt_prices import find_plan, relative_input_cost
+    from capacity.techniques.cache_curve import find_plan, relative_input_cost
 
     plan = find_plan("anthropic-5m")
     return [1 / relative_input_cost(hits, plan.write, plan.read) for hits in (0.5, 0.95)]

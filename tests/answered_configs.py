@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filled_pools import H100, VLLM, pool_of
 from step_models import steps_of
 
-from capacity.deployment.engines import find_engine
 from capacity.model import from_hf_config
 from capacity.pool.activations import activation_bytes
 from capacity.pool.kv_layout import kv_layout
@@ -38,9 +38,9 @@ def check_answers(config: dict[str, Any], name: str) -> None:
     longer = decode_shape(3, 50_000, window_tokens=window)
     assert step.step_seconds(longer) >= step.step_seconds(shapes[1]) * (1 - 1e-9)
     assert step.step_seconds(StepShape()) == 0
-    engine = find_engine("vllm")
-    assert kv_layout(model, engine).block_bytes > 0
-    assert activation_bytes(model, engine, sampled_rows=8, tokens=2048) > 0
+    pool = pool_of(model, H100, VLLM, max_num_seqs=8, max_num_batched_tokens=2048)
+    assert kv_layout(pool).block_bytes > 0
+    assert activation_bytes(pool) > 0
     if model.assumed:
         assert step.basis == "assumed"
         assert "(assumed)" in model.notes[0]

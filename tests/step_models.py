@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 
 from capacity.deployment.engines import find_engine
@@ -10,7 +11,7 @@ from capacity.hardware import load_profile
 from capacity.hardware.adjustment import NONE
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import scheme_for
-from capacity.step import StepCost, decode_shape, prefill_shape
+from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime, StepSetting
 
@@ -84,3 +85,16 @@ def flops_by_name(cost: StepCost) -> Counter[str]:
     for operator in cost.operators:
         found[operator.name] += operator.flops  # type: ignore[assignment]
     return found
+
+
+class FunctionStepTimes:
+    """Any function of the shape, in seconds (exponential service, say): asked for at every step."""
+
+    def __init__(self, step_s: Callable[[StepShape], float]) -> None:
+        self._step_s = step_s
+
+    def step_ps(self, shape: StepShape) -> int:
+        return max(1, picoseconds(self._step_s(shape)))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
+        return None

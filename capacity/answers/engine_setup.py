@@ -231,18 +231,9 @@ def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
         raise InvalidInput(
             "--lora-read-bytes-per-s changes nothing without --max-cpu-loras: host memory holds all adapters"
         )
-    stages = pool.pipeline_parallel_size
-    loaded_bytes = max(
-        adapter_bytes(
-            resolved.model,
-            pool.max_lora_rank,
-            stage=stage,
-            tensor_parallel_size=pool.tensor_parallel_size,
-            pipeline_parallel_size=stages,
-        )
-        for stage in range(stages)
-    )
-    read_bytes = adapter_bytes(resolved.model, pool.max_lora_rank)
+    stages = range(pool.pipeline_parallel_size)
+    loaded_bytes = max(adapter_bytes(resolved, stage) for stage in stages)
+    read_bytes = adapter_bytes(resolved)
     link = resolved.profile.pcie
     slots = AdapterSlots(
         max_loras=pool.max_loras,

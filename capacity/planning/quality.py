@@ -110,10 +110,15 @@ def quality_change(
 
     What dropping tokens loses depends on task and budget: no score stands for it.
     """
-    changes = [_of_weights(scheme, checkpoint, params), _of_cache(kv_cache_dtype, checkpoint, params)]
+    parts = []
+    if scheme.name != checkpoint.name and scheme.quantized:
+        weights = scheme.format_of("dense_ffn")
+        parts.append(_known(weights.quality, f"{weights.name} weights", params))
+    if kv_cache_dtype not in (*SIXTEEN_BIT, checkpoint.kv_cache_dtype):
+        family = next((name for name in ("fp8", "int8") if kv_cache_dtype.startswith(name)), "")
+        parts.append(_known(f"kv-{family}", f"{kv_cache_dtype} KV cache", params))
     if kv_eviction is not None:
-        changes.append(_known("", f"KV eviction by {kv_eviction} at this budget", params))
-    parts = [change for change in changes if change is not AS_PUBLISHED]
+        parts.append(_known("", f"KV eviction by {kv_eviction} at this budget", params))
     if len(parts) < 2:
         return parts[0] if parts else AS_PUBLISHED
     return QualityChange(
@@ -128,20 +133,6 @@ def _sum(values: Iterable[float | None]) -> float | None:
     losses = list(values)
     known = [value for value in losses if value is not None]
     return sum(known) if len(known) == len(losses) else None
-
-
-def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme, params: float) -> QualityChange:
-    if scheme.name == checkpoint.name or not scheme.quantized:
-        return AS_PUBLISHED
-    weights = scheme.format_of("dense_ffn")
-    return _known(weights.quality, f"{weights.name} weights", params)
-
-
-def _of_cache(kv_cache_dtype: str, checkpoint: QuantizationScheme, params: float) -> QualityChange:
-    if kv_cache_dtype in SIXTEEN_BIT or kv_cache_dtype == checkpoint.kv_cache_dtype:
-        return AS_PUBLISHED
-    family = next((name for name in ("fp8", "int8") if kv_cache_dtype.startswith(name)), "")
-    return _known(f"kv-{family}", f"{kv_cache_dtype} KV cache", params)
 
 
 def _known(family: str, what: str, params: float) -> QualityChange:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
-from capacity.deployment import Pool
-from capacity.deployment.drafts import drafting_name
+from capacity.deployment import Pool, build
+from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name
 from capacity.deployment.engines import find_engine
 from capacity.deployment.field_flags import FlagSpec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
 
 Objective = Literal["cost", "gpus", "energy", "latency"]
+Role = Literal["both", "prefill", "decode"]
 Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
@@ -69,7 +70,7 @@ Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default
 DRAFT_MODEL = "draft-model"
 
 
-class Search(FlagSpec):
+class Axes(FlagSpec):
     """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
 
     gpus: Names = ()
@@ -94,11 +95,6 @@ class Search(FlagSpec):
     )
     routers: Names = ()
     max_model_len: int | None = None
-    gpu_memory_utilization: float | None = None
-    language_model_only: bool = False
-    cpu_offload_gb: float = 0.0
-    n_gpu_layers: int | None = None
-    host_cpu: str | None = None
     max_gpus: int = 64
     budget: float | None = None
     max_quality_loss: float | None = None
@@ -110,6 +106,45 @@ class Search(FlagSpec):
     alternatives: bool = True
     replications: int = 3
     time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = 120.0
+
+
+DECIDED = (
+    *(
+        "gpu",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "enable_expert_parallel",
+    ),
+    *(
+        "quantization",
+        "kv_cache_dtype",
+        "engine",
+        "enable_chunked_prefill",
+        "enable_prefix_caching",
+        "speculator",
+    ),
+    *("speculative_config", "kv_transfer_config", "replicas", "role", "model"),
+    *("route_up_to_tokens", "route_up_to_requests", "route_escalation_rate"),
+)
+"""Fields of a pool that a search decides: axes of other names, and what follows from them."""
+
+FIXED: Fields = {
+    name: (field.annotation, field)
+    for name, field in Pool.model_fields.items()
+    if name not in DECIDED and name not in Axes.model_fields
+}
+"""All other fields of a pool that are no axis: the same in every deployment of a search."""
+
+if TYPE_CHECKING:
+
+    class Search(Axes):
+        """The axes, and what is fixed for all deployments."""
+
+        language_model_only: bool = False
+
+else:
+    Search = create_model("Search", __base__=Axes, __module__=__name__, __doc__=Axes.__doc__, **FIXED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +164,19 @@ class Candidate:
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
+    def parts(self) -> tuple[tuple[Pool, int, Role], ...]:
+        """Each pool with its replicas and its role."""
+        if self.prefill is None:
+            return ((self.pool, self.replicas, "both"),)
+        return (self.prefill, self.prefill_replicas, "prefill"), (self.pool, self.replicas, "decode")
+
+    @property
     def pools(self) -> tuple[Pool, ...]:
         """The pools as a deployment file has them, with roles and replicas."""
-        if self.prefill is None:
-            return (self.pool.model_copy(update={"replicas": self.replicas}),)
-        roles = ((self.prefill, "prefill", self.prefill_replicas), (self.pool, "decode", self.replicas))
-        return tuple(pool.model_copy(update={"role": role, "replicas": count}) for pool, role, count in roles)
+        return tuple(
+            pool.model_copy(update={"role": role, "replicas": count} if self.prefill else {"replicas": count})
+            for pool, count, role in self.parts
+        )
 
     @property
     def engine(self) -> str:
@@ -207,7 +249,7 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of p
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
-    """Every engine of the space on one GPU type, those without drafts and without tuning first.
+    """Every engine of the space on one GPU type, those without drafts and without tuning first. Raises InvalidInput.
 
     Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both,
     unless the ways to draft were asked for by name.
@@ -215,43 +257,29 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     first = tuple(getattr(search, name)[0] for name in TUNING)
     asked = bool(search.speculators)
     formats = _formats(search, model)
+    fixed = search.model_dump(include=set(FIXED), exclude_unset=True)
+    without_drafts = {name: value for name, value in fixed.items() if name not in DRAFT_FIELDS}
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
-        axes = itertools.product(
-            search.engines,
-            _parallelisms(search, has_experts=model.is_moe),
-            formats,
-            search.kv_cache_dtypes,
-            search.max_num_seqs,
-            tuned.max_num_batched_tokens,
-            tuned.chunked_prefill,
-            tuned.prefix_caching,
-        )
-        for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
-            several = parallelism["data_parallel_size"] > 1
-            if several and ((drafts and not asked) or (budget, chunked, prefix) != first):
+        axes: dict[str, Iterable[Any]] = {
+            "engine": search.engines,
+            "parallelism": _parallelisms(search, has_experts=model.is_moe),
+            "quantization": formats,
+            "kv_cache_dtype": search.kv_cache_dtypes,
+            "max_num_seqs": search.max_num_seqs,
+            "max_num_batched_tokens": tuned.max_num_batched_tokens,
+            "enable_chunked_prefill": tuned.chunked_prefill,
+            "enable_prefix_caching": tuned.prefix_caching,
+        }
+        for values in itertools.product(*axes.values()):
+            settings = {**fixed} if drafts else {**without_drafts}
+            settings |= zip(axes, values, strict=True)
+            settings |= settings.pop("parallelism")
+            several = settings["data_parallel_size"] > 1
+            if several and ((drafts and not asked) or values[-len(TUNING) :] != first):
                 continue
-            yield Pool(
-                gpu=gpu,
-                engine=engine,
-                quantization=weights,
-                kv_cache_dtype=cache,
-                max_num_seqs=seqs,
-                max_num_batched_tokens=budget,
-                enable_chunked_prefill=chunked,
-                enable_prefix_caching=prefix,
-                max_model_len=search.max_model_len,
-                gpu_memory_utilization=search.gpu_memory_utilization,
-                **_as_asked(search),
-                **parallelism,
-                **drafts,
-            )
-
-
-def _as_asked(search: Search) -> Mapping[str, Any]:
-    """What of the model is loaded, and what of it stands in host memory, as it was asked for."""
-    asked = {"language_model_only", "cpu_offload_gb", "n_gpu_layers", "host_cpu"}
-    return search.model_dump(include=asked, exclude_none=True)
+            settings |= {"gpu": gpu, "max_model_len": search.max_model_len, **drafts}
+            yield build(Pool, settings, flags=True)
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:

@@ -5,13 +5,12 @@ with its own block table, all drawing from one pool. Source: vLLM 0.33.0, v1/cor
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from capacity.deployment.engines import EngineSpec
 from capacity.model.layers import KvCacheGroup
 from capacity.model.parts import Eviction
-from capacity.model.spec import ModelSpec
 from capacity.pool.settings import PoolSettings
 
 
@@ -62,66 +61,45 @@ class KvLayout:
 
     def longest_request(self, blocks: int, limit: int) -> int:
         """The most tokens, up to `limit`, of a request that fits in `blocks`."""
-        if self.blocks_of_request(limit) <= blocks:
-            return limit
-        low, high = 0, limit
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.blocks_of_request(middle) <= blocks else (low, middle)
-        return low
+        return bisect_right(range(1, limit + 1), blocks, key=self.blocks_of_request)
 
 
-def kv_layout(
-    model: ModelSpec,
-    engine: EngineSpec,
-    *,
-    kv_cache_dtype: str = "auto",
-    layers: Iterable[int] | None = None,
-    tensor_parallel_size: int = 1,
-    block_size: int | None = None,
-    max_model_len: int | None = None,
-    max_num_batched_tokens: int = 8192,
-    context_ranks: int = 1,
-) -> KvLayout:
-    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it.
+def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:
+    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it; of these layers (None: all).
 
     Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
     equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
     what does not divide is padded. With linear layers the block grows until an attention page holds one state, unless
-    the engine keeps states apart (`capacity.pool.kv_layout`). Where `context_ranks` share a context (decode context
-    parallelism), a block of each stands for so many times its tokens.
+    the engine keeps states apart (`StatePool`). Where GPUs share a context (decode context parallelism), a block of
+    each stands for so many times its tokens.
     """
-    held = set(range(model.num_layers)) if layers is None else set(layers)
-    groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
-    kinds = [kind for kind in groups if kind.num_layers]
+    model, engine, pool = settings.model, settings.engine, settings.pool
+    kinds = _kinds(settings, range(model.num_layers) if layers is None else layers)
     if not kinds:  # nothing is kept of a prompt: its tokens' ids alone
-        kinds = [
-            _Kind(
-                kind="full", num_layers=1, token_bytes=4.0, state_bytes=0.0, window_tokens=None, chunked=False
-            )
-        ]
+        kinds = [_Kind(kind="full", num_layers=1, token_bytes=4.0)]
     if not engine.window_aware_kv:
         kinds = [
             replace(kind, kind="full") if kind.kind == "window" and kind.eviction == "none" else kind
             for kind in kinds
         ]
-    block_tokens = block_size or default_block_size(model, engine)
-    length = model.max_position_embeddings if max_model_len is None else max_model_len
+    # kernels on a latent have blocks of their own
+    default_tokens = engine.mla_block_size if model.caches_latents else engine.block_size
+    block_tokens = pool.block_size or default_tokens
     states = [kind for kind in kinds if kind.kind == "linear"]
     growing = [kind for kind in kinds if kind.kind != "linear"]
     if states and growing and engine.state_memory_ratio is not None:
         kinds = growing
-    elif states and growing:
-        block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
+    elif (
+        states and growing
+    ):  # the block is raised, in its own multiples, until an attention page is a state at least
+        state = max(kind.state_bytes for kind in states)
+        page = max(kind.token_bytes for kind in growing) * block_tokens
+        block_tokens *= max(1, math.ceil(state / page))
+    length, in_flight = settings.max_model_len, settings.max_num_batched_tokens
     if len({kind.kind_key for kind in kinds}) <= 1:
-        layout = _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
-        return replace(layout, block_tokens=block_tokens * context_ranks)
-    return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
-
-
-def default_block_size(model: ModelSpec, engine: EngineSpec) -> int:
-    """Tokens of a KV block where nobody says: kernels on a latent have blocks of their own."""
-    return engine.mla_block_size if model.caches_latents else engine.block_size
+        layout = _uniform_layout(kinds, block_tokens, length, in_flight)
+        return replace(layout, block_tokens=block_tokens * pool.decode_context_parallel_size)
+    return _hybrid_layout(kinds, block_tokens, length, in_flight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +109,9 @@ class _Kind:
     kind: str
     num_layers: int
     token_bytes: float  # of one layer, one GPU
-    state_bytes: float  # of one layer, one GPU
-    window_tokens: int | None
-    chunked: bool
+    state_bytes: float = 0.0  # of one layer, one GPU
+    window_tokens: int | None = None
+    chunked: bool = False
     eviction: Eviction = "none"
 
     @classmethod
@@ -161,11 +139,12 @@ class _Kind:
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 
 
-def _block_that_holds_a_state(states: list[_Kind], growing: list[_Kind], block_tokens: int) -> int:
-    """The block is raised, in its own multiples, until an attention page is at least one state."""
-    state = max(kind.state_bytes for kind in states)
-    page = max(kind.token_bytes for kind in growing) * block_tokens
-    return block_tokens * max(1, math.ceil(state / page))
+def _kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_Kind]:
+    """What these layers keep on one GPU."""
+    held, ranks = set(layers), settings.pool.tensor_parallel_size
+    groups = settings.model.kv_cache_groups(settings.kv_cache_dtype)
+    kinds = [_Kind.of(group, held, ranks) for group in groups]
+    return [kind for kind in kinds if kind.num_layers]
 
 
 def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
@@ -250,23 +229,14 @@ def has_state_pool(settings: PoolSettings) -> bool:
 
 def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float) -> StatePool | None:
     """The states of these layers on one GPU that has so much left for them and KV; None where they share a pool."""
-    ratio, held = settings.engine.state_memory_ratio, set(layers)
+    ratio = settings.engine.state_memory_ratio
     if ratio is None or not has_state_pool(settings):
         return None
-    slot = sum(_bytes(group, held, settings.pool.tensor_parallel_size) for group in _linear(settings))
-    each = settings.engine.states_per_request if settings.prefix_caching else 1
+    states = [kind for kind in _kinds(settings, layers) if kind.kind == "linear"]
+    slot = sum(kind.state_bytes * kind.num_layers for kind in states)
     if slot == 0:
         return None
+    each = settings.engine.states_per_request if settings.prefix_caching else 1
     asked = None if settings.prefix_caching else settings.pool.max_num_seqs
     slots = math.floor((rest_bytes * ratio / (1 + ratio) - slot) / slot) if asked is None else asked
     return StatePool(slots=max(slots, 0), slot_bytes=slot, states_per_request=each)
-
-
-def _linear(settings: PoolSettings) -> Iterable[KvCacheGroup]:
-    return (g for g in settings.model.kv_cache_groups(settings.kv_cache_dtype) if g.kind == "linear")
-
-
-def _bytes(group: KvCacheGroup, held: set[int], tensor_parallel_size: int) -> float:
-    """One request's state of those of a group's layers that stand here, on one GPU."""
-    share = math.ceil(group.num_kv_heads / tensor_parallel_size) / group.num_kv_heads
-    return group.state_bytes_per_sequence / group.num_layers * len(held.intersection(group.layers)) * share

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.hardware import HardwareProfile
-from capacity.model.spec import ModelSpec
-from capacity.pool.activations import activation_bytes, eager_score_bytes, graph_bytes
+from capacity.base.record import make_from
+from capacity.pool.activations import activation_bytes, graph_bytes
 from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
-from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host, stage_weights
+from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, of_host
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
-from capacity.pool.weights import pipeline_layers
+from capacity.pool.weights import pipeline_layers, stage_weights
 from capacity.step.layers.adapters import FACTOR_BYTES, packed_layers
 
 GIB = 2**30
@@ -58,7 +57,7 @@ class MemoryPlan:
     layout: KvLayout  # of the GPU with the fewest blocks
     states: (
         StatePool | None
-    )  # of the GPU with the fewest; None: states draw on the same blocks, or there are none
+    )  # of the GPU with the fewest; None: they draw on the same blocks, or there are none
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
@@ -138,7 +137,11 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     refuses; not fitting is not an error here (`require_fit` raises).
     """
     check_parallelism(settings)
-    _check_limits(settings)
+    if settings.max_num_batched_tokens < settings.max_num_seqs:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than --max-num-seqs "
+            f"{settings.max_num_seqs}; raise the one or lower the other"
+        )
     if all_on_cpu(settings):
         return memory_plan(of_host(settings), held)
     model, dtype = settings.model, settings.kv_cache_dtype
@@ -159,14 +162,11 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         if scarcest.layout.shrinks
         else blocks / needed
     )
-    return MemoryPlan(
+    return make_from(
+        MemoryPlan,
+        fullest.held,
         total_bytes=settings.profile.memory_engine_bytes,
         usable_bytes=fullest.usable_bytes,
-        weights_bytes=fullest.held.weights_bytes,
-        activations_bytes=fullest.held.activations_bytes,
-        nontorch_bytes=fullest.held.nontorch_bytes,
-        graph_bytes=fullest.held.graph_bytes,
-        overhead_bytes=fullest.held.overhead_bytes,
         kv_cache_bytes=fullest.kv_cache_bytes,
         kv_bytes_per_token=round(model.kv_bytes_per_token(dtype)),
         kv_window_bytes_per_token=round(model.window_kv_bytes_per_token(dtype)),
@@ -181,25 +181,18 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         states=states,
         fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and seats >= 1,
         reason=None,
-        warnings=_warnings(settings.profile, settings.pool.tensor_parallel_size),
+        warnings=_warnings(settings),
     )
 
 
-def _check_limits(settings: PoolSettings) -> None:
-    if settings.max_num_batched_tokens < settings.max_num_seqs:
-        raise InvalidInput(
-            f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than --max-num-seqs "
-            f"{settings.max_num_seqs}; raise the one or lower the other"
-        )
-
-
-def _warnings(profile: HardwareProfile, tp: int) -> tuple[str, ...]:
-    if tp <= profile.scale_up.domain_gpus:
+def _warnings(settings: PoolSettings) -> tuple[str, ...]:
+    profile, ranks = settings.profile, settings.pool.tensor_parallel_size
+    if ranks <= profile.scale_up.domain_gpus:
         return ()
-    link = profile.link_for(tp)
-    place = "node" if tp > profile.gpus_per_node else f"{profile.scale_up.kind} domain"
+    link = profile.link_for(ranks)
+    place = "node" if ranks > profile.gpus_per_node else f"{profile.scale_up.kind} domain"
     return (
-        f"tensor parallelism of {tp} leaves the {place}: its collectives cross {link.kind} at "
+        f"tensor parallelism of {ranks} leaves the {place}: its collectives cross {link.kind} at "
         f"{link.bytes_per_s / 1e9:.0f} GB/s per direction",
     )
 
@@ -237,9 +230,8 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
     on_cpu = cpu_layers(settings)
     if not on_cpu or settings.host_cpu is None:
         return ()
-    weights = (
-        round(stage_weights(settings, 0) - gpu_weights(settings, 0)) * settings.pool.tensor_parallel_size
-    )
+    of_gpu = round(stage_weights(settings, 0) - gpu_weights(settings, 0))
+    weights = of_gpu * settings.pool.tensor_parallel_size
     held = HeldMemory(
         weights_bytes=weights, activations_bytes=0, nontorch_bytes=0, graph_bytes=0, overhead_bytes=0
     )
@@ -249,22 +241,11 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
 def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
     """What each GPU of a stage holds beside KV; only the last one samples."""
     pool, engine = settings.pool, settings.engine
-    graphs = round(
-        graph_bytes(
-            engine,
-            settings.profile.architecture,
-            settings.max_num_seqs,
-            model_type=settings.model.model_type,
-            num_layers=settings.model.num_layers / pool.pipeline_parallel_size,
-            enforce_eager=pool.enforce_eager,
-            max_graph_rows=pool.max_cudagraph_capture_size,
-        )
-    )
-    nontorch = nontorch_bytes(settings)
+    graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
         activations, overhead = _sglang_reserve(settings, nontorch), nontorch
     else:
-        activations = _activations(settings, samples=stage == pool.pipeline_parallel_size - 1)
+        activations = activation_bytes(settings, samples=stage == pool.pipeline_parallel_size - 1)
         overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
     adjustment = settings.profile.adjustment
     measured_bytes = 0 if adjustment is None else adjustment.overhead_bytes
@@ -289,11 +270,9 @@ def nontorch_bytes(settings: PoolSettings) -> int:
         return engine.nontorch_bytes_tp1
     reduces = pool.tensor_parallel_size * settings.lockstep_ranks > 1
     nvlink = profile.link_for(pool.tensor_parallel_size).kind == "nvlink"
-    if (
-        reduces and nvlink and profile.architecture != "ampere"
-    ) or engine.nontorch_bytes_tpn_without_nvls is None:
-        return engine.nontorch_bytes_tpn
-    return engine.nontorch_bytes_tpn_without_nvls
+    nvls = reduces and nvlink and profile.architecture != "ampere"
+    without = engine.nontorch_bytes_tpn_without_nvls
+    return engine.nontorch_bytes_tpn if nvls or without is None else without
 
 
 def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> StageMemory:
@@ -302,24 +281,17 @@ def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> St
     kv_cache = usable - held.total_bytes
     if pool.kv_cache_memory_bytes is not None and kv_cache < pool.kv_cache_memory_bytes:
         kv_cache -= pool.kv_cache_memory_bytes  # what is missing of --kv-cache-memory-bytes, negative
-    layout = kv_layout(
-        settings.model,
-        settings.engine,
-        kv_cache_dtype=settings.kv_cache_dtype,
-        layers=gpu_layers(settings, layers),
-        tensor_parallel_size=pool.tensor_parallel_size,
-        block_size=pool.block_size,
-        max_model_len=settings.max_model_len,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        context_ranks=pool.decode_context_parallel_size,
-    )
-    states = state_pool(settings, gpu_layers(settings, layers), kv_cache)
+    here = gpu_layers(settings, layers)
+    layout, states = kv_layout(settings, here), state_pool(settings, here, kv_cache)
     return StageMemory(held=held, usable_bytes=usable, kv_cache_bytes=kv_cache, layout=layout, states=states)
 
 
 def _weights(settings: PoolSettings, stage: int) -> int:
+    """With tables of rotary angles, and the slots for LoRA adapters, which vLLM takes at the start."""
     tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
-    return round(gpu_weights(settings, stage) + tower_bytes(settings)) + tables + _adapters(settings, stage)
+    slots = settings.pool.max_loras or 0
+    own = round(gpu_weights(settings, stage) + tower_bytes(settings))
+    return own + tables + (slots * adapter_bytes(settings, stage) if slots else 0)
 
 
 def tower_bytes(settings: PoolSettings) -> float:
@@ -332,42 +304,19 @@ def tower_bytes(settings: PoolSettings) -> float:
     return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
 
-def _adapters(settings: PoolSettings, stage: int) -> int:
-    """The slots for LoRA adapters: vLLM takes their memory at the start, and counts it as weights."""
-    pool = settings.pool
-    return (pool.max_loras or 0) * adapter_bytes(
-        settings.model,
-        pool.max_lora_rank,
-        stage=stage,
-        tensor_parallel_size=pool.tensor_parallel_size,
-        pipeline_parallel_size=pool.pipeline_parallel_size,
+def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
+    """Bytes of one adapter on one GPU of a stage: rank x (inputs + outputs) of every linear layer but experts.
+
+    `stage` None: of the whole adapter, as it is stored.
+    """
+    model, pool = settings.model, settings.pool
+    stages = pipeline_layers(model.num_layers, 1 if stage is None else pool.pipeline_parallel_size)
+    layers = set(stages[stage or 0])
+    values = sum(
+        len(layers.intersection(pack.layers)) * pack.factor_values
+        for pack in packed_layers(model, 1 if stage is None else pool.tensor_parallel_size)
     )
-
-
-def _activations(settings: PoolSettings, *, samples: bool) -> int:
-    activations = activation_bytes(
-        settings.model,
-        settings.engine,
-        sampled_rows=settings.max_num_seqs if samples else 0,
-        tokens=settings.max_num_batched_tokens,
-        tensor_parallel_size=settings.pool.tensor_parallel_size,
-        data_parallel_size=settings.lockstep_ranks,
-        expert_parallel=settings.expert_parallel,
-        scheme=settings.scheme,
-    )
-    return round(activations) + _scores(settings)
-
-
-def _scores(settings: PoolSettings) -> int:
-    """Scores and probabilities of one layer of a full step, where attention writes them out."""
-    if settings.pool.attn_implementation != "eager":
-        return 0
-    return eager_score_bytes(
-        settings.model,
-        tokens=settings.max_num_batched_tokens,
-        context=settings.max_model_len,
-        tensor_parallel_size=settings.pool.tensor_parallel_size,
-    )
+    return round(pool.max_lora_rank * values * FACTOR_BYTES)
 
 
 # what the engine may use
@@ -425,20 +374,3 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)
-
-
-def adapter_bytes(
-    model: ModelSpec,
-    rank: int,
-    *,
-    stage: int = 0,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-) -> int:
-    """Bytes of one adapter on one GPU of a stage: rank x (inputs + outputs) of every linear layer but experts."""
-    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
-    values = sum(
-        len(layers.intersection(pack.layers)) * pack.factor_values
-        for pack in packed_layers(model, tensor_parallel_size)
-    )
-    return round(rank * values * FACTOR_BYTES)

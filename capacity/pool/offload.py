@@ -9,7 +9,7 @@ from dataclasses import replace
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import engine_names, find_engine
 from capacity.pool.settings import PoolSettings
-from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
+from capacity.pool.weights import pipeline_layers, stage_weights
 
 GIB = 2**30
 ONE_MEMORY = ("cpu", "metal")
@@ -58,23 +58,6 @@ def of_host(settings: PoolSettings) -> PoolSettings:
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})
     return replace(settings, pool=pool, profile=settings.host_cpu)
-
-
-def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, ends: bool = True) -> float:
-    """Bytes of weights of each GPU of a stage, without the first `host_layers` layers; `ends`: embedding, LM head."""
-    return weights_bytes_of_stage(
-        settings.model,
-        settings.engine,
-        settings.scheme,
-        stage=stage,
-        tensor_parallel_size=settings.pool.tensor_parallel_size,
-        pipeline_parallel_size=settings.pool.pipeline_parallel_size,
-        data_parallel_size=settings.lockstep_ranks,
-        expert_parallel=settings.expert_parallel,
-        host_layers=host_layers,
-        ends=ends,
-        architecture=settings.profile.architecture,
-    )
 
 
 def gpu_weights(settings: PoolSettings, stage: int) -> float:

@@ -17,20 +17,11 @@ from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.layers import LatentAttention
-from capacity.model.quantization import (
-    QuantizationScheme,
-    bits_per_weight,
-    find_kv_cache_format,
-    scheme_for,
-)
+from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.kv_eviction import evicting, eviction_notes, keeps_whole_prompts
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan, states_of
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
-from capacity.pool.parallelism import (
-    largest_tensor_parallel_size,
-    shares_contexts,
-    tensor_parallel_sizes,
-)
+from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings, with_grammars
 from capacity.pool.supported import (
     check_attention,
@@ -241,23 +232,10 @@ def resolve(
 
 
 DRAFT_MODEL_SHARES = (
-    *(
-        "gpu",
-        "engine",
-        "dtype",
-        "kv_cache_dtype",
-        "gpu_memory_utilization",
-        "kv_cache_memory_bytes",
-        "block_size",
-    ),
-    *(
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "max_num_scheduled_tokens",
-        "enable_chunked_prefill",
-        "use_cache",
-    ),
-    *("enforce_eager", "max_cudagraph_capture_size", "structured_output", "num_gpu_blocks_override"),
+    *("gpu", "engine", "dtype", "kv_cache_dtype", "gpu_memory_utilization", "kv_cache_memory_bytes"),
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "use_cache"),
+    *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
+    "num_gpu_blocks_override",
 )
 """Settings of a pool that hold for the model that drafts too; a new one does not, unless it is added here."""
 
@@ -317,7 +295,9 @@ def with_defaults(
     scheme = scheme or model.checkpoint
     model = evicting(model, pool)
     max_model_len = _max_model_len(model, pool)
-    chunked = _chunked(model, pool, engine)
+    chunked = pool.enable_chunked_prefill
+    if chunked is None:  # tokens are dropped of whole prompts only
+        chunked = engine.chunked_prefill and not keeps_whole_prompts(model)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     max_num_seqs, max_num_batched_tokens = _step_limits(
@@ -326,9 +306,14 @@ def with_defaults(
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
         longest_prefill=1 if chunked else max_model_len,
     )
-    by_default = engine.prefix_caching and pool.kv_eviction is None
-    caching = by_default if pool.enable_prefix_caching is None else pool.enable_prefix_caching
-    caching = caching and pool.use_cache
+    caching = pool.enable_prefix_caching
+    if caching is None:
+        caching = engine.prefix_caching and pool.kv_eviction is None
+    own, converted = model.checkpoint, list[str]()
+    if own.quantized and scheme.name != own.name:  # no engine does that while loading
+        converted.append(
+            f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand"
+        )
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -340,11 +325,11 @@ def with_defaults(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
-        prefix_caching=caching,
+        prefix_caching=caching and pool.use_cache,
         notes=(
             *engine.notes,
             *model.notes,
-            *_converted(model, scheme),
+            *converted,
             *what_ifs(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
@@ -371,13 +356,6 @@ def _within_states(resolved: ResolvedPool) -> ResolvedPool:
         f"{states.slots:,} in {states.used_bytes / GIB:.1f} GiB per GPU; a request takes {states.states_per_request}"
     )
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
-
-
-def _chunked(model: ModelSpec, pool: Pool, engine: EngineSpec) -> bool:
-    """Whether prompts go in chunks; tokens are dropped of whole ones only."""
-    if pool.enable_chunked_prefill is not None:
-        return pool.enable_chunked_prefill
-    return engine.chunked_prefill and not keeps_whole_prompts(model)
 
 
 def _step_limits(
@@ -429,14 +407,6 @@ def _check_experts(settings: PoolSettings) -> None:
         )
 
 
-def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
-    """That a quantized checkpoint is asked for in another format: no engine does that while loading."""
-    own = model.checkpoint
-    if scheme is own or not own.quantized or scheme.name == own.name:
-        return ()
-    return (f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand",)
-
-
 def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
     """`--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
@@ -467,11 +437,8 @@ def _kv_cache_dtype(
     `auto` is the checkpoint's format where it has one, else the engine's default for these latents.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
-    latents = [
-        group.mixer
-        for group in model.layer_groups
-        if isinstance(group.mixer, LatentAttention) and group.mixer.indexer
-    ]
+    mixers = (group.mixer for group in model.layer_groups)
+    latents = [mixer for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.indexer]
     if not latents:
         return asked
     if asked == "auto":

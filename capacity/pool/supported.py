@@ -12,11 +12,7 @@ from capacity.deployment.flag_table import is_set
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.model import Attention, ModelSpec
-from capacity.model.quantization import (
-    find_format,
-    find_kv_cache_format,
-    uniform_scheme,
-)
+from capacity.model.quantization import find_format, find_kv_cache_format, uniform_scheme
 from capacity.pool.settings import PoolSettings
 
 WITHOUT_CACHE = ("hf-transformers",)  # generate(use_cache=False)

@@ -1,13 +1,11 @@
 """Bytes of weights that one rank of a deployment holds: by pipeline stage, tensor, expert and data parallelism."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
-from capacity.deployment.engines import EngineSpec, ExpertPadding
+from capacity.deployment.engines import ExpertPadding
 from capacity.model.parts import ParameterPart
-from capacity.model.quantization import QuantizationScheme
-from capacity.model.spec import ModelSpec
+from capacity.pool.settings import PoolSettings
 
 VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
 
@@ -21,44 +19,20 @@ def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
     return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
-def weights_bytes_of_stage(
-    model: ModelSpec,
-    engine: EngineSpec,
-    scheme: QuantizationScheme,
-    *,
-    stage: int = 0,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    data_parallel_size: int = 1,
-    expert_parallel: bool = False,
-    host_layers: int = 0,
-    ends: bool = True,
-    architecture: str = "hopper",
-) -> float:
+def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, ends: bool = True) -> float:
     """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
 
     Without the model's first `host_layers` layers, and, where not `ends`, without embedding, LM head and last norm.
     Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
     """
-    last = pipeline_parallel_size - 1
-    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage]) - set(range(host_layers))
+    model, stages = settings.model, settings.pool.pipeline_parallel_size
+    last = stages - 1
+    layers = set(pipeline_layers(model.num_layers, stages)[stage]) - set(range(host_layers))
     parts = list(model.parameter_parts())
     held = [_on_stage(part, layers, first=ends and stage == 0, last=ends and stage == last) for part in parts]
     if ends and model.tie_word_embeddings and stage == last > 0:
         held.append(next(part for part in parts if part.kind == "embedding"))
-    return sum(
-        _bytes_on_rank(
-            part,
-            scheme,
-            engine,
-            tp=tensor_parallel_size,
-            dp=data_parallel_size,
-            expert_parallel=expert_parallel,
-            architecture=architecture,
-        )
-        for part in held
-        if part is not None
-    )
+    return sum(_bytes_on_rank(part, settings) for part in held if part is not None)
 
 
 def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool) -> ParameterPart | None:
@@ -71,16 +45,8 @@ def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool)
     return replace(part, layers=own) if own else None
 
 
-def _bytes_on_rank(
-    part: ParameterPart,
-    scheme: QuantizationScheme,
-    engine: EngineSpec,
-    *,
-    tp: int,
-    dp: int,
-    expert_parallel: bool,
-    architecture: str,
-) -> float:
+def _bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
+    scheme, tp = settings.scheme, settings.pool.tensor_parallel_size
     if part.sharding == "replicated":
         return scheme.part_bytes(part)
     if part.sharding == "vocabulary":
@@ -89,29 +55,24 @@ def _bytes_on_rank(
         heads = part.shard_limit or tp
         return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
     if part.sharding == "experts":
-        padding = _padding(engine.expert_padding, scheme.experts.name, architecture)
-        return _expert_bytes_on_rank(part, scheme, padding, tp * dp, expert_parallel)
+        return _expert_bytes_on_rank(part, settings)
     return scheme.part_bytes(part) / tp
 
 
-def _expert_bytes_on_rank(
-    part: ParameterPart,
-    scheme: QuantizationScheme,
-    padding: ExpertPadding | None,
-    ranks: int,
-    expert_parallel: bool,
-) -> float:
+def _expert_bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
     """Whole experts of one GPU, or its slice of every expert; padded where the engine's kernels pad."""
+    scheme, ranks = settings.scheme, settings.pool.tensor_parallel_size * settings.lockstep_ranks
     if part.columns == 1:  # biases
         return scheme.part_bytes(part) / ranks
     down = part.name.endswith("down_proj")
     width, hidden = (part.columns, part.rows) if down else (part.rows, part.columns)
     experts = part.matrices_per_layer
-    if expert_parallel:
+    if settings.expert_parallel:
         experts = math.ceil(experts / ranks)
     else:
         width = math.ceil(width / ranks)
     padded_values = 0.0
+    padding = _padding(settings)
     if padding is not None:
         width = _round_up(width, padding.intermediate_multiple)
         added = _round_up(hidden, padding.hidden_multiple) - hidden
@@ -127,6 +88,9 @@ def _round_up(value: int, multiple: int) -> int:
     return math.ceil(value / multiple) * multiple
 
 
-def _padding(rules: Iterable[ExpertPadding], weight_format: str, architecture: str) -> ExpertPadding | None:
-    ours = (rule for rule in rules if not rule.architectures or architecture in rule.architectures)
-    return next((rule for rule in ours if rule.weight_format == weight_format), None)
+def _padding(settings: PoolSettings) -> ExpertPadding | None:
+    weight_format, architecture = settings.scheme.experts.name, settings.profile.architecture
+    rules = (rule for rule in settings.engine.expert_padding if rule.weight_format == weight_format)
+    return next(
+        (rule for rule in rules if not rule.architectures or architecture in rule.architectures), None
+    )

@@ -8,9 +8,10 @@ from itertools import islice, product
 from capacity.base.errors import InvalidInput
 from capacity.model.quantization import bits_per_weight, scheme_for
 from capacity.pool.memory import GIB, MemoryPlan, memory_plan
-from capacity.pool.offload import ONE_MEMORY, stage_weights
+from capacity.pool.offload import ONE_MEMORY
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
+from capacity.pool.weights import stage_weights
 
 NARROWER_FORMATS = ("fp8", "int4")  # tried in this order
 HIGHEST_UTILIZATION = 0.97  # of GPU memory: beyond it the driver and other processes want their own
@@ -27,7 +28,11 @@ Changed = Callable[[Change], PoolSettings]
 def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
     """The reason of a plan that does not fit, and the ways out of it."""
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
-        return _too_few_blocks(settings, plan)
+        shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
+        return (
+            f"--num-gpu-blocks-override {plan.kv_capacity_blocks} holds no request of {settings.max_model_len:,} "
+            f"tokens: it needs {plan.blocks_of_longest_request:,} blocks, and one is kept free. Raise it{shorter}."
+        )
     ways = ways_out(settings, plan, changed)
     return f"{shortfall(settings, plan)} {_in_words(ways, settings)}"
 
@@ -55,14 +60,6 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
     if settings.pool.kv_cache_memory_bytes is not None:
         text += f", and --kv-cache-memory-bytes asks for {_gib(settings.pool.kv_cache_memory_bytes)}"
     return f"{text}: {_gib(-plan.kv_cache_bytes)} too little."
-
-
-def _too_few_blocks(settings: PoolSettings, plan: MemoryPlan) -> str:
-    shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
-    return (
-        f"--num-gpu-blocks-override {plan.kv_capacity_blocks} holds no request of {settings.max_model_len:,} tokens: "
-        f"it needs {plan.blocks_of_longest_request:,} blocks, and one is kept free. Raise it{shorter}."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +91,18 @@ class Attempts:
 
 def ways_out(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> tuple[Change, ...]:
     """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
-    attempts = Attempts(changed)
-    utilizations, budgets, seqs = _utilizations(settings), _budgets(settings), _seqs(settings)
+    attempts, utilizations = Attempts(changed), _utilizations(settings)
+    least_tokens = (
+        FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
+    )  # of one step
+    budgets = _halves("max_num_batched_tokens", settings.max_num_batched_tokens, least_tokens)
+    seqs = _halves("max_num_seqs", settings.max_num_seqs, 1)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
+    # all of the memory that is there, where more was asked for the KV cache by name
+    asked = settings.pool.kv_cache_memory_bytes
+    left = 0 if asked is None or plan.kv_cache_bytes >= 0 else asked + plan.kv_cache_bytes
     free = [
-        *attempts.first(_less_kv(settings, plan)),
+        *attempts.first([{"kv_cache_memory_bytes": left}] if left > 0 else []),
         *attempts.first_shorter([{}]),
         *attempts.first(utilizations),
         *attempts.first(budgets),
@@ -130,13 +134,9 @@ def _two_at_once(settings: PoolSettings, attempts: Attempts) -> Iterator[Change]
     yield from attempts.first(
         {**size, "pipeline_parallel_size": count} for count in stages for size in reversed(sizes)
     )
-    shorter = [{**size, "max_model_len": length} for size in ({}, *sizes) for length in _lengths(settings)]
-    yield from attempts.first(shorter)
-
-
-def _lengths(settings: PoolSettings) -> list[int]:
-    """Shorter requests, descending: what a whole prompt takes in one step is less then."""
-    return list(_halves(settings.max_model_len, USEFUL_CONTEXT))
+    # what a whole prompt takes in one step is less then
+    lengths = _halves("max_model_len", settings.max_model_len, USEFUL_CONTEXT)
+    yield from attempts.first({**size, **length} for size in ({}, *sizes) for length in lengths)
 
 
 def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
@@ -151,13 +151,6 @@ def _in_words(ways: tuple[Change, ...], settings: PoolSettings) -> str:
     )
 
 
-def _less_kv(settings: PoolSettings, plan: MemoryPlan) -> list[Change]:
-    """All of the memory that is there, where more was asked for the KV cache by name."""
-    asked = settings.pool.kv_cache_memory_bytes
-    left = 0 if asked is None else asked + plan.kv_cache_bytes
-    return [{"kv_cache_memory_bytes": left}] if left > 0 and plan.kv_cache_bytes < 0 else []
-
-
 def _utilizations(settings: PoolSettings) -> list[Change]:
     """Larger shares of the memory, ascending."""
     if settings.pool.kv_cache_memory_bytes is not None:
@@ -166,23 +159,10 @@ def _utilizations(settings: PoolSettings) -> list[Change]:
     return [{"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1)]
 
 
-def _budgets(settings: PoolSettings) -> list[Change]:
-    """Fewer tokens a step, descending; prompts that are not chunked need theirs."""
-    least = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
-    return [{"max_num_batched_tokens": tokens} for tokens in _halves(settings.max_num_batched_tokens, least)]
-
-
-def _seqs(settings: PoolSettings) -> list[Change]:
-    """Fewer requests a step, descending."""
-    return [{"max_num_seqs": count} for count in _halves(settings.max_num_seqs, 1)]
-
-
-def _halves(now: int, least: int) -> Iterator[int]:
-    """Powers of two below `now`, from the largest down to `least`."""
-    power = 1 << max(now - 1, 0).bit_length() - 1 if now > 1 else 0
-    while power >= least and power:
-        yield power
-        power //= 2
+def _halves(name: str, now: int, least: int) -> list[Change]:
+    """A field at the powers of two below `now`, from the largest down to `least`."""
+    powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
+    return [{name: power} for power in powers if power >= least]
 
 
 def _narrower(settings: PoolSettings) -> list[str]:

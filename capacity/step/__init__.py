@@ -14,7 +14,6 @@ from capacity.step.shape import (
     AffineStepTimes,
     Bound,
     DecodePiece,
-    FunctionStepTimes,
     JointStepTimes,
     OpCost,
     SlowestRank,

@@ -241,6 +241,22 @@ def _shares(prompts: int, ranks: int) -> list[int]:
     return [prompts // ranks + (rank < prompts % ranks) for rank in range(ranks)]
 
 
+def first_without(holds: Callable[[int], bool], most: int) -> int | None:
+    """Return the least number from 1 for which it does not hold; None: for none up to `most`.
+
+    Numbers are tried in powers of two and then by halving, so a short dip (a graph size) may be missed.
+    """
+    low, high = 0, 1
+    while holds(high):
+        if high >= most:
+            return None
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
+
+
 def main_bound(cost: StepCost) -> Bound:
     """What bounds the largest part of a step's time."""
     seconds: dict[Bound, float] = {}

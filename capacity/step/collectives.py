@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capacity.hardware.coefficients import AllReduceCoefficients, CollectiveCoefficients
-from capacity.step import Bound, OpCost, StepShape
-from capacity.step.operators import ACTIVATION_BYTES, Repeated, RowCount, all_tokens, idle, norm
+from capacity.step import Bound, StepShape
+from capacity.step.operators import ACTIVATION_BYTES, Repeated, RowCount, all_tokens, norm
 
 GAINING_RANKS = 8  # the most that were measured
 
@@ -105,11 +105,9 @@ class AllReduce(Repeated):
             )
         return self.count * one
 
-    def cost(self, shape: StepShape) -> OpCost:
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
-        if message <= 0 or self.ranks <= 1:
-            return idle(self.name)
-        return self.row(shape, 0.0, ring_all_reduce_bytes(message, self.ranks), "communication")
+        return 0.0, ring_all_reduce_bytes(message, self.ranks), "communication"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +126,9 @@ class Transfer(Repeated):
         sent = self.bytes_per_row * self.rows(shape)
         if sent <= 0 or self.ranks <= 1:
             return 0.0
-        extra = 0.0 if self.link.direct else self.link.latency_s
-        return self.count * (
-            extra
-            + nccl_seconds(sent, self.ranks, link_bytes_per_s=self.link.bytes_per_s, constants=self.constants)
-        )
+        link, extra = self.link, 0.0 if self.link.direct else self.link.latency_s
+        one = nccl_seconds(sent, self.ranks, link_bytes_per_s=link.bytes_per_s, constants=self.constants)
+        return self.count * (extra + one)
 
-    def cost(self, shape: StepShape) -> OpCost:
-        sent = self.bytes_per_row * self.rows(shape)
-        if sent <= 0 or self.ranks <= 1:
-            return idle(self.name)
-        return self.row(shape, 0.0, sent, self.bound)
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
+        return 0.0, self.bytes_per_row * self.rows(shape), self.bound

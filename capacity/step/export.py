@@ -8,7 +8,7 @@ here leaves its model without data: a step is asked for rather than wrong.
 import bisect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
@@ -216,75 +216,48 @@ def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Form
 
 def operator_data(operator: Operator) -> OperatorData | None:
     """One of them as its formula and constants. A subclass may have another formula: it has no form."""
-    kind = type(operator)
-    form = _FORMS.get(kind)
+    form = _FORMS.get(type(operator))
     return None if form is None else form(operator)
 
 
+_WORKS: dict[type, OperatorKind] = {
+    grouped.PrefillWork: OperatorKind.GROUPED_PREFILL,
+    grouped.DecodeWork: OperatorKind.GROUPED_DECODE,
+    latent.PrefillWork: OperatorKind.LATENT_PREFILL,
+    latent.DecodeWork: OperatorKind.LATENT_DECODE,
+    latent.SparsePrefillWork: OperatorKind.SPARSE_PREFILL,
+    latent.IndexerWork: OperatorKind.SPARSE_INDEXER,
+    linear.RecurrenceWork: OperatorKind.RECURRENCE,
+}
+"""The work of one layer of attention, by its formula; its fields are those of `OperatorData`."""
+
+
 def _attention(operator: Attention) -> OperatorData | None:
-    work, constants, device = operator.work, operator.constants, operator.device
-    form = _work(work)
-    if form is None:
+    work, constants = operator.work, operator.constants
+    kind = _WORKS.get(type(work))
+    if kind is None:
         return None
-    kind, own = form
+    own = {field.name: getattr(work, field.name) for field in fields(work)}  # type: ignore[arg-type]
     return OperatorData(
         kind=kind,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * device.hbm_bytes_per_s,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         occupancy_s=constants.occupancy_s,
-        sm_count=device.sm_count,
+        sm_count=operator.device.sm_count,
         per_doubling_s=constants.per_doubling_s,
         per_token_s=constants.per_token_s,
-        **own,
+        **{name: value for name, value in own.items() if value is not None},
     )
 
 
-def _work(work: object) -> tuple[OperatorKind, dict[str, Any]] | None:
-    """Kind and constants of the work of one layer."""
-    if type(work) is grouped.PrefillWork or type(work) is grouped.DecodeWork:
-        own = {
-            "windowed": work.windowed,
-            "heads": work.kv_heads,
-            "flops_per_pair": work.flops_per_pair,
-            "context_bytes": work.kv_bytes,
-            "row_bytes": work.row_bytes,
-        }
-        prefill = type(work) is grouped.PrefillWork
-        return (OperatorKind.GROUPED_PREFILL if prefill else OperatorKind.GROUPED_DECODE), own
-    if type(work) is latent.PrefillWork or type(work) is latent.DecodeWork:
-        own = {
-            "top_k": -1 if work.top_k is None else work.top_k,
-            "flops_per_pair": work.flops_per_pair,
-            "context_bytes": work.context_bytes,
-            "row_bytes": work.row_bytes,
-        }
-        if isinstance(work, latent.PrefillWork):
-            return OperatorKind.LATENT_PREFILL, own | {"short_dense": work.short_dense}
-        return OperatorKind.LATENT_DECODE, own | {"fills": work.fills}
-    if type(work) is latent.SparsePrefillWork:
-        return OperatorKind.SPARSE_PREFILL, {
-            "top_k": work.top_k,
-            "fills": work.fills,
-            "short_dense": work.short_dense,
-            "flops_per_pair": work.flops_per_pair,
-            "context_bytes": work.context_bytes,
-            "row_bytes": work.row_bytes,
-        }
-    if type(work) is latent.IndexerWork:
-        return OperatorKind.SPARSE_INDEXER, {
-            "flops_per_pair": work.flops_per_pair,
-            "context_bytes": work.key_bytes,
-        }
-    if type(work) is linear.RecurrenceWork:
-        return OperatorKind.RECURRENCE, {
-            "flops_per_pair": work.flops_per_token,
-            "context_bytes": work.state_bytes,
-            "row_bytes": work.row_bytes,
-        }
-    return None
+def _rates(operator: Attention | Gemm | Experts) -> Any:
+    constants = operator.constants
+    return {
+        "count": operator.count,
+        "compute_rate": constants.compute_fraction * operator.flops_per_s,
+        "memory_rate": constants.bandwidth_fraction * operator.device.hbm_bytes_per_s,
+        "sharpness": constants.sharpness,
+        "fixed_s": constants.fixed_s,
+    }
 
 
 def _product(operator: Gemm) -> OperatorData:
@@ -292,11 +265,7 @@ def _product(operator: Gemm) -> OperatorData:
     quantized = constants.quantize_fraction
     return OperatorData(
         kind=OperatorKind.EXPANSION if operator.rows is expanded_tokens else OperatorKind.PRODUCT,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * bandwidth,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         row_bytes=operator.k * bits / 8 + operator.n * ACTIVATION_BYTES,
         n=operator.n,
         k=operator.k,
@@ -370,11 +339,7 @@ def _experts(operator: Experts) -> OperatorData:
     constants, bandwidth, ranks = operator.constants, operator.device.hbm_bytes_per_s, operator.expert_ranks
     return OperatorData(
         kind=OperatorKind.EXPERTS,
-        count=operator.count,
-        compute_rate=constants.compute_fraction * operator.flops_per_s,
-        memory_rate=constants.bandwidth_fraction * bandwidth,
-        sharpness=constants.sharpness,
-        fixed_s=constants.fixed_s,
+        **_rates(operator),
         ranks=ranks,
         token_groups=operator.token_groups,
         experts_per_token=operator.experts_per_token,

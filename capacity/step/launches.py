@@ -34,14 +34,12 @@ if TYPE_CHECKING:
 NORMS = 2.0  # with the residual
 ATTENTION = 5.0  # qkv, rope, cache write, attention, output
 QK_NORM, OUTPUT_GATE = 2.0, 1.0
-LATENT_ATTENTION = (
-    12.0  # down to the latents, their norms, up to q, k and v, rope, joins, cache write, attention, output
-)
+# down to the latents, their norms, up to q, k and v, rope, joins, cache write, attention, output
+LATENT_ATTENTION = 12.0
 INDEXER = 12.0  # its q, k and weights, norm, rope, rotation, quantization, cache write, gather, logits, top-k
 LINEAR_ATTENTION = 8.0  # in, gates, convolution, output, state of each sequence out of the pool and back
-TRITON_OF_LINEAR_ATTENTION = (
-    11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
-)
+# norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
+TRITON_OF_LINEAR_ATTENTION = 11.0
 TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others; assumed
 # (Triton issue 459 and pull request 3638: 96 against 23 us, and 108 before, 49 after its launcher was made faster)
 DENSE = 3.0  # gate and up, activation, down
@@ -54,12 +52,8 @@ SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
 EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
 ALL_REDUCES = 2.0
 LORA = 8.0  # shrink and expand of qkv, output, gate and up, down
-PRODUCTS = {
-    "attention": 2,
-    "latent": 4,
-    "dense": 2,
-    "experts": 2,
-}  # inputs to be quantized where products take 8 or 4 bits
+# inputs to be quantized where products take 8 or 4 bits
+PRODUCTS = {"attention": 2, "latent": 4, "dense": 2, "experts": 2}
 
 RANK_SPREAD = 0.1  # standard deviation of ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
@@ -86,9 +80,8 @@ def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
     """Of these, seconds of launches that do not run ahead of the GPU."""
     if setting.engine is None or not setting.engine.launches_wait:
         return 0.0
-    return _counted(setting, _seconds_weights(setting), _routed_or_scanned) * _of_slowest_rank(
-        setting, kernel_launch_s
-    )
+    waiting = _counted(setting, _seconds_weights(setting), _routed_or_scanned)
+    return waiting * _of_slowest_rank(setting, kernel_launch_s)
 
 
 def _of_slowest_rank(setting: StepSetting, kernel_launch_s: float) -> float:
@@ -138,7 +131,10 @@ def _of_layer(group: LayerGroup, setting: StepSetting, weights: Weights) -> floa
     elif not isinstance(mixer, NoMixer):
         kernels += ATTENTION + quantized("attention") * PRODUCTS["attention"]
         if isinstance(mixer, Attention):
-            kernels += _of_qk_norm(setting, mixer) + OUTPUT_GATE * mixer.output_gate
+            # where rope's kernel does the norms of queries and keys too, they are no launches
+            fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
+            kernels += QK_NORM if mixer.qk_norm != "none" and not fused else 0.0
+            kernels += OUTPUT_GATE * mixer.output_gate
     if isinstance(feed_forward, MoEFeedForward):
         if feed_forward.shared_intermediate_size:
             kernels += SHARED_EXPERTS + quantized("shared_expert") * PRODUCTS["dense"]
@@ -168,12 +164,6 @@ def _of_experts(setting: StepSetting, weights: Weights) -> float:
     if kernel == "mxfp4" and setting.profile.architecture == "hopper":
         return ROUTER + weights.triton * TRITON_OF_EXPERTS
     return EXPERTS + weights.quantize * _is_quantized(setting, "experts") * PRODUCTS["experts"]
-
-
-def _of_qk_norm(setting: StepSetting, mixer: Attention) -> float:
-    """Launches of the norms of queries and keys in one layer; where rope's kernel does them too, none of their own."""
-    fused = setting.engine is not None and setting.engine.fuses_qk_norm_with_rope
-    return QK_NORM if mixer.qk_norm != "none" and not fused else 0.0
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:

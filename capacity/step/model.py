@@ -5,7 +5,7 @@ engine's own work between steps adds. `step_seconds` and the table of `step_cost
 """
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -48,9 +48,8 @@ class StepModel:
         self.ranks = setting.data_parallel_size
         self.launch_lag = launch_lag(setting)
         self._use_cache = setting.use_cache
-        graphs = (
-            setting.use_cache and not setting.enforce_eager
-        )  # without a cache no two steps have the same shape
+        # without a cache no two steps have the same shape
+        graphs = setting.use_cache and not setting.enforce_eager
         self._graph_sizes = self.host.graph_sizes if graphs else ()
         build = Builder(setting)
         self._lookup = build.lookup
@@ -60,11 +59,11 @@ class StepModel:
         self.error_factor = build.error_factor
         self.unmeasured = setting.unmeasured()
         self.ttft_unmeasured = setting.unmeasured("prefill")
-        self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
-        self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
-        self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
-        self.row_costs = lru_cache(maxsize=COSTS_KEPT)(self._costs_of_rows)
-        self.sample_costs = lru_cache(maxsize=COSTS_KEPT)(self._costs_of_samples)
+        self.shared_seconds = seconds_of(operators.shared)
+        self.row_seconds = seconds_of(operators.per_token)
+        self.sample_seconds = seconds_of(operators.per_sample)
+        self.row_costs = _costs_of(operators.per_token + operators.shared)
+        self.sample_costs = _costs_of(operators.per_sample)
         self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
@@ -143,22 +142,6 @@ class StepModel:
         if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch + waiting, host + self.host.serial_s
-
-    def _seconds_of_rows(self, rows: int) -> float:
-        return _total(self._operators.per_token, rows)
-
-    def _seconds_of_shared(self, rows: float) -> float:
-        return _total(self._operators.shared, rows)
-
-    def _seconds_of_samples(self, rows: int) -> float:
-        return _total(self._operators.per_sample, rows)
-
-    def _costs_of_rows(self, rows: int) -> tuple[OpCost, ...]:
-        tokens = _rows(rows)
-        return tuple(operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared)
-
-    def _costs_of_samples(self, rows: int) -> tuple[OpCost, ...]:
-        return tuple(operator.cost(_rows(rows)) for operator in self._operators.per_sample)
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
         """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
@@ -296,12 +279,25 @@ def _knot(tokens: int) -> tuple[int, int]:
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
-def _total(operators: tuple[Operator, ...], rows: float) -> float:
-    """Their seconds, added from left to right on every Python: since 3.12 `sum` carries what each addition loses."""
-    shape, total = _rows(rows), 0.0
-    for operator in operators:
-        total += operator.seconds(shape)
-    return total
+def seconds_of(operators: tuple[Operator, ...]) -> Callable[[float], float]:
+    """Their seconds by the number of rows, each number asked once.
+
+    Added from left to right on every Python: since 3.12 `sum` carries what each addition loses.
+    """
+
+    @lru_cache(maxsize=CACHE_ENTRIES)
+    def seconds(rows: float) -> float:
+        shape, total = _rows(rows), 0.0
+        for operator in operators:
+            total += operator.seconds(shape)
+        return total
+
+    return seconds
+
+
+def _costs_of(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
+    """The same of their rows in the table."""
+    return lru_cache(maxsize=COSTS_KEPT)(lambda rows: tuple(each.cost(_rows(rows)) for each in operators))
 
 
 def _rows(rows: float) -> StepShape:

@@ -142,11 +142,6 @@ def moe_seconds(
     return work + routed_bytes / (constants.routed_fraction * hbm_bytes_per_s) + constants.fixed_s
 
 
-def tilted(tokens: float, constants: MoeCoefficients) -> float:
-    """What `constants.tilt` makes of the experts' time at so many tokens; never faster than a roof."""
-    return max(math.exp(constants.tilt * tilt_of(tokens)), roof_of(constants))
-
-
 def tilt_of(tokens: float) -> float:
     """What a tilt of 1 does to the logarithm of the experts' time at so many tokens."""
     return math.log(min(max(tokens, 1.0), TILTED_TOKENS) / MIDDLE_TOKENS)
@@ -268,14 +263,18 @@ class Repeated(ABC):
     @abstractmethod
     def seconds(self, shape: StepShape) -> float: ...
 
-    def row(self, shape: StepShape, flops: float, moved_bytes: float, bound: Bound) -> OpCost:
-        """The row of the table, from one run's FLOPs and bytes."""
+    @abstractmethod
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
+        """FLOPs and bytes of one run in a step that has any, and what bounds it."""
+
+    def cost(self, shape: StepShape) -> OpCost:
+        """The row of the table."""
+        seconds = self.seconds(shape)
+        if not seconds:
+            return OpCost(name=self.name, flops=0.0, bytes=0.0, seconds=0.0, bound="launch")
+        flops, moved, bound = self.counts(shape)
         return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * moved_bytes,
-            seconds=self.seconds(shape),
-            bound=bound,
+            name=self.name, flops=self.count * flops, bytes=self.count * moved, seconds=seconds, bound=bound
         )
 
 
@@ -302,14 +301,9 @@ class Gemm(Repeated):
 
     def seconds(self, shape: StepShape) -> float:
         m = self.rows(shape)
-        return self.count * self._one(m) if self.runs(m) else 0.0
-
-    def runs(self, m: float) -> bool:
-        """Whether so many rows are multiplied by this kernel."""
-        return m > 0 and self.from_rows <= m < self.below_rows
-
-    def _one(self, m: float) -> float:
-        return gemm_seconds(
+        if m <= 0 or not self.from_rows <= m < self.below_rows:
+            return 0.0
+        return self.count * gemm_seconds(
             m,
             self.n,
             self.k,
@@ -320,11 +314,8 @@ class Gemm(Repeated):
             constants=self.constants,
         )
 
-    def cost(self, shape: StepShape) -> OpCost:
-        m = self.rows(shape)
-        if not self.runs(m):
-            return idle(self.name)
-        constants = self.constants
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
+        m, constants = self.rows(shape), self.constants
         flops = 2.0 * m * self.n * self.k
         moved = self.weight_bytes + m * (self.k * self.activation_bits / 8 + self.n * ACTIVATION_BYTES)
         quantized = (
@@ -337,7 +328,7 @@ class Gemm(Repeated):
             + quantized / ((constants.quantize_fraction or 1.0) * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + constants.per_k_s * self.k,
         )
-        return self.row(shape, flops, moved + quantized, bound)
+        return flops, moved + quantized, bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,10 +358,8 @@ class Attention(Repeated):
             constants=self.constants,
         )
 
-    def cost(self, shape: StepShape) -> OpCost:
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         flops, moved, rows, context = self.work(shape)
-        if rows <= 0:
-            return idle(self.name)
         constants = self.constants
         split = constants.per_doubling_s * math.log2(1.0 + context / SPLIT_TOKENS)
         bound = binding(
@@ -381,7 +370,7 @@ class Attention(Repeated):
             + constants.occupancy_s * rows / self.device.sm_count
             + constants.per_token_s * context,
         )
-        return self.row(shape, flops, moved, bound)
+        return flops, moved, bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,11 +395,8 @@ class Experts(Repeated):
     evenness: float = ROUTING_EVENNESS
     weight_slowdown: float = 1.0
 
-    def work(self, tokens: float) -> tuple[float, float, float]:
-        """FLOPs, bytes and routed bytes of one layer on one GPU."""
-        return self._work(tokens, self.weight_bits)
-
-    def _work(self, tokens: float, weight_bits: float) -> tuple[float, float, float]:
+    def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
+        """FLOPs, bytes (of weights so many times) and routed bytes of one layer on one GPU."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_pairs(tokens * self.experts_per_token, self.expert_ranks, held, self.evenness)
@@ -419,7 +405,7 @@ class Experts(Repeated):
         matrix = self.hidden * self.intermediate
         flops = 2.0 * local_pairs * self.matrices * matrix
         moved = (
-            touched * self.matrices * matrix * weight_bits / 8
+            touched * self.matrices * matrix * (self.weight_bits * slowdown) / 8
             + local_pairs * self.hidden * (self.activation_bits / 8 + ACTIVATION_BYTES)
             + local_pairs * self.intermediate * self.matrices * ACTIVATION_BYTES
         )
@@ -430,7 +416,7 @@ class Experts(Repeated):
         tokens = all_tokens(shape)
         if tokens <= 0:
             return 0.0
-        flops, moved, routed = self._work(tokens, self.weight_bits * self.weight_slowdown)
+        flops, moved, routed = self.work(tokens, self.weight_slowdown)
         seconds = moe_seconds(
             flops,
             moved,
@@ -439,30 +425,29 @@ class Experts(Repeated):
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
             constants=self.constants,
         )
-        if self.constants.tilt:
-            seconds *= tilted(tokens * self.token_groups, self.constants)
+        if self.constants.tilt:  # never faster than a roof
+            tilted = math.exp(self.constants.tilt * tilt_of(tokens * self.token_groups))
+            seconds *= max(tilted, roof_of(self.constants))
         return self.count * seconds
 
-    def cost(self, shape: StepShape) -> OpCost:
-        tokens = all_tokens(shape)
-        if tokens <= 0:
-            return idle(self.name)
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
+        tokens, constants = all_tokens(shape), self.constants
         flops, moved, routed = self.work(tokens)
-        constants, slow = self.constants, self._work(tokens, self.weight_bits * self.weight_slowdown)[1]
+        slow = self.work(tokens, self.weight_slowdown)[1]
         bound = binding(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=slow / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
             + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s,
         )
-        return self.row(shape, flops, moved + routed, bound)
+        return flops, moved + routed, bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Repeated):
     """`kernels` memory-bound kernels a step that move `bytes_per_row` for each row."""
 
-    name: str
+    count: int = 1
     kernels: float
     bytes_per_row: float
     device: Device
@@ -470,7 +455,7 @@ class Traffic:
     rows: RowCount = all_tokens
     flops_per_row: float = 0.0
 
-    def key(self) -> Hashable:
+    def key(self) -> Hashable:  # type: ignore[override]
         """Traffic of one name over the same rows is one row of the table."""
         return Traffic, self.name, self.rows
 
@@ -482,28 +467,18 @@ class Traffic:
             flops_per_row=self.flops_per_row + other.flops_per_row,
         )
 
-    def moved(self, shape: StepShape) -> float:
-        """Bytes of a step."""
-        return self.bytes_per_row * self.rows(shape)
-
     def seconds(self, shape: StepShape) -> float:
-        if self.rows(shape) <= 0:
+        if (rows := self.rows(shape)) <= 0:
             return 0.0
-        streaming = self.moved(shape) / (self.constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
+        moved = self.bytes_per_row * rows
+        streaming = moved / (self.constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
         return streaming + self.kernels * self.constants.fixed_s
 
-    def cost(self, shape: StepShape) -> OpCost:
-        if self.rows(shape) <= 0:
-            return idle(self.name)
-        moved = self.moved(shape)
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
+        moved = self.bytes_per_row * self.rows(shape)
         streaming = moved / (self.constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
-        return OpCost(
-            name=self.name,
-            flops=self.flops_per_row * self.rows(shape),
-            bytes=moved,
-            seconds=self.seconds(shape),
-            bound=binding(memory=streaming, launch=self.kernels * self.constants.fixed_s),
-        )
+        bound = binding(memory=streaming, launch=self.kernels * self.constants.fixed_s)
+        return self.flops_per_row * self.rows(shape), moved, bound
 
 
 def binding(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
@@ -511,8 +486,3 @@ def binding(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -
     if launch > compute and launch > memory:
         return "launch"
     return "compute" if compute >= memory else "memory"
-
-
-def idle(name: str) -> OpCost:
-    """An operator that this step does not run."""
-    return OpCost(name=name, flops=0.0, bytes=0.0, seconds=0.0, bound="launch")

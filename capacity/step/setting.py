@@ -7,7 +7,7 @@ from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
-from capacity.hardware import HardwareProfile, Link, load_profile
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
 from capacity.hardware.memory_rate import with_memory_of
 from capacity.hardware.power import sustained, under_limit, with_halved_tensor_cores
@@ -117,11 +117,8 @@ class StepSetting:
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
         """How many times longer a kernel reads weights of which `share` comes over PCIe, than all of them from HBM."""
-        return (
-            1.0
-            - share
-            + share * bandwidth_fraction * self.profile.hbm_bytes_per_s / self.profile.pcie.bytes_per_s
-        )
+        hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
+        return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
     @property
     def weights(self) -> QuantizationScheme:
@@ -162,14 +159,19 @@ class StepSetting:
     def link_of(self, gpus: int) -> Interconnect:
         """The link that a group of so many GPUs talks over."""
         link = self.profile.link_for(gpus)
-        found = interconnect(link)
-        if link.kind != "pcie" or gpus <= GPUS_OF_SOCKET:
-            return found
-        return replace(found, bytes_per_s=found.bytes_per_s * CROSSING_SHARE)
+        crosses = link.kind == "pcie" and gpus > GPUS_OF_SOCKET
+        return Interconnect(
+            bytes_per_s=link.bytes_per_s * (CROSSING_SHARE if crosses else 1.0),
+            latency_s=link.latency_s,
+            direct=link.kind in DIRECT_LINKS,
+        )
 
     def lookup(self) -> Lookup:
-        """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
-        family = self.kernel_family or family_of(self.engine)
+        """The constants of the GPU's and the engine's kernels, vLLM's by default.
+
+        Raises InvalidInput for another GPU's fit.
+        """
+        family = self.kernel_family or ("vllm" if self.engine is None else self.engine.kernel_family)
         return Lookup(
             coefficient_sources(self.profile),
             family,
@@ -260,18 +262,6 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
     """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
     sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
     return tuple(size for size in sizes if size <= largest)
-
-
-def interconnect(link: Link) -> Interconnect:
-    """The link as the collectives see it."""
-    return Interconnect(
-        bytes_per_s=link.bytes_per_s, latency_s=link.latency_s, direct=link.kind in DIRECT_LINKS
-    )
-
-
-def family_of(engine: EngineSpec | None) -> str:
-    """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
-    return "vllm" if engine is None else engine.kernel_family
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:

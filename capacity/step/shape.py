@@ -4,7 +4,7 @@ Static, continuous, chunked, mixed and speculative steps are all shapes. The est
 planner and the calibration know steps only through these records; only the step model knows hardware.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -236,16 +236,3 @@ class AffineStepTimes:
     def decode_piece(self, shape: StepShape) -> DecodePiece:
         rows = shape.decode_sequences + shape.draft_tokens
         return DecodePiece(self.base_ps + self.per_token_ps * rows, self.per_context_token_ps)
-
-
-class FunctionStepTimes:
-    """Any function of the shape, in seconds (exponential service, say): asked for at every step."""
-
-    def __init__(self, step_s: Callable[[StepShape], float]) -> None:
-        self._step_s = step_s
-
-    def step_ps(self, shape: StepShape) -> int:
-        return max(1, picoseconds(self._step_s(shape)))
-
-    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
-        return None

@@ -4,7 +4,6 @@ Kernels that wait for memory are off together where a GPU's memory is slower tha
 of one CPU. Intervals and calibration speak of these classes, each a factor on its seconds.
 """
 
-from collections.abc import Iterable
 from typing import Literal, get_args
 
 from capacity.step.shape import Bound, OpCost, StepCost
@@ -35,12 +34,8 @@ def time_class(operator: OpCost) -> TimeClass:
 
 def class_shares(cost: StepCost) -> dict[TimeClass, float]:
     """Parts of one step's time; they add up to 1."""
-    return _shares(cost.operators)
-
-
-def _shares(operators: Iterable[OpCost]) -> dict[TimeClass, float]:
     seconds: dict[TimeClass, float] = dict.fromkeys(TIME_CLASSES, 0.0)
-    for operator in operators:
+    for operator in cost.operators:
         seconds[time_class(operator)] += operator.seconds
     total = sum(seconds.values())
     return {name: value / total for name, value in seconds.items()} if total else seconds

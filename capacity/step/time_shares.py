@@ -9,12 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capacity.step.closed_form import (
-    EngineLimits,
-    StepModelLike,
-    joint_seconds_of,
-    shared_prolongation_s,
-)
+from capacity.step.closed_form import EngineLimits, StepModelLike, joint_seconds_of, shared_prolongation_s
 from capacity.step.shape import StepShape, decode_shape
 
 PRECISION = 1e-3  # of the number of sequences that decode

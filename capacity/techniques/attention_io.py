@@ -12,12 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from capacity.answers.fit import gpu_summary
-from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
 from capacity.hardware.attention_kernels import attention_kernels
@@ -26,7 +23,7 @@ from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
-from capacity.techniques.one_pool import Contexts, notes_of, one_rank
+from capacity.techniques.one_pool import Contexts, PoolAnswer, named, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
 # 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
@@ -83,9 +80,7 @@ def tiled_attention(
     passes = (tiles + 1) / 2 if causal else float(tiles)
     moved = (2.0 * tokens * head_dim + 2.0 * tokens * head_dim * passes) * value_bytes
     return AttentionTraffic(
-        hbm_bytes=moved,
-        extra_memory_bytes=8.0 * tokens,
-        flops=_flops(tokens, head_dim, causal=causal),
+        hbm_bytes=moved, extra_memory_bytes=8.0 * tokens, flops=_flops(tokens, head_dim, causal=causal)
     )
 
 
@@ -212,14 +207,11 @@ def _check(tokens: int, head_dim: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionTrafficTable(AnswerRecord):
+class AttentionTrafficTable(PoolAnswer):
     """Naive against tiled prefill attention at each context."""
 
     SCHEMA: ClassVar[str] = "capacity/attention-io/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     on_chip_bytes: int
     rows: tuple[AttentionIo, ...]
     warnings: tuple[str, ...]
@@ -237,9 +229,7 @@ def attention_traffic(
     deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         on_chip_bytes=shared_memory_bytes(resolved.profile),
         rows=tuple(attention_io(resolved, tokens) for tokens in contexts),
         warnings=notes_of(resolved),

@@ -44,11 +44,6 @@ def exponential_slot_gain(batch_size: int) -> float:
     return float(sum(1 / k for k in range(1, batch_size + 1)))
 
 
-def padding_waste(prompts: IntArray, batch_size: int) -> float:
-    """Share of a padded prefill that is padding: 1 - mean/E[longest of B]."""
-    return static_slot_waste(prompts, batch_size)
-
-
 def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
     """Share of KV reserved and never filled when every request reserves `max_model_len`: 1 - mean final length / limit.
 

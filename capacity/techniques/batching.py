@@ -9,20 +9,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import (
-    engine_frontend,
-    engine_setup,
-    policy_name,
-    requests_of,
-)
-from capacity.answers.fit import gpu_summary
-from capacity.answers.records import GpuSummary
+from capacity.answers.engine_setup import engine_frontend, engine_setup, policy_name, requests_of
 from capacity.base.checked import checked
 from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -30,12 +22,11 @@ from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
     gamma_lengths,
-    padding_waste,
     paged_kv_waste,
     slot_gain,
     static_slot_waste,
 )
-from capacity.techniques.one_pool import notes_of
+from capacity.techniques.one_pool import PoolAnswer, named, notes_of
 from capacity.techniques.waste import Waste
 from capacity.workload import Workload
 
@@ -89,16 +80,26 @@ class SpreadGain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingComparison:
-    """All ways, beside what the lengths alone allow. `notes`: ways that these pools cannot take, and why."""
+class Batching(PoolAnswer):
+    """The same arrivals under every way of batching, beside what the lengths alone say.
 
-    options: tuple[BatchingOption, ...]
+    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/batching/v1"
+
+    workload: str
+    requests: int
+    max_model_len: int
     batch_size: int
     slot_waste_fraction: float
     padding_waste_fraction: float
+    contiguous_kv_waste_fraction: float
+    paged_kv_waste_fraction: float
     slot_gain: float
+    rows: tuple[BatchingOption, ...]
     spread: tuple[SpreadGain, ...]
-    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def batching_comparison(
@@ -109,7 +110,7 @@ def batching_comparison(
     batching_window_s: float = 0.1,
     spread: bool = True,
     engine_loop: str = "auto",
-) -> BatchingComparison:
+) -> Batching:
     """The same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated batching.
 
     `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured one step at a time, by the
@@ -131,20 +132,38 @@ def batching_comparison(
     pairs, notes = _pairs(resolved, workload, engine_loop)
     members = min(resolved.max_num_seqs, len(workload))
     first = options[0].output_tokens_per_s_per_gpu
-    return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in (*options, *pairs)),
+    final = workload.prompt_tokens + workload.output_tokens
+    return Batching(
+        **named(resolved),
+        workload=workload.name,
+        requests=len(workload),
+        max_model_len=resolved.max_model_len,
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
-        padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
+        padding_waste_fraction=static_slot_waste(workload.prompt_tokens, members),
+        contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
+        paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
         slot_gain=slot_gain(workload.output_tokens, members),
+        rows=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in (*options, *pairs)),
         spread=spread_gains(resolved, workload, engine_loop=engine_loop) if spread else (),
-        notes=notes,
+        warnings=(*notes_of(resolved), *workload.notices, *notes),
     )
 
 
 def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
     """The pool with batches of this size at most. Raises DoesNotFit or InvalidInput for what cannot be compared."""
-    _check_plain(resolved)
+    pool = resolved.pool
+    left_out = {
+        "--speculator": pool.speculator is not None,
+        "--kv-offloading-size": pool.kv_offloading_size is not None,
+        "--preemption-mode swap": pool.preemption_mode == "swap",
+        "--data-parallel-size": pool.data_parallel_size > 1,
+    }
+    if flags := [flag for flag, is_set in left_out.items() if is_set]:
+        raise InvalidInput(
+            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
+            "takes them)"
+        )
     resolved.memory.require_fit()
     if batch_size is not None:
         if batch_size < 1:
@@ -174,30 +193,17 @@ def _pairs(
     return options, tuple(notes)
 
 
-def _check_plain(resolved: ResolvedPool) -> None:
-    """Raises InvalidInput for what the ways of batching would leave out without a word."""
-    pool = resolved.pool
-    left_out = {
-        "--speculator": pool.speculator is not None,
-        "--kv-offloading-size": pool.kv_offloading_size is not None,
-        "--preemption-mode swap": pool.preemption_mode == "swap",
-        "--data-parallel-size": pool.data_parallel_size > 1,
-    }
-    if flags := [flag for flag, is_set in left_out.items() if is_set]:
-        raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
-            "takes them)"
-        )
-
-
 def _ways(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
 ) -> Iterator[tuple[str, EngineSetup]]:
     """Each way on one engine."""
     base = _plain_setup(resolved)
     static = _static(base)
-    if (full := _filling_window_s(workload, resolved.max_num_seqs)) is not None:
-        yield "static, full batches", replace(static, policy_options={"batching_window_s": full})
+    if not workload.is_closed_loop:  # where batches may never fill
+        starts = np.arange(0, len(workload), resolved.max_num_seqs)
+        ends = np.minimum(starts + resolved.max_num_seqs, len(workload)) - 1
+        full = {"batching_window_s": float((workload.arrival_s[ends] - workload.arrival_s[starts]).max())}
+        yield "static, full batches", replace(static, policy_options=full)
     window = {"batching_window_s": batching_window_s}
     yield f"dynamic, window of {batching_window_s:g} s", replace(static, policy_options=window)
     limits = base.limits
@@ -231,15 +237,6 @@ def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
         limits=replace(setup.limits, enable_chunked_prefill=True),
         enable_prefix_caching=False,
     )
-
-
-def _filling_window_s(workload: Workload, batch_size: int) -> float | None:
-    """The longest that a batch of this size takes to fill, in order of arrival; None in a closed loop: it may not."""
-    if workload.is_closed_loop:
-        return None
-    arrivals, starts = workload.arrival_s, np.arange(0, len(workload), batch_size)
-    ends = np.minimum(starts + batch_size, len(workload)) - 1
-    return float((arrivals[ends] - arrivals[starts]).max())
 
 
 def _option(name: str, gpus: int, result: SimulationResult, waste: Waste | None) -> BatchingOption:
@@ -316,32 +313,6 @@ def spread_gains(
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching(AnswerRecord):
-    """The same arrivals under every way of batching, beside what the lengths alone say.
-
-    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
-    """
-
-    SCHEMA: ClassVar[str] = "capacity/batching/v1"
-
-    model: str
-    gpu: GpuSummary
-    engine: str
-    workload: str
-    requests: int
-    max_model_len: int
-    batch_size: int
-    slot_waste_fraction: float
-    padding_waste_fraction: float
-    contiguous_kv_waste_fraction: float
-    paged_kv_waste_fraction: float
-    slot_gain: float
-    rows: tuple[BatchingOption, ...]
-    spread: tuple[SpreadGain, ...]
-    warnings: tuple[str, ...]
-
-
 @documented(Pool, Traffic)
 @checked
 def compare_batching(
@@ -370,29 +341,11 @@ def compare_batching(
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
     requests = requests_of(deployment.traffic, workload, resolved.max_model_len)
-    compared = batching_comparison(
+    return batching_comparison(
         resolved,
         requests,
         batch_size=max_batch,
         batching_window_s=batching_window_s,
         spread=spread,
         engine_loop=engine_loop,
-    )
-    final = requests.prompt_tokens + requests.output_tokens
-    return Batching(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
-        workload=requests.name,
-        requests=len(requests),
-        max_model_len=resolved.max_model_len,
-        batch_size=compared.batch_size,
-        slot_waste_fraction=compared.slot_waste_fraction,
-        padding_waste_fraction=compared.padding_waste_fraction,
-        contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
-        paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
-        slot_gain=compared.slot_gain,
-        rows=compared.options,
-        spread=compared.spread,
-        warnings=(*notes_of(resolved), *requests.notices, *compared.notes),
     )

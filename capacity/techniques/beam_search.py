@@ -21,21 +21,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from capacity.answers.fit import gpu_summary
 from capacity.answers.intervals import with_interval
 from capacity.answers.phases import check_length
-from capacity.answers.records import GpuSummary, Quantity
+from capacity.answers.records import Quantity
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import prefill_steps
-from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
+from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of, one_rank
 
 Way = Literal["engine", "resubmitted", "recomputed", "reordered"]
 WAYS: tuple[Way, ...] = get_args(Way)
@@ -73,14 +71,11 @@ class BeamRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeamSearch(AnswerRecord):
+class BeamSearch(PoolAnswer):
     """Every width in every way; `engine_way` is the one of the engine that was asked about."""
 
     SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     engine_way: Way
     input_len: int
     output_len: int
@@ -113,9 +108,7 @@ def beam_search(
     search = _Search(resolved, input_len, output_len, batch_size)
     own: Any = WAY_OF.get(resolved.engine.name, "resubmitted")
     return BeamSearch(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         engine_way=own,
         input_len=input_len,
         output_len=output_len,

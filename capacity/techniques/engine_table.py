@@ -59,6 +59,7 @@ def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
 def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
     limits = engine.default_limits(memory_bytes, architecture)
     origins = engine.origins.values()
+    host_step_s = engine.host_base_s + 32 * engine.host_per_layer_s
     return make_from(
         EngineRow,
         engine,
@@ -67,10 +68,7 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         simulated=engine.scheduler in SCHEDULERS,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        host_step_s=engine.host_base_s
-        + 32 * engine.host_per_layer_s
-        + engine.host_per_sequence_s
-        + engine.host_serial_s,
+        host_step_s=host_step_s + engine.host_per_sequence_s + engine.host_serial_s,
         drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
     )
@@ -104,19 +102,18 @@ _LADDER = (
     ("TensorRT-LLM", "tensorrt-llm", None, 180.0),
 )
 AGREES_WITHIN = 0.15
-COMPILED_16_BIT = (
-    104.9  # tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
-)
+# tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
+COMPILED_16_BIT = 104.9
 LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
-def ladder_claims(gpu: str = "a100") -> tuple[Claim, ...]:
-    """Llama-2-7B, one request: tokens/s as published, ours, and HBM bandwidth over the bytes of a step."""
-    return tuple(_ladder_claim(gpu, *rung) for rung in _LADDER)
+def ladder_claims() -> tuple[Claim, ...]:
+    """Llama-2-7B on an A100, one request: tokens/s as published, ours, and HBM bandwidth over a step's bytes."""
+    return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
-def _ladder_claim(gpu: str, name: str, engine: str, quantization: str | None, published: float) -> Claim:
-    resolved = resolve("llama-2-7b", Pool(gpu=gpu, engine=engine, quantization=quantization))
+def _ladder_claim(name: str, engine: str, quantization: str | None, published: float) -> Claim:
+    resolved = resolve("llama-2-7b", Pool(gpu="a100", engine=engine, quantization=quantization))
     shape = decode_shape(1, LADDER_CONTEXT)
     cost = resolved.step_model.step_cost(shape)
     most = resolved.profile.hbm_bytes_per_s / cost.bytes

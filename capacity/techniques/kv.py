@@ -140,7 +140,17 @@ def kv(
         sink_tokens=sink_tokens,
         rows=tuple(_row(*of, contexts, kv_cache_dtype) for of in zip(specs, pools, strict=True)),
         limited=tuple(
-            _limited(spec, context, window_tokens, sink_tokens, kv_cache_dtype)
+            LimitedRow(
+                model=spec.name,
+                context_tokens=context,
+                ways=limited_attention(
+                    spec,
+                    context,
+                    window_tokens=window_tokens,
+                    sink_tokens=sink_tokens,
+                    kv_cache_dtype=kv_cache_dtype,
+                ),
+            )
             for spec in specs
             for context in contexts
             if window_tokens is not None
@@ -191,15 +201,6 @@ def _row(
         kinds=compare_attention_kinds(model, kv_cache_dtype),
         prefill_crossover_tokens=_crossover(model),
     )
-
-
-def _limited(
-    model: ModelSpec, context: int, window_tokens: int, sink_tokens: int, kv_cache_dtype: str
-) -> LimitedRow:
-    ways = limited_attention(
-        model, context, window_tokens=window_tokens, sink_tokens=sink_tokens, kv_cache_dtype=kv_cache_dtype
-    )
-    return LimitedRow(model=model.name, context_tokens=context, ways=ways)
 
 
 def _crossover(model: ModelSpec) -> float | None:

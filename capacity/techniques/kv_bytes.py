@@ -42,12 +42,7 @@ class LimitedAttention:
 
 
 def limited_attention(
-    model: ModelSpec,
-    tokens: int,
-    *,
-    window_tokens: int,
-    sink_tokens: int = 4,
-    kv_cache_dtype: str = "auto",
+    model: ModelSpec, tokens: int, *, window_tokens: int, sink_tokens: int = 4, kv_cache_dtype: str = "auto"
 ) -> tuple[LimitedAttention, ...]:
     """Full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
 

@@ -15,7 +15,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape
 from capacity.step.shape import prefill_shape
 from capacity.techniques.kv_bytes import request_kv_bytes
-from capacity.techniques.quantization_methods import quantization_methods
+from capacity.techniques.quantization_methods import Quality, quantization_methods
 
 BUDGET_TOKENS = 1024  # at which most of the papers have figures
 ALL = "all"
@@ -86,16 +86,13 @@ def _formats() -> Iterator[KvEviction]:
             kv_cache_dtype=dtype,
             engines=tuple(name for name in engine_names() if find_engine(name).caches_in(dtype)),
             note=f"--kv-cache-dtype {dtype}" + (f"; {way.note}" if way.note else ""),
-            published=tuple(
-                Published(
-                    what=each.text.removesuffix(f" ({each.model})"),
-                    model=each.model,
-                    source=each.source,
-                    date=each.date,
-                )
-                for each in way.quality
-            ),
+            published=tuple(_published(each) for each in way.quality),
         )
+
+
+def _published(quality: Quality) -> Published:
+    what = quality.text.removesuffix(f" ({quality.model})")
+    return Published(what=what, model=quality.model, source=quality.source, date=quality.date)
 
 
 def described(methods: Sequence[KvEviction]) -> tuple[EvictionMethod, ...]:
@@ -125,9 +122,11 @@ def eviction_rows(
         kept = context_tokens if method is None else method.kept_tokens(context_tokens, budget_tokens)
         dtype = kv_cache_dtype if method is None else method.kv_cache_dtype or kv_cache_dtype
         cached = pool if pool is None or dtype == kv_cache_dtype else replace(pool, kv_cache_dtype=dtype)
-        kv_bytes = _kept_bytes(model, context_tokens, kept, dtype)
+        growing = _growing(model, dtype)  # hold `kept` tokens, the others what they hold of the whole context
+        kv_bytes = request_kv_bytes(model, context_tokens, dtype) - growing * context_tokens + growing * kept
         step_s = None if cached is None else _step_s(cached, batch_size, context_tokens, kept)
         held = None if cached is None else _held(cached, context_tokens, kept)
+        batch = 0 if cached is None else min(held or 0, cached.max_num_seqs)
         prefill_s, score_s = (None, None) if pool is None else _prefill_s(pool, method, context_tokens, kept)
         yield EvictionRow(
             model=model.name,
@@ -143,18 +142,10 @@ def eviction_rows(
             step_s=step_s,
             speedup=None if step_s is None or plain_s is None else plain_s / step_s,
             held=held,
-            tokens_per_s=None
-            if cached is None or not held
-            else _tokens_per_s(cached, min(held, cached.max_num_seqs), context_tokens, kept),
+            tokens_per_s=batch / _step_s(cached, batch, context_tokens, kept) if cached and batch else None,
             prefill_s=prefill_s,
             score_s=score_s,
         )
-
-
-def _kept_bytes(model: ModelSpec, context: int, kept: int, dtype: str) -> float:
-    """Of one request: growing layers hold `kept` tokens, the others what they hold of the whole context."""
-    others = request_kv_bytes(model, context, dtype) - _growing(model, dtype) * context
-    return others + _growing(model, dtype) * kept
 
 
 def _growing(model: ModelSpec, dtype: str) -> float:
@@ -190,10 +181,6 @@ def _held(pool: ResolvedPool, context: int, kept: int) -> int:
     return 0 if blocks < whole else 1 + (blocks - whole) // after
 
 
-def _tokens_per_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
-    return batch / _step_s(pool, batch, context, kept)
-
-
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
     """One prompt in one step, and what looking at scores adds: of attention's time, its scores' part of the pairs."""
     model = pool.model
@@ -203,13 +190,7 @@ def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept
     cost = pool.step_model.step_cost(shape)
     attention_s = sum(op.seconds for op in cost.operators if op.name == "attention prefill")
     pairs = 0 if method is None else method.scored_pairs(context)
-    return cost.seconds, attention_s * _scores_part(model) * pairs / (context * (context + 1) / 2)
-
-
-def _scores_part(model: ModelSpec) -> float:
-    """Of the FLOPs of a pair, those of its score: half, where keys are as wide as values."""
-    group = next(iter(model.softmax_groups), None)
-    if group is None or not hasattr(group.mixer, "head_dim"):
-        return 0.5
-    width = group.mixer.head_dim
-    return float(width / (width + group.mixer.value_head_dim))
+    group, scores_part = next(iter(model.softmax_groups), None), 0.5  # where keys are as wide as values
+    if group is not None and hasattr(group.mixer, "head_dim"):
+        scores_part = group.mixer.head_dim / (group.mixer.head_dim + group.mixer.value_head_dim)
+    return cost.seconds, attention_s * scores_part * pairs / (context * (context + 1) / 2)

@@ -12,6 +12,7 @@ from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.closed_form import first_without
 from capacity.techniques.kv_bytes import LONGEST_CONTEXT, request_kv_bytes
 
 CONTEXTS = (4096, 32768, 131072, 1048576)
@@ -51,14 +52,8 @@ class ContextPoint:
     kv_read_bytes: float
 
 
-def decode_growth(
-    resolved: ResolvedPool, batch_size: int, contexts: Sequence[int] = CONTEXTS
-) -> tuple[ContextPoint, ...]:
-    """Decode steps of `batch_size` requests at each context, through the step model; memory is not checked here."""
-    return tuple(_decode_point(resolved, batch_size, context) for context in contexts)
-
-
-def _decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
+def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
+    """A decode step of `batch_size` requests at a context, through the step model; memory is not checked here."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
         raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
@@ -75,18 +70,9 @@ def _decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> Cont
 
 def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | None:
     """The smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
-    low, high = 0, 1
-    while _decode_point(resolved, batch_size, high).attention_share < 0.5:
-        if high >= 1 << 24:
-            return None
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _decode_point(resolved, batch_size, middle).attention_share < 0.5:
-            low = middle
-        else:
-            high = middle
-    return high
+    return first_without(
+        lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
+    )
 
 
 # offloading, and prefill over several GPUs
@@ -183,9 +169,7 @@ class LongContext:
     held_tokens: int
     decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
     batch_size: int
-    growth: tuple[
-        ContextPoint, ...
-    ]  # a decode step of `batch_size` at each context, memory left out of account
+    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, whatever memory holds
     offload: Offload | None  # of a prefix of the first context
     prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
     prefill_tokens: int
@@ -216,7 +200,7 @@ def long_context(
         return replace(
             nothing,
             decode_crossover_tokens=decode_crossover_tokens(resolved, batch_size),
-            growth=decode_growth(resolved, batch_size, contexts),
+            growth=tuple(decode_point(resolved, batch_size, context) for context in contexts),
             offload=offload(resolved, prefix_tokens),
             prefill=context_parallel_prefill(resolved, held) if held >= MOST_RANKS else (),
         )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from capacity.answers.fit import gpu_summary
+from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool
 
@@ -14,6 +18,20 @@ InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl
 OutputLen = Annotated[int, Flag("Output tokens of a request.", "--output-len --osl")]
 Contexts = Annotated[Sequence[int], Flag("Tokens, as 4K,32K,128K,1M.", "--contexts")]
 TensorParallel = Annotated[int, Flag("GPUs that share every layer.", "--tensor-parallel-size -tp", least=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAnswer(AnswerRecord):
+    """What every answer about one pool begins with."""
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+
+
+def named(resolved: ResolvedPool) -> Mapping[str, Any]:
+    """The first fields of an answer about this pool."""
+    return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:

@@ -148,12 +148,8 @@ def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
         size *= 2
     depth = np.full(count, -1, dtype=np.int64)
     depth[again] = fewer - (last + 1)
-    return depth, _place_in_request_order(previous, begins)
-
-
-def _place_in_request_order(previous: IntArray, begins: IntArray) -> IntArray:
-    """The access before, as any access of the same request (they share its time); -1 stays."""
-    return np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
+    # the access before, as any access of the same request: they share its time
+    return depth, np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
 
 
 # what it saves
@@ -268,21 +264,19 @@ def _routes(workload: Workload, block_tokens: int, replicas: int, routing: str) 
     content = workload.content
     runs = content.block_runs(block_tokens, partial=True) if content is not None else None
     routed_tokens = [0] * replicas
-    held: list[set[int]] = [set() for _ in range(replicas)]
+    holding: list[set[int]] = [set() for _ in range(replicas)]
     routes = np.empty(requests, dtype=np.int64)
     for request, tokens in enumerate(workload.prompt_tokens.tolist()):
         route = routed_tokens.index(min(routed_tokens))
         if routing == "prefix" and runs is not None:
             ids = runs.ids_of(request)
-            matched = [_matched(ids, blocks) for blocks in held]
+            # chained identities: the held ones come first
+            matched = [
+                next((i for i, block in enumerate(ids) if block not in held), len(ids)) for held in holding
+            ]
             if max(matched) > PREFIX_SHARE * len(ids):
                 route = matched.index(max(matched))
-            held[route].update(ids)
+            holding[route].update(ids)
         routed_tokens[route] += tokens
         routes[request] = route
     return routes
-
-
-def _matched(ids: list[int], held: set[int]) -> int:
-    """Blocks of a prompt that are held; chained identities, so the held ones come first."""
-    return next((index for index, block in enumerate(ids) if block not in held), len(ids))

@@ -9,16 +9,14 @@ from typing import Annotated, Any, ClassVar
 
 from capacity.answers.costs import cost_of
 from capacity.answers.engine_setup import make_workload
-from capacity.answers.fit import gpu_summary
 from capacity.answers.full_load import full_load
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths
-from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import Price, cautions_of, price_of
@@ -33,8 +31,8 @@ from capacity.model.quantization import (
 )
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.closed_form import batch_times
-from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
+from capacity.step.closed_form import batch_times, first_without
+from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 from capacity.workload import Workload
 
@@ -43,6 +41,10 @@ SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
 ROOF_ROWS = 8192
+TIMED = (
+    *("ttft_s", "tpot_small_s", "tpot_large_s", "output_tokens_per_s", "usd_per_million_output_tokens"),
+    *("usd_per_million_tokens", "pays_below_batch", "reason"),
+)  # fields of an option that are not known until it is timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,20 +137,19 @@ def _option(
     pool = method.apply(resolved)
     option = _untimed(pool, method, load)
     try:
-        option = replace(option, max_batch=_held(pool, load))
-        return _with_break_even(plain, pool, _timed(pool, option, load), load)
+        pool.memory.require_fit()
+        tokens = load.input_len + load.output_len
+        held = pool.largest_batch(tokens)
+        if held < 1:
+            raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
+        option = replace(option, max_batch=held)
+        timed = _timed(pool, option, load)
+        if option.kind not in ("weight-only", "weights and activations"):
+            return timed
+        batch = break_even_batch(plain(), pool, load.input_len)
+        return replace(timed, pays_below_batch=batch if batch is not None and batch <= held else None)
     except CapacityError as error:
         return replace(option, reason=str(error))
-
-
-def _held(pool: ResolvedPool, load: _Load) -> int:
-    """Requests that run at once: max_num_seqs, or what the KV cache holds. Raises DoesNotFit, or InvalidInput."""
-    pool.memory.require_fit()
-    tokens = load.input_len + load.output_len
-    held = pool.largest_batch(tokens)
-    if held < 1:
-        raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
-    return held
 
 
 def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
@@ -157,10 +158,11 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
     execution = pool.step_setting.execution(stored)
     remarks = pool.step_setting.remarks
     kv_format = find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype)
-    return QuantizedOption(
+    rate = method.gpu_hours_per_billion
+    return make_from(
+        QuantizedOption,
+        method,
         method=method.name,
-        title=method.title,
-        kind=method.kind,
         bits_per_weight=None if method.kind == "kv-cache" else bits_per_weight(pool.model, pool.scheme),
         weights_bytes=weight_bytes(pool.model, pool.scheme),
         compute=execution.compute_dtype,
@@ -169,26 +171,13 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
         kernel_roof_fraction=_roof_fraction(pool, execution.compute_dtype),
         min_compute_capability=stored.min_compute_capability,
         max_batch=0,
-        ttft_s=None,
-        tpot_small_s=None,
-        tpot_large_s=None,
         large_batch=load.large_batch,
-        output_tokens_per_s=None,
-        usd_per_million_output_tokens=None,
-        usd_per_million_tokens=None,
-        calibration=method.calibration,
-        gpu_hours_to_quantize=_gpu_hours(method, pool),
+        gpu_hours_to_quantize=None if rate is None else rate * pool.model.total_params / 1e9,
         quality=tuple(quality.text for quality in method.quality),
         note="; ".join(text for text in (method.note, *remarks) if text),
         engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
-        pays_below_batch=None,
-        reason=None,
+        **dict.fromkeys(TIMED),
     )
-
-
-def _gpu_hours(method: QuantizationMethod, pool: ResolvedPool) -> float | None:
-    rate = method.gpu_hours_per_billion
-    return None if rate is None else rate * pool.model.total_params / 1e9
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
@@ -229,56 +218,29 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
     )
 
 
-def _with_break_even(
-    plain: Callable[[], ResolvedPool], pool: ResolvedPool, option: QuantizedOption, load: _Load
-) -> QuantizedOption:
-    if option.kind not in ("weight-only", "weights and activations"):
-        return option
-    batch = _break_even(plain(), pool, load.input_len)
-    within = batch is not None and batch <= option.max_batch
-    return replace(option, pays_below_batch=batch if within else None)
-
-
-def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
+def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     """The smallest batch at which a decode step is no faster than at 16 bit; None: it always is.
 
-    Batches in powers of two, then by halving. Below it fewer bytes win; above it products are compute bound and
+    Below it fewer bytes win; above it products are compute bound and
     dequantizing costs. Raises InvalidInput for a context below 1.
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
-    return _break_even(
-        find_method(PLAIN).apply(resolved), find_method(method).apply(resolved), context_tokens
-    )
-
-
-def _break_even(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     before, after = plain.step_model, quantized.step_model
 
     def pays(batch: int) -> bool:
         shape = decode_shape(batch, context_tokens, window_tokens=plain.model.window_tokens)
         return after.step_seconds(shape) < before.step_seconds(shape)
 
-    low, high = 0, 1
-    while pays(high):
-        if high >= LARGEST_BATCH:
-            return None
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if pays(middle) else (low, middle)
-    return high
+    return first_without(pays, LARGEST_BATCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantizing(AnswerRecord):
+class Quantizing(PoolAnswer):
     """Every quantization method on one pool. `price`: what it counts with, in words; None: no price, no cost."""
 
     SCHEMA: ClassVar[str] = "capacity/quantize/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     input_len: int
     output_len: int
     large_batch: int
@@ -314,9 +276,7 @@ def quantize(
         methods=methods,
     )
     return Quantizing(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         input_len=input_len,
         output_len=output_len,
         large_batch=large_batch,

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.fit import gpu_summary
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths, load_times
-from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
-from capacity.base.record import AnswerRecord
+from capacity.base.record import make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
+from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes
 from capacity.step.layers.feed_forward import routing_evenness
+from capacity.step.operators import ROUTING_EVENNESS, busiest_pairs, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
-from capacity.techniques.parallelism import (
-    all_reduce_bytes_per_token,
-    expert_imbalance,
-    experts_touched,
-    pipeline_bubble_fraction,
-    pipeline_idle_fraction,
-    routed_experts,
-)
+from capacity.techniques.one_pool import InputLen, OutputLen, PoolAnswer, named, notes_of
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -45,6 +37,70 @@ SIZED = {
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
+SERVED = (
+    *("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "communication_share", "usd_per_million_tokens"),
+    *("efficiency", "speedup", "bubble_fraction", "idle_fraction", "expert_imbalance", "experts_read"),
+    "all_reduce_bytes_per_token",
+)  # fields of a layout that serves
+
+
+def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
+
+    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
+    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
+
+    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return max(0.0, 1.0 - micro_batches / stages)
+
+
+def all_reduce_bytes_per_token(
+    hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
+) -> float:
+    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
+    if ranks < 1:
+        raise InvalidInput(f"{ranks} ranks: must be at least 1")
+    return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
+
+
+def expert_imbalance(
+    num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_EVENNESS
+) -> float:
+    """Token-expert pairs of the busiest expert-parallel rank over the mean: chance, and experts of unequal popularity.
+
+    As the step model has it (`busiest_pairs`, and `routing_evenness` of a model's experts); no balancing by replicas
+    of popular experts.
+    """
+    if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
+        raise InvalidInput(
+            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
+        )
+    pairs = float(tokens * experts_per_token)
+    return busiest_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
+
+
+def experts_touched(
+    num_experts: int, experts_per_token: int, tokens: int, evenness: float = ROUTING_EVENNESS
+) -> float:
+    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
+    return distinct_experts(num_experts, experts_per_token, tokens, evenness)
+
+
+def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
+    """The experts of a mixture's layers; None for a dense model."""
+    parts = (group.feed_forward for group in model.layer_groups)
+    return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +194,10 @@ class _Load:
     def tokens(self) -> int:
         return self.input_len + self.output_len
 
+    @property
+    def lengths(self) -> RequestLengths:
+        return RequestLengths(input_len=self.input_len, output_len=self.output_len)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
@@ -171,8 +231,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
     traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)
-    lengths = RequestLengths(input_len=load.input_len, output_len=load.output_len)
-    times, billed = load_times(resolved, traffic, lengths)
+    times, billed = load_times(resolved, traffic, load.lengths)
     billed = billed or ServedLoad(
         requests_per_s=times.requests_per_s,
         input_tokens=load.input_len,
@@ -184,34 +243,21 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
 
 def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
     """The layout without its times."""
-    pool = resolved.pool
-    return Layout(
-        tensor_parallel_size=pool.tensor_parallel_size,
-        pipeline_parallel_size=pool.pipeline_parallel_size,
-        data_parallel_size=pool.data_parallel_size,
-        expert_parallel=pool.enable_expert_parallel,
-        num_gpus=pool.num_gpus,
+    return make_from(
+        Layout,
+        resolved.pool,
+        expert_parallel=resolved.pool.enable_expert_parallel,
         concurrency=load.concurrency,
         max_batch=0,
-        ttft_s=None,
-        tpot_s=None,
-        output_tokens_per_s_per_gpu=None,
-        communication_share=None,
-        usd_per_million_tokens=None,
-        efficiency=None,
-        speedup=None,
-        bubble_fraction=None,
-        idle_fraction=None,
-        expert_imbalance=None,
-        experts_read=None,
-        all_reduce_bytes_per_token=None,
         reason=reason,
+        **dict.fromkeys(SERVED),
     )
 
 
 def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
     pool, model = resolved.pool, resolved.model
     read, imbalance = _experts(resolved, loop.served)
+    cost = cost_of(load.price, [(resolved, 1)], loop.load)
     decode = resolved.step_model.step_cost(loop.times.decode_shape)
     communication_s = sum(op.seconds for op in decode.operators if op.bound == "communication")
     chunks = math.ceil(load.input_len / resolved.max_num_batched_tokens)
@@ -228,21 +274,11 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
         ),
         ttft_s=loop.times.ttft_s,
         tpot_s=loop.times.tpot_s,
-        intervals_s=batch_ends(
-            resolved,
-            loop.times,
-            RequestLengths(input_len=load.input_len, output_len=load.output_len),
-            max(loop.served, 1),
-        ),
+        intervals_s=batch_ends(resolved, loop.times, load.lengths, max(loop.served, 1)),
         output_tokens_per_s_per_gpu=loop.times.requests_per_s * loop.load.output_tokens / pool.num_gpus,
         communication_share=communication_s / decode.seconds,
-        usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
+        usd_per_million_tokens=None if cost is None else cost.usd_per_million_tokens,
     )
-
-
-def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    cost = cost_of(load.price, [(resolved, 1)], loop.load)
-    return None if cost is None else cost.usd_per_million_tokens
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
@@ -280,14 +316,11 @@ def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling(AnswerRecord):
+class Scaling(PoolAnswer):
     """Layouts along one axis, the cheapest that meets a TPOT, and one prompt's prefill over context-parallel ranks."""
 
     SCHEMA: ClassVar[str] = "capacity/scale/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     axis: str
     input_len: int
     output_len: int
@@ -337,10 +370,9 @@ def scale(
     )
     best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
+    divisible = input_len >= max(ranks) and pool.pipeline_parallel_size == 1  # stages divide a prompt already
     return Scaling(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         axis=axis,
         input_len=input_len,
         output_len=output_len,
@@ -348,15 +380,6 @@ def scale(
         tpot_limit_s=tpot_s,
         cheapest_num_gpus=None if best is None else best.num_gpus,
         rows=curve,
-        context_parallel=_context_parallel(resolved, input_len, ranks),
+        context_parallel=context_parallel_prefill(resolved, input_len, ranks) if divisible else (),
         warnings=notes_of(resolved),
     )
-
-
-def _context_parallel(
-    resolved: ResolvedPool, tokens: int, ranks: Sequence[int]
-) -> tuple[ContextParallelPrefill, ...]:
-    """Prefill over ranks; none where the prompt has fewer tokens than ranks, or pipeline stages divide it already."""
-    if tokens < max(ranks) or resolved.pool.pipeline_parallel_size > 1:
-        return ()
-    return context_parallel_prefill(resolved, tokens, ranks)

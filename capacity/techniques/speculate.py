@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
-from capacity.answers.fit import gpu_summary
 from capacity.answers.phases import check_length
-from capacity.answers.records import GpuSummary
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
@@ -32,7 +30,7 @@ from capacity.pool.drafting import (
 from capacity.pool.resolve import resolve
 from capacity.simulator import SimulationResult, simulate
 from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
-from capacity.techniques.one_pool import notes_of, one_rank
+from capacity.techniques.one_pool import PoolAnswer, named, notes_of, one_rank
 from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
@@ -136,7 +134,7 @@ class FirstTokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speculating(AnswerRecord):
+class Speculating(PoolAnswer):
     """Rounds by batch. `acceptance`: of each depth, given the one before.
 
     `break_even_batch` None: it pays up to `largest_batch`, the most that max_num_seqs and the KV cache beside the draft
@@ -145,9 +143,6 @@ class Speculating(AnswerRecord):
 
     SCHEMA: ClassVar[str] = "capacity/speculate/v1"
 
-    model: str
-    gpu: GpuSummary
-    engine: str
     method: str
     draft: str | None
     draft_tokens: int
@@ -209,19 +204,17 @@ def speculate(
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     said = (*notes_of(resolved), *drafting_notes(resolved.engine.name, speculator.name))
     return Speculating(
-        model=resolved.model.name,
-        gpu=gpu_summary(resolved),
-        engine=resolved.engine.label,
+        **named(resolved),
         method=speculator.name,
         draft=pool.draft,
         draft_tokens=k,
         verified_tokens=speculator.verified_tokens(k),
         drafts=speculator.shape_of(k),
         acceptance=speculator.rates(k),
-        acceptance_source=AcceptanceSource(
+        acceptance_source=make_from(
+            AcceptanceSource,
+            speculator,
             text=speculator.source,
-            date=speculator.date,
-            basis=speculator.basis,
             model=speculator.acceptance_model,
             setting=speculator.acceptance_setting,
         ),
@@ -257,12 +250,9 @@ def _speculation_row(
     rates = speculation.speculator.rates(k)
     uniform = sum(rates) / len(rates) if rates else 0.0
     cost = drafted.draft_s / max(k, 1) / drafted.plain_step_s
-    return SpeculationRow(
-        **asdict(drafted),
-        tpot_s=drafted.tpot_s,
-        speedup=drafted.speedup,
-        verify_cost=drafted.verify_cost,
-        output_tokens_per_s=drafted.output_tokens_per_s,
+    return make_from(
+        SpeculationRow,
+        drafted,
         textbook_tokens=expected_tokens(uniform, k),
         textbook_speedup=textbook_speedup(uniform, k, cost),
         best_draft_tokens=best.draft_tokens,

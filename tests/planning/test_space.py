@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from flag_walk import VALUES
 
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.model import load_model
-from capacity.planning.space import Candidate, Search, asked_apart, pairs, pools
+from capacity.planning.space import DECIDED, FIXED, Axes, Candidate, Search, asked_apart, pairs, pools
 
 
 def test_what_draws_in_the_plan_is_named_once() -> None:
@@ -39,6 +41,39 @@ def test_a_limit_on_time_is_the_default_and_can_be_lifted() -> None:
     assert Search(gpus="h100").time_limit_s == 120
     for lifted in ("inf", 0, "0", None, float("inf")):
         assert Search(gpus="h100", time_limit_s=lifted).time_limit_s == 0
+
+
+@pytest.mark.parametrize("name", Pool.model_fields)
+def test_each_pool_field_is_an_axis_or_fixed(name: str) -> None:
+    """A field of a pool that a search neither decides nor has as an axis is the same in all of its deployments."""
+    if name not in FIXED:
+        assert name in DECIDED or name in Axes.model_fields
+        return
+    value = VALUES[name.replace("_", "-")].split()[0]
+    search = build(Search, {"gpus": "h100", "speculators": "none,layer-skip", name: value})
+    expected = getattr(build(Pool, {"gpu": "h100", "max_loras": 1, name: value}), name)
+    assert expected != Pool.model_fields[name].default
+    drafted = [pool for pool in pools(search, "h100", load_model(DENSE)) if pool.speculator is not None]
+    field = "max_loras" if name == "enable_lora" else name
+    assert {getattr(pool, field) for pool in drafted} == {1 if name == "enable_lora" else expected}
+
+
+def test_a_fixed_field_reaches_the_answer_and_its_launch() -> None:
+    plan = capacity.plan(
+        "llama-3.1-8b",
+        slo="ttft:p95:500ms",
+        gpus="h100",
+        objective="gpus",
+        tensor_parallel_sizes=(1,),
+        num_gpu_blocks_override=4000,
+        request_rate=2.0,
+        num_prompts=40,
+        input_len=200,
+        output_len=20,
+    )
+    assert plan.best is not None
+    assert plan.best.pool.num_gpu_blocks_override == 4000
+    assert "--num-gpu-blocks-override 4000" in plan.best.launch[0].command
 
 
 def test_ranks_draft_where_ways_to_draft_are_asked_for() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from capacity.deployment import Pool
-from capacity.model import load_model
 from capacity.pool.memory import adapter_bytes
 from capacity.pool.resolve import resolve
 
@@ -14,17 +13,18 @@ RANK_16_PARAMS = 41_943_040  # that PEFT prints as trainable for Llama-3-8B, ran
 
 
 def test_an_adapter_of_all_linear_layers_is_what_peft_counts() -> None:
-    model = load_model(LLAMA)
-    assert adapter_bytes(model, 16) == 2 * RANK_16_PARAMS
-    assert adapter_bytes(model, 64) == 4 * adapter_bytes(model, 16)
-    stages = [adapter_bytes(model, 16, stage=stage, pipeline_parallel_size=2) for stage in range(2)]
-    assert sum(stages) == 2 * RANK_16_PARAMS
+    of_rank = {rank: resolve(LLAMA, Pool(gpu="h100", max_loras=1, max_lora_rank=rank)) for rank in (16, 64)}
+    assert adapter_bytes(of_rank[16]) == adapter_bytes(of_rank[16], 0) == 2 * RANK_16_PARAMS
+    assert adapter_bytes(of_rank[64]) == 4 * adapter_bytes(of_rank[16])
+    staged = resolve(LLAMA, Pool(gpu="h100", max_loras=1, pipeline_parallel_size=2))
+    assert adapter_bytes(staged, 0) + adapter_bytes(staged, 1) == adapter_bytes(staged) == 2 * RANK_16_PARAMS
 
 
 def test_tensor_parallel_gpus_divide_one_factor_of_each_matrix() -> None:
     """Of q 4096+4096, k and v 4096+1024, gate, up and down 4096+14336: the side that is divided, by two."""
     by_layer = 2 * (4096 + 2048) + 2 * (4096 + 512) + 3 * (4096 + 7168)
-    assert adapter_bytes(load_model(LLAMA), 16, tensor_parallel_size=2) == by_layer * 16 * 32 * 2
+    pool = resolve(LLAMA, Pool(gpu="h100", max_loras=1, tensor_parallel_size=2))
+    assert adapter_bytes(pool, 0) == by_layer * 16 * 32 * 2
 
 
 def test_slots_take_memory_from_the_kv_cache() -> None:

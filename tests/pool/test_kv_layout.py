@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from filled_pools import VLLM
+from filled_pools import H100, VLLM, pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,12 +33,15 @@ from capacity.pool.kv_layout import KvLayout, kv_layout
     ],
 )
 def test_block_bytes(name: str, tp: int, block_bytes: int) -> None:
-    assert kv_layout(load_model(name), VLLM, tensor_parallel_size=tp).block_bytes == block_bytes
+    assert (
+        kv_layout(pool_of(load_model(name), H100, VLLM, tensor_parallel_size=tp)).block_bytes == block_bytes
+    )
 
 
 def test_gemma_3_groups() -> None:
     """62 layers: 10 full (one group), 52 windowed (six groups of 10, the last padded by 8)."""
-    layout = kv_layout(load_model("gemma-3-27b"), VLLM, max_model_len=131_072, max_num_batched_tokens=8192)
+    pool = pool_of(load_model("gemma-3-27b"), H100, VLLM, max_model_len=131_072, max_num_batched_tokens=8192)
+    layout = kv_layout(pool)
     assert (layout.full_groups, layout.window_groups, layout.state_groups) == (1, (1023 + 8192,) * 6, 0)
     whole, window = 131_072 // 16, math.ceil((1023 + 8192) / 16) + 1
     assert layout.blocks_of_request(131_072) == whole + 6 * window
@@ -48,7 +51,7 @@ def test_gemma_3_groups() -> None:
 def test_linear_layers_need_one_block_each_group() -> None:
     """Qwen3-Next: 12 full and 36 linear layers; the block grows until a page holds one state."""
     model = load_model("qwen3-next-80b-a3b")
-    layout = kv_layout(model, VLLM)
+    layout = kv_layout(pool_of(model, H100, VLLM))
     assert (layout.full_groups, layout.window_groups, layout.state_groups) == (1, (), 3)
     state = model.state_bytes_per_sequence() / 36
     page = model.kv_bytes_per_token() / 12 * layout.block_tokens
@@ -59,7 +62,7 @@ def test_linear_layers_need_one_block_each_group() -> None:
 
 def test_an_engine_without_hybrid_groups_keeps_windows_whole() -> None:
     model = load_model("gpt-oss-120b")
-    whole = kv_layout(model, find_engine("vllm@0.8"))
+    whole = kv_layout(pool_of(model, H100, find_engine("vllm@0.8")))
     assert (whole.groups, whole.full_groups) == (1, 1)
     assert whole.block_bytes == 36 * 2 * 8 * 64 * 2 * 16
 

@@ -19,7 +19,7 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for
 from capacity.pool.activations import activation_bytes
 from capacity.pool.memory import HeldMemory, MemoryPlan, held_memory, memory_plan, sglang_static_fraction
-from capacity.pool.weights import weights_bytes_of_stage
+from capacity.pool.weights import stage_weights
 
 # vLLM 0.11 on H100, 79.18 GiB (llm-d-planner docs/empirical-vllm-memory-results.md): GiB per GPU of weights,
 # activation peak, non-torch and KV pool. Every row at utilization 0.90 but gpt-oss-120b's, at 0.95.
@@ -278,24 +278,17 @@ def test_fp8_kv_cache_doubles_the_tokens() -> None:
 def test_the_scarcest_pipeline_stage_decides() -> None:
     """Stage by stage: the last one alone samples, the first holds the embedding, layers are 27, 27, 26."""
     model = load_model("llama-3.1-70b")
-    plan = plan_of(
+    staged = pool_of(
         model, H100, VLLM_011, tensor_parallel_size=2, pipeline_parallel_size=3, max_model_len=8192
     )
+    plan = staged.memory
     usable = math.ceil(0.90 * H100.memory_engine_bytes)
     blocks = []
     for stage, layers in enumerate((27, 27, 26)):
-        weights = weights_bytes_of_stage(
-            model, VLLM_011, model.checkpoint, stage=stage, tensor_parallel_size=2, pipeline_parallel_size=3
-        )
-        activations = activation_bytes(
-            model,
-            VLLM_011,
-            sampled_rows=1024 if stage == 2 else 0,
-            tokens=8192,
-            tensor_parallel_size=2,
-        )
+        weights = stage_weights(staged, stage)
+        activations = activation_bytes(staged, samples=stage == 2)
         tables = 2 * 131_072 * 128  # of rotary positions, on every stage
-        pool = usable - round(weights) - tables - round(activations) - plan.overhead_bytes
+        pool = usable - round(weights) - tables - activations - plan.overhead_bytes
         blocks.append(pool // (2 * layers * 4 * 128 * 2 * 16))
     assert plan.kv_capacity_blocks == min(blocks) == blocks[2]
     assert blocks[0] < blocks[1]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from filled_pools import GIB, VLLM, VLLM_011
+from filled_pools import GIB, H100, VLLM, VLLM_011, pool_of
 
 from capacity.model import load_model
 from capacity.model.quantization import weight_bytes
-from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
+from capacity.pool.weights import pipeline_layers, stage_weights
 
 
 def test_gpt_oss_is_padded_above_its_checkpoint() -> None:
@@ -15,11 +15,10 @@ def test_gpt_oss_is_padded_above_its_checkpoint() -> None:
     model = load_model("gpt-oss-120b")
     checkpoint = weight_bytes(model)
     assert checkpoint / GIB == pytest.approx(60.77, rel=0.001)
-    assert weights_bytes_of_stage(model, VLLM_011, model.checkpoint) / checkpoint == pytest.approx(
-        64.38 / 60.77, rel=0.01
-    )
+    loaded = stage_weights(pool_of(model, H100, VLLM_011), 0)
+    assert loaded / checkpoint == pytest.approx(64.38 / 60.77, rel=0.01)
     unpadded = VLLM_011.model_copy(update={"expert_padding": ()})
-    assert weights_bytes_of_stage(model, unpadded, model.checkpoint) == pytest.approx(checkpoint, rel=1e-6)
+    assert stage_weights(pool_of(model, H100, unpadded), 0) == pytest.approx(checkpoint, rel=1e-6)
 
 
 def test_pipeline_layers_follow_vllm() -> None:
@@ -32,19 +31,18 @@ def test_pipeline_layers_follow_vllm() -> None:
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-next-80b-a3b"])
 def test_pipeline_stages_hold_every_weight_once(name: str) -> None:
     model = load_model(name)
-    stages = [
-        weights_bytes_of_stage(model, VLLM, model.checkpoint, stage=stage, pipeline_parallel_size=4)
-        for stage in range(4)
-    ]
-    assert sum(stages) == pytest.approx(weights_bytes_of_stage(model, VLLM, model.checkpoint), rel=1e-9)
+    staged = pool_of(model, H100, VLLM, pipeline_parallel_size=4)
+    whole = stage_weights(pool_of(model, H100, VLLM), 0)
+    assert sum(stage_weights(staged, stage) for stage in range(4)) == pytest.approx(whole, rel=1e-9)
 
 
 def test_tensor_parallel_shards_hold_every_weight_and_replicate_little() -> None:
     model = load_model("llama-3.1-70b")
-    one = weights_bytes_of_stage(model, VLLM, model.checkpoint)
-    eight = 8 * weights_bytes_of_stage(model, VLLM, model.checkpoint, tensor_parallel_size=8)
+    one, eight, sixteen = (
+        ranks * stage_weights(pool_of(model, H100, VLLM, tensor_parallel_size=ranks), 0)
+        for ranks in (1, 8, 16)
+    )
     norms = sum(part.params for part in model.parameter_parts() if part.kind == "norm") * 2
     assert eight - one == pytest.approx(7 * norms)
-    sixteen = 16 * weights_bytes_of_stage(model, VLLM, model.checkpoint, tensor_parallel_size=16)
     kv = 2 * 80 * 8 * 128 * 8192 * 2  # k_proj and v_proj, held twice when 16 ranks share 8 heads
     assert sixteen - one == pytest.approx(15 * norms + kv)

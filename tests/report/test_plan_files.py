@@ -20,7 +20,7 @@ from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
-from capacity.planning.search.planned_launch import pinned
+from capacity.planning.search.ranking import pinned
 from capacity.pool.resolve import resolve
 from capacity.report.plan_files import busiest_part, write_plan_files
 from capacity.report.tables import render

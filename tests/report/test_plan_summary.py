@@ -12,7 +12,7 @@ from quick_plans import quick
 
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.records import Plan
-from capacity.planning.search.planned_launch import pinned
+from capacity.planning.search.ranking import pinned
 from capacity.pool.resolve import resolve
 from capacity.report import layout
 from capacity.report.layout import printed

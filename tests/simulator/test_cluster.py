@@ -24,6 +24,7 @@ from cluster_runs import (
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_models import FunctionStepTimes
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import RoundRobin
@@ -32,7 +33,7 @@ from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, sim
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
-from capacity.step import AffineStepTimes, FunctionStepTimes
+from capacity.step import AffineStepTimes
 from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Workload, synthetic
 
 frontends = st.sampled_from((None, FrontendTimes(request_latency_s=0.01, response_latency_s=0.02)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from step_models import FunctionStepTimes
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
@@ -24,7 +25,7 @@ from capacity.simulator.intervals import (
 )
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.verdict import judge
-from capacity.step import AffineStepTimes, FunctionStepTimes, StepShape
+from capacity.step import AffineStepTimes, StepShape
 from capacity.workload import FixedLengths, LognormalLengths, SteadyArrivals, synthetic
 
 

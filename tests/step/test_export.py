@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from step_models import steps
+from step_models import FunctionStepTimes, steps
 
 from capacity.hardware import profile_names
 from capacity.model import load_model, model_names
-from capacity.step import AffineStepTimes, FunctionStepTimes, SlowestRank
+from capacity.step import AffineStepTimes, SlowestRank
 from capacity.step.export import (
     AffineData,
     SlowestData,

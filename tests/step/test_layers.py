@@ -12,8 +12,8 @@ from capacity.base.errors import UnsupportedModel
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity.step import OpCost, StepShape, decode_shape
-from capacity.step.layers import ends, merged
+from capacity.step import OpCost, StepShape, decode_shape, layers
+from capacity.step.layers import merged
 from capacity.step.layers.builder import Builder
 from capacity.step.model import StepModel
 from capacity.step.operators import Operator, sampled_tokens
@@ -48,13 +48,13 @@ class Softcap:
 
 def yielding(monkeypatch: pytest.MonkeyPatch, *operators: Operator) -> None:
     """Let the model's head have further operators."""
-    head = ends.head
+    head = layers.head
 
     def longer(build: Builder) -> Iterator[Operator]:
         yield from head(build)
         yield from operators
 
-    monkeypatch.setattr(ends, "head", longer)
+    monkeypatch.setattr(layers, "head", longer)
 
 
 def test_an_operator_of_a_new_class_is_in_the_step_and_in_its_table(monkeypatch: pytest.MonkeyPatch) -> None:

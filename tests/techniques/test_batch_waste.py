@@ -13,7 +13,6 @@ from capacity.techniques.batch_waste import (
     expected_longest,
     exponential_slot_gain,
     gamma_lengths,
-    padding_waste,
     paged_kv_waste,
     slot_gain,
     static_slot_waste,
@@ -48,7 +47,6 @@ def test_the_longest_grows_with_the_batch_and_never_beyond_the_longest(
     assert lengths.mean() - 1e-6 <= longest <= lengths.max() + 1e-6
     assert longest <= expected_longest(lengths, batch + 1) + 1e-9
     assert 0 <= static_slot_waste(lengths, batch) + 1e-9 < 1
-    assert padding_waste(lengths, batch) == static_slot_waste(lengths, batch)
 
 
 def test_kv_waste_by_hand() -> None:

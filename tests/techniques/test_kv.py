@@ -14,7 +14,7 @@ from capacity.techniques.kv import kv
 from capacity.techniques.kv_bytes import limited_attention, request_kv_bytes
 from capacity.techniques.long_context import (
     context_parallel_prefill,
-    decode_growth,
+    decode_point,
 )
 
 KIB, GIB = 2**10, 2**30
@@ -64,7 +64,7 @@ def test_bad_questions_are_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput):
         limited_attention(model, 0, window_tokens=8)
     with pytest.raises(InvalidInput):
-        decode_growth(pool(), 0)
+        decode_point(pool(), 0, 4096)
     with pytest.raises(InvalidInput):
         context_parallel_prefill(pool(), 4, (8,))
     with pytest.raises(UnknownName):

@@ -15,7 +15,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.techniques.long_context import (
     context_parallel_prefill,
     decode_crossover_tokens,
-    decode_growth,
+    decode_point,
     long_context,
     offload,
     prefill_crossover_tokens,
@@ -62,12 +62,12 @@ def test_the_decode_crossover_halves_as_the_batch_doubles() -> None:
     assert eight is not None
     assert one / two == pytest.approx(2, rel=0.15)
     assert one / eight == pytest.approx(8, rel=0.3)
-    at, before = decode_growth(pool(), 2, (two, two - 1))
+    at, before = (decode_point(pool(), 2, tokens) for tokens in (two, two - 1))
     assert at.attention_share >= 0.5 > before.attention_share
 
 
 def test_decode_grows_with_what_it_reads() -> None:
-    short, long = decode_growth(pool(), 16, (4096, 65536))
+    short, long = (decode_point(pool(), 16, tokens) for tokens in (4096, 65536))
     assert long.kv_read_bytes == 16 * short.kv_read_bytes
     assert 12 < (long.attention_s / short.attention_s) < 16.5
     assert 0 < short.attention_share < long.attention_share < 1

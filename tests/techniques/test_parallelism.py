@@ -11,7 +11,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
-from capacity.techniques.parallelism import (
+from capacity.techniques.scaling import (
     all_reduce_bytes_per_token,
     expert_imbalance,
     experts_touched,

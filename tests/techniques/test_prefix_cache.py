@@ -19,11 +19,11 @@ from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.step import AffineStepTimes, prefill_shape
-from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
-from capacity.techniques.prompt_prices import (
+from capacity.techniques.cache_curve import (
     PromptCachePlan,
     prompt_cache_bill,
 )
+from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
 from capacity.workload import PromptContent, Workload, read_trace
 
 BLOCK = 4

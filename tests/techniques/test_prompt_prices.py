@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.techniques.prefix_cache import reuse_curve
-from capacity.techniques.prompt_prices import (
+from capacity.techniques.cache_curve import (
     PromptCachePlan,
     break_even_hit_fraction,
     break_even_reuses,
@@ -18,6 +17,7 @@ from capacity.techniques.prompt_prices import (
     prompt_cache_plans,
     relative_input_cost,
 )
+from capacity.techniques.prefix_cache import reuse_curve
 from capacity.workload import PromptContent, Workload
 
 

@@ -11,12 +11,14 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
 from capacity.pool.resolve import resolve
-from capacity.techniques.parallelism import (
+from capacity.techniques.scaling import (
+    Axis,
     all_reduce_bytes_per_token,
+    cheapest,
     expert_imbalance,
     experts_touched,
+    scaling_curve,
 )
-from capacity.techniques.scaling import Axis, cheapest, scaling_curve
 
 
 def test_what_each_axis_says_of_itself() -> None:

@@ -11,12 +11,15 @@ from typing import Any, Literal
 
 import torch
 
+from capacity.deployment import Pool
 from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward
 from capacity.model.layers import Attention
 from capacity.model.quantization import find_format, uniform_scheme, weight_bytes
 from capacity.pool.activations import activation_bytes
+from capacity.pool.resolve import with_defaults
 from capacity_validate.capture import Captures
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.attention import reference_attention
@@ -280,8 +283,9 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
 
 def fused_activation_bytes(model: Transformer, tokens: int) -> float:
     """What the memory model sets aside for one sequence of `tokens` tokens in one step of an engine."""
-    engine = find_engine("vllm")
-    halves = activation_bytes(model.model, engine, sampled_rows=1, tokens=tokens)
+    pool = Pool(gpu="h100", max_num_seqs=1, max_num_batched_tokens=tokens)
+    profile, engine = load_profile(pool.gpu), find_engine(pool.engine)
+    halves = activation_bytes(with_defaults(pool, model.model, profile=profile, engine=engine))
     return float(halves * model.dtype.itemsize / 2)
 
 

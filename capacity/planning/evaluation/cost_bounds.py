@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.planning.evaluation.evaluate import Role, most_replicas
+from capacity.planning.evaluation.evaluate import most_replicas
 from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.space import Role
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
 from capacity.step.closed_form import prefill_steps

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
+from capacity.answers.costs import Pools, ServedLoad, most_per_s
 from capacity.answers.deployment_run import kv_link
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, hopeless, judged, outlook
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
+from capacity.planning.space import Role
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.workload import Workload
 
-Role = Literal["both", "prefill", "decode"]
 Check = Callable[[], None] | None
 
 AS_PREDICTED = Factors()
@@ -83,25 +83,6 @@ def run_engines(
         frontend=engine_frontend(engines[0].resolved, workload),
         link=link,
         check=check,
-    )
-
-
-def simulate_trial(
-    resolved: ResolvedPool,
-    replicas: int,
-    workloads: Sequence[Workload],
-    goal: Goal,
-    *,
-    factors: Factors | None = None,
-    give_up: bool = True,
-    sample: bool = False,
-    intervals: bool = False,
-    check: Check = None,
-) -> Evaluation:
-    """As `try_engines`, of `replicas` equal engines that take requests in turn."""
-    engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
-    return try_engines(
-        engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals, check=check
     )
 
 
@@ -189,3 +170,35 @@ def _busiest_first(workload: Workload) -> list[Workload]:
         places += [piece for piece in np.array_split(np.arange(begin, end), pieces) if len(piece)]
     others = sorted(places[1:], key=lambda at: workload.arrival_s[at[-1]] - workload.arrival_s[at[0]])
     return [workload.take(at) for at in (places[0], *others)]
+
+
+def trial_load(
+    pools: Pools,
+    trial: Evaluation,
+    workload: Workload,
+    *,
+    offered_per_s: float | None,
+    capacity_per_s: float | None = None,
+) -> ServedLoad | None:
+    """What `pools` serve of the workload in the long run; None where the trial served nothing.
+
+    `offered_per_s`: how many requests come by the clock, and are served up to `capacity_per_s`, by step times alone
+    where that is not known; None: of a closed loop, whose rate is the trial's. Generated requests that arrive by the
+    clock have the lengths they were drawn from.
+    """
+    if not trial.requests_per_s:
+        return None
+    load = ServedLoad(
+        requests_per_s=offered_per_s or trial.requests_per_s,
+        input_tokens=trial.input_tokens_per_s / trial.requests_per_s,
+        output_tokens=trial.output_tokens_per_s / trial.requests_per_s,
+        in_flight=None if workload.concurrency is None else float(workload.concurrency),
+        hit_fraction=trial.hit_fraction,
+    )
+    if offered_per_s is None:
+        return load
+    load = load.at_most(capacity_per_s or max(most_per_s(pools, load), trial.requests_per_s))
+    if workload.expected_over_mean is None:
+        return load
+    input_tokens, output_tokens = workload.long_run_tokens
+    return replace(load, input_tokens=input_tokens, output_tokens=output_tokens)

@@ -13,7 +13,7 @@ import numpy as np
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluate import Check, Engines, Role, run_engines, stretched, try_engines
+from capacity.planning.evaluation.evaluate import Check, Engines, run_engines, stretched, try_engines
 from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, judged_in_windows
 from capacity.planning.evaluation.step_error import factors_at
@@ -72,30 +72,11 @@ class EvaluationContext:
     _looks: dict[Candidate, Evaluation] = field(default_factory=dict, repr=False)
     _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        model: ModelSpec,
-        workloads: Sequence[Workload],
-        goal: Goal,
-        *,
-        slo_window: str,
-        profiles: str | Path | None,
-        steady: SteadyTraffic | None = None,
-    ) -> EvaluationContext:
-        """Return the arena of the busiest `slo_window` of longer traffic. Raises InvalidInput for no duration."""
-        arena = cls(
-            model=model,
-            workloads=workloads,
-            goal=goal,
-            profiles=profiles,
-            slo_window=slo_window,
-            steady=steady,
-        )
-        return arena._on(workloads)
+    def on(self, workloads: Sequence[Workload]) -> EvaluationContext:
+        """Return the arena of these draws, or of their busiest `slo_window` where they are longer than one.
 
-    def _on(self, workloads: Sequence[Workload]) -> EvaluationContext:
-        """Return the arena of other draws; without windows where these are no longer than one."""
+        Raises InvalidInput for no duration.
+        """
         busiest, windows = take_busiest_window(workloads, self.slo_window)
         return replace(
             self,
@@ -175,7 +156,7 @@ class EvaluationContext:
         if requests is None:
             return self
         if requests not in self._longer:
-            self._longer[requests] = self._on(self.steady.draw(requests, drawn))
+            self._longer[requests] = self.on(self.steady.draw(requests, drawn))
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationTask, *, check: Check = None) -> Evaluation:
@@ -193,13 +174,15 @@ class EvaluationContext:
 
     def _run(self, task: EvaluationTask, check: Check) -> Evaluation:
         candidate = task.candidate
-        if candidate.prefill is None:
-            engines = [self._engines(candidate.pool, candidate.replicas, "both", task.confidence)]
-        else:
-            engines = [
-                self._engines(candidate.prefill, candidate.prefill_replicas, "prefill", task.confidence),
-                self._engines(candidate.pool, candidate.replicas, "decode", task.confidence),
-            ]
+        engines = [
+            Engines(
+                resolved=self.resolved(pool),
+                replicas=replicas,
+                role=role,
+                made=self.setup(pool, task.confidence),
+            )
+            for pool, replicas, role in candidate.parts
+        ]
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
         trial = try_engines(
             engines,
@@ -233,10 +216,6 @@ class EvaluationContext:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]
         waits = tuple(slo for slo in self.goal.slos if slo.includes_wait)
         return ones, replace(self.goal, slos=waits)
-
-    def _engines(self, pool: Pool, replicas: int, role: Role, confidence: float | None) -> Engines:
-        made = self.setup(pool, confidence)
-        return Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made)
 
 
 def run_task(arena: EvaluationContext, task: EvaluationTask, left_s: float = math.inf) -> Evaluation | None:

@@ -24,7 +24,8 @@ from capacity.planning.evaluation.evaluation_context import (
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
+from capacity.planning.workers.opening import opened
+from capacity.planning.workers.worker_pool import NotDone, WorkerPool
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
 WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long

@@ -111,18 +111,15 @@ class Evaluation:
 
 
 def judged(
-    runs: Sequence[SimulationResult],
-    goal: Goal,
-    *,
-    seen: Seen,
-    replicas: int = 1,
-    intervals: bool = False,
+    runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
 ) -> Evaluation:
     """`replicas`: how many like the one that ran there are, for the rates."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     levels, joint = _levels(runs, goal, intervals=intervals)
-    duration_s = sum(_duration_s(table) for table in tables)
+    # from the first arrival to the last completion of each run; MISSING is -1
+    spans_ps = (int(table.finish_ps.max()) - int(table.arrival_ps.min()) for table in tables)
+    duration_s = sum(max(span_ps, 0) / PS_PER_S for span_ps in spans_ps)
 
     def rate(values: Iterable[np.int64]) -> float:
         return int(sum(values)) * replicas / duration_s if duration_s else 0.0
@@ -203,12 +200,6 @@ def _hits(tables: Sequence[RequestTable]) -> float:
         for column in ("cached_tokens", "prompt_tokens")
     )
     return cached / prompts if prompts else 0.0
-
-
-def _duration_s(table: RequestTable) -> float:
-    """From the first arrival to the last completion of one run."""
-    first, last = int(table.arrival_ps.min()), int(table.finish_ps.max())  # MISSING is -1
-    return max(last - first, 0) / PS_PER_S
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:

@@ -6,14 +6,13 @@ deployment's and not the dice's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field, field_validator
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import measured_capacity, with_replicas
@@ -29,14 +28,13 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load, bound
-from capacity.planning.evaluation.evaluate import deployment_label
-from capacity.planning.evaluation.plan_cost import trial_load
+from capacity.planning.evaluation.evaluate import deployment_label, trial_load
 from capacity.planning.evaluation.resampling import draws
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, Runs, Served
-from capacity.planning.workers.worker_pool import opened
+from capacity.planning.workers.opening import opened
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
@@ -52,37 +50,28 @@ Progress = Callable[[int, int], None]
 class RisingLoad(Spec):
     """What is asked of a deployment as its load rises; rates in requests per second."""
 
-    model_config = ConfigDict(allow_inf_nan=True)
-
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = Field(default=0.9, description="By the error of the step model.")
+    confidence: float = Field(default=0.9, ge=0.5, lt=1, description="By the error of the step model.")
     rates: tuple[Number, ...] | None = Field(default=None, description="Requests/s to look at: 1,2,5,10.")
-    requests_per_user_hour: Number | None = Field(default=None, description="To count users.")
+    requests_per_user_hour: Number | None = Field(default=None, gt=0, description="To count users.")
     peak_rate: Number | None = Field(
-        default=None, description="Requests/s at noon: asks for replicas by the hour."
+        default=None, gt=0, description="Requests/s at noon: asks for replicas by the hour."
     )
-    peak_to_mean: Number = Field(default=1.6, description="Of that day's rates.")
+    peak_to_mean: Number = Field(
+        default=1.6, ge=1, le=2, description="Of that day's rates: 1 (flat) to 2 (silent at night)."
+    )
     hourly_rates: tuple[Number, ...] | None = Field(default=None, description="24 rates in place of a peak.")
     replications: int = Field(
-        default=3, description="Draws of generated traffic, for the interval of sampling."
+        default=3, ge=1, description="Draws of generated traffic, for the interval of sampling."
     )
 
-    def check(self) -> None:
-        """Raise InvalidInput for a value out of its range."""
-        if not 0.5 <= self.confidence < 1:
-            raise InvalidInput(f"confidence must be from 0.5 to below 1, not {self.confidence}")
-        if self.rates is not None and not (self.rates and all(0 < rate < math.inf for rate in self.rates)):
-            raise InvalidInput("rates must be finite numbers above 0, at least one")
-        if self.peak_rate is not None and not 0 < self.peak_rate < math.inf:
-            raise InvalidInput(f"peak_rate must be finite and above 0, not {self.peak_rate}")
-        if not 1 <= self.peak_to_mean <= 2:
-            raise InvalidInput(
-                f"peak_to_mean must be from 1 (flat) to 2 (silent at night), not {self.peak_to_mean}"
-            )
-        each = self.requests_per_user_hour
-        if each is not None and not each > 0:
-            raise InvalidInput(f"requests_per_user_hour must be above 0, not {each}")
+    @field_validator("rates")
+    @classmethod
+    def _above_0(cls, rates: tuple[Number, ...] | None) -> tuple[Number, ...] | None:
+        if rates is not None and not (rates and min(rates) > 0):
+            raise ValueError("must be numbers above 0, at least one")
+        return rates
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:
@@ -161,7 +150,6 @@ def curve(
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
-    load.check()
     beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
     deployment = deployment_of(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
@@ -171,8 +159,6 @@ def curve(
     resolved.memory.require_fit()
     if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
         traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
-    if load.replications < 1:
-        raise InvalidInput(f"replications must be at least 1, not {load.replications}")
     drawn = draws(traffic, workload, load.replications, resolved.max_model_len)
     varies = workload is not None or traffic.trace is not None or traffic.arrivals != "steady"
     workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
@@ -189,11 +175,6 @@ def curve(
         progress=progress,
         warnings=window_notes,
     )
-
-
-def _knee_per_s(points: Sequence[CurvePoint]) -> float | None:
-    best = max(range(len(points)), key=lambda at: points[at].power)
-    return points[best].request_rate_per_s if 0 < best < len(points) - 1 else None
 
 
 def _in_busiest_window(
@@ -260,6 +241,7 @@ def draw_curve(
         _point(rate, trial, price, [(resolved, replicas)], workloads[0], capacity)
         for rate, trial in zip(rates, trials, strict=True)
     )
+    best = max(range(len(points)), key=lambda at: points[at].power)
     each = load.requests_per_user_hour
     usable = None if highest is None else highest.at_confidence
     day = None
@@ -271,7 +253,7 @@ def draw_curve(
         workload=workloads[0].name,
         slos=tuple(str(slo) for slo in goal.slos),
         points=points,
-        knee_per_s=_knee_per_s(points),
+        knee_per_s=points[best].request_rate_per_s if 0 < best < len(points) - 1 else None,
         highest=highest,
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from capacity.planning.evaluation.evaluate import simulate_trial
+from capacity.planning.evaluation.evaluate import Engines, try_engines
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.evaluation.step_error import factors_at
 from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side, stop_if_recalled
@@ -63,16 +63,9 @@ class Served:
     def trial(self, ask: _Rate) -> Evaluation:
         """Here, or on a worker."""
         factors = factors_at(self.resolved, ask.level)
+        engines = Engines(resolved=self.resolved, replicas=self.replicas, factors=factors)
         scaled = [self.workloads[ask.draw].at_rate(ask.rate)]
-        return simulate_trial(
-            self.resolved,
-            self.replicas,
-            scaled,
-            self.goal,
-            factors=factors,
-            give_up=ask.give_up,
-            check=stop_if_recalled,
-        )
+        return try_engines([engines], scaled, self.goal, give_up=ask.give_up, check=stop_if_recalled)
 
 
 @dataclass(kw_only=True)

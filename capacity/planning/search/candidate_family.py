@@ -29,19 +29,24 @@ def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateFamily:
+class Side:
+    """An engine in its role, with its bounds."""
+
+    pool: Pool
+    bound: Bound
+    quality: QualityChange
+    watts_per_gpu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateFamily(Side):
     """An engine that might be an answer, with the replicas that its bounds leave open (`least` to `most`).
 
     With `prefill`, the engine only decodes, and `prefill_replicas` of that one prefill: options of one pair differ
-    in them. `gpu_s` is the GPU time of a request at best; `oddness` how far it is from the engine's defaults.
+    in them. `oddness`: how far it is from the engine's defaults.
     """
 
-    pool: Pool
     price: Price | None
-    watts_per_gpu: float
-    quality: QualityChange
-    bound: Bound
-    gpu_s: float
     least: int
     most: int
     search: Search

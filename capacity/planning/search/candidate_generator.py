@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
+from capacity.base.record import make_from
 from capacity.deployment import Pool
-from capacity.planning.evaluation.cost_bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
-from capacity.planning.evaluation.evaluate import Role
+from capacity.planning.evaluation.cost_bounds import PLAIN, Drafting, Load, StepSeconds, bound
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
-from capacity.planning.quality import QualityChange, quality_change
-from capacity.planning.search.candidate_family import (
-    CandidateFamily,
-    Exclusion,
-    Survey,
-    objective_of,
-)
+from capacity.planning.quality import quality_change
+from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Side, Survey, objective_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
@@ -27,7 +23,16 @@ from capacity.planning.search.replica_search import (
     ReplicaSearch,
     UnresolvedCandidate,
 )
-from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
+from capacity.planning.space import (
+    ROUND_ROBIN,
+    Candidate,
+    Role,
+    Search,
+    oddness,
+    pairs,
+    pools,
+    rounded_context,
+)
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup
@@ -151,34 +156,20 @@ class CandidateGenerator:
             for count in range(least_p, highest + 1)
         ]
 
-    def _option(
-        self,
-        side: Side,
-        *,
-        least: int,
-        most: int,
-        router: str = ROUND_ROBIN,
-        prefill: Side | None = None,
-        prefill_replicas: int = 0,
-    ) -> CandidateFamily:
-        gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
+    def _option(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
+        """An engine with the replicas that are open, and what stands before it."""
+        router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
         if prefill is not None:
-            gpu_s += prefill.bound.work_s * prefill.pool.num_gpus
-            own = replace(own, ratio=max(own.ratio, prefill.bound.ratio))
-        return CandidateFamily(
-            pool=side.pool,
+            own["prefill"] = prefill.pool
+            ratios.append(prefill.bound.ratio)
+        return make_from(
+            CandidateFamily,
+            side,
+            bound=replace(side.bound, ratio=max(ratios)),
             price=self.market.quotes[side.pool.gpu],
-            watts_per_gpu=side.watts_per_gpu,
-            quality=side.quality,
-            bound=own,
-            gpu_s=gpu_s,
-            least=least,
-            most=most,
             search=self.search,
-            prefill=None if prefill is None else prefill.pool,
-            prefill_replicas=prefill_replicas,
-            router=router,
             oddness=oddness(side.pool, apart=prefill is not None, router=router),
+            **own,
         )
 
     def routers(self, most: int) -> tuple[str, ...]:
@@ -242,7 +233,11 @@ class CandidateGenerator:
                 params=self.arena.model.total_params,
             )
             if not quality.within(self.search.max_quality_loss):
-                return Exclusion("quality", _quality_reason(quality))
+                loss = quality.worst_loss_fraction
+                reason = f"loses up to {loss or 0.0:.1%} of task scores ({quality.source})"
+                return Exclusion(
+                    "quality", reason if loss is not None else f"{quality.what}: its loss is unknown"
+                )
             plan = resolved.memory_in_short
             if not plan.fits:
                 return Exclusion("does not fit", plan.reason or "does not fit")
@@ -271,16 +266,6 @@ class CandidateGenerator:
         return Side(pool=pool, bound=bounds, quality=quality, watts_per_gpu=watts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """An engine in its role, with its bounds."""
-
-    pool: Pool
-    bound: Bound
-    quality: QualityChange
-    watts_per_gpu: float
-
-
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
     """Steps in which one of several ranks has work; None where there is one."""
     if ranks == 1:
@@ -296,12 +281,6 @@ def _drafting(setup: EngineSetup) -> Drafting:
         return PLAIN
     rates = speculation.rates
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
-
-
-def _quality_reason(quality: QualityChange) -> str:
-    if quality.worst_loss_fraction is None:
-        return f"{quality.what}: its loss is unknown"
-    return f"loses up to {quality.worst_loss_fraction:.1%} of task scores ({quality.source})"
 
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:

@@ -34,16 +34,13 @@ def _weights(search: Search, model: ModelSpec, pool: Pool) -> str | None:
         return None  # turned down with its reason in its turn
     if not quality_change(scheme, model.checkpoint, "auto", params=model.total_params).lossless:
         return f"{pool.quantization} weights"
-    return f"a checkpoint in {pool.quantization}" if _needs_checkpoint(model, pool) else None
-
-
-def _needs_checkpoint(model: ModelSpec, pool: Pool) -> bool:
-    """Whether the engine does not make the format from the model's checkpoint while loading."""
     if not is_launched(pool.engine):
-        return False
+        return None
     alone = pool.model_copy(update={name: Pool.model_fields[name].default for name in DRAFT_FIELDS})
     notes = launch_command(pool.engine, model.hf_id or model.name, alone).notes
-    return any(note.startswith(f"{pool.quantization} weights:") for note in notes)
+    # the engine does not make the format from the model's checkpoint while loading
+    lacking = any(note.startswith(f"{pool.quantization} weights:") for note in notes)
+    return f"a checkpoint in {pool.quantization}" if lacking else None
 
 
 def _cache(search: Search, model: ModelSpec, pool: Pool) -> str | None:

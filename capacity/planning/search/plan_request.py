@@ -100,13 +100,14 @@ class PlanRequest:
 
         On part of the traffic, or for another goal, where these are given.
         """
-        return EvaluationContext.of(
-            self.model,
-            self.workloads if workloads is None else workloads,
-            goal or self.goal,
+        workloads = self.workloads if workloads is None else workloads
+        return EvaluationContext(
+            model=self.model,
+            workloads=workloads,
+            goal=goal or self.goal,
             slo_window=self.search.slo_window,
             profiles=self.profiles,
-        )
+        ).on(workloads)
 
     def market(self, search: Search | None = None) -> Market:
         """The GPUs of the search, or of a narrower one, and their prices. Raises UnknownName, InvalidInput."""

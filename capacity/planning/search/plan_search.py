@@ -312,7 +312,6 @@ def run_search(
     Raises DoesNotFit where nothing fits and InvalidInput where nothing can run, or where there is no such `cluster`.
     Ctrl-C ends the search as the time limit does.
     """
-    surveyor = CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market)
     named = Named(
         profiles=None if arena.profiles is None else str(arena.profiles),
         models=() if search.draft is None else (search.draft,),
@@ -320,16 +319,28 @@ def run_search(
     with EvaluationPool(
         arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
     ) as bench:
-        state = _Search(
-            arena=arena,
-            search=search,
-            surveyor=surveyor,
-            bench=bench,
-            progress=progress,
-            started_s=time.monotonic() if started_s is None else started_s,
-        )
+        state = _search(bench, search, load, market, progress, started_s)
         state.run()
         return _plan(state, load, market)
+
+
+def _search(
+    bench: EvaluationPool,
+    search: Search,
+    load: Load,
+    market: Market,
+    progress: Progress | None,
+    started_s: float | None = None,
+) -> _Search:
+    arena = bench.arena
+    return _Search(
+        arena=arena,
+        search=search,
+        surveyor=CandidateGenerator(arena=arena, search=search, load=arena.busy_load(load), market=market),
+        bench=bench,
+        progress=progress,
+        started_s=time.monotonic() if started_s is None else started_s,
+    )
 
 
 def find_conditional(
@@ -347,16 +358,7 @@ def find_conditional(
     Those that were found where the time limit, or Ctrl-C, ends the search.
     """
     with EvaluationPool(arena=arena, confidence=search.confidence, workers=workers) as bench:
-        state = _Search(
-            arena=arena,
-            search=search,
-            surveyor=CandidateGenerator(
-                arena=arena, search=search, load=arena.busy_load(load), market=market
-            ),
-            bench=bench,
-            progress=progress,
-            started_s=time.monotonic(),
-        )
+        state = _search(bench, search, load, market, progress)
         state.run(savings_below=least)
         return _conditional(state, Ranking(arena=arena, search=search, load=load, bench=bench))
 
@@ -395,6 +397,12 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         *not_recommended(state.conditional),
     )
     kinds = Counter(rejection.kind for rejection in rejected)
+    unfinished = []
+    if state.ended != "done" and state.families > len(state.leaders):
+        found = f"{len(state.leaders)} of {state.families}"
+        unfinished.append(
+            f"alternatives: the best of {found} kinds of GPU and weight format was found in this time"
+        )
     return Plan(
         model=arena.model.name,
         workload=arena.workloads[0].name,
@@ -430,7 +438,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         not_searched=not_searched(search, load, arena.model),
         warnings=(
             *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
-            *_unfinished(state),
+            *unfinished,
             *state.remarks,
             *_lighter_misses(best),
             *warnings_of(arena, ranked),
@@ -451,11 +459,3 @@ def _lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
         f"{len(missed)} windows with less than {HEAVY:.0%} of the busiest one's work miss the SLO; the worst is "
         f"{worst.window.label} with {worst.window.requests:,} requests: {level.slo} at {level.ratio:.2f} of its limit"
     ]
-
-
-def _unfinished(state: _Search) -> list[str]:
-    """That alternatives were not all looked for."""
-    if state.ended == "done" or state.families <= len(state.leaders):
-        return []
-    found = f"{len(state.leaders)} of {state.families}"
-    return [f"alternatives: the best of {found} kinds of GPU and weight format was found in this time"]

@@ -8,21 +8,29 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
-from capacity.deployment.launching import is_launched
+from capacity.deployment import Pool
+from capacity.deployment.flag_table import release_of
+from capacity.deployment.launched import Launch
+from capacity.deployment.launching import is_launched, launch_command
 from capacity.hardware.cost_estimate import CostEstimate
+from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
+from capacity.planning.evaluation.evaluate import trial_load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.plan_cost import trial_load
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
 from capacity.planning.records import LaunchLine, Miss, Ranked
 from capacity.planning.search.candidate_family import EvaluatedCandidate, Order, Survey
-from capacity.planning.search.planned_launch import launch_as_planned
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate, Search
+from capacity.pool.memory import memory_fraction
+from capacity.pool.resolve import ResolvedPool
 
 TOP = 8  # answers that are ranked
+KV_CACHE_FLAG = ("vllm", "sglang")  # engines with a flag for the default format of the KV cache, auto
+KV_CACHE_WRITTEN = ("llama.cpp", "ollama")  # engines whose launch always states the format
+MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines whose flag sets the share of memory simulated
 
 
 class Closer(NamedTuple):
@@ -128,6 +136,55 @@ class Ranking:
         if trial.met:  # the busiest window holds, another one of the whole traffic does not
             trial = nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
+
+
+def pinned(resolved: ResolvedPool) -> Pool:
+    """The pool with its engine's defaults written out, for every setting that its interval depends on."""
+    settings: dict[str, object] = {
+        "max_model_len": resolved.max_model_len,
+        "max_num_seqs": resolved.max_num_seqs,
+        "max_num_batched_tokens": resolved.max_num_batched_tokens,
+        "enable_prefix_caching": resolved.prefix_caching,
+    }
+    if resolved.engine.name in MEMORY_FLAG:
+        settings["gpu_memory_utilization"] = memory_fraction(resolved)
+    return resolved.pool.model_copy(update=settings)
+
+
+def attention_backend(resolved: ResolvedPool) -> str | None:
+    """The attention backend that the launch must name for the predicted times; None: the engine's own choice."""
+    groups = resolved.model.layer_groups
+    dense = any(isinstance(g.mixer, LatentAttention) and g.mixer.indexer is None for g in groups)
+    if not dense or not resolved.kv_cache_dtype.startswith("fp8"):
+        return None
+    return resolved.engine.fp8_latent_backend.get(resolved.profile.architecture)
+
+
+def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
+    """The command that starts one replica as it was simulated; its first note names the release."""
+    pool = pinned(resolved)
+    launch = launch_command(pool.engine, model_id, pool)
+    words = launch.words
+    backend = attention_backend(resolved)
+    if backend is not None:
+        words = (*words, "--attention-backend", backend)
+    notes = launch.notes
+    if resolved.engine.name in KV_CACHE_FLAG and "--kv-cache-dtype" not in words:
+        at = words.index("--port")
+        words = (*words[:at], "--kv-cache-dtype", "auto", *words[at:])
+    elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
+        notes += (
+            f"KV cache in the model's format, the default of {resolved.engine.name}: no flag states it",
+        )
+    release = release_of(pool.engine)
+    ways = [
+        *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
+        *([] if release.image is None else [f"image {release.image}"]),
+    ]
+    note = f"planned for {resolved.engine.name} {release.version}" + (
+        f": {', or '.join(ways)}" if ways else ""
+    )
+    return replace(launch, words=words, notes=(note, *notes))
 
 
 def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[LaunchLine, ...]:

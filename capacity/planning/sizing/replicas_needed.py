@@ -86,9 +86,14 @@ def replicas_needed(
             slo_window=slo_window,
         )
         steady = SteadyTraffic.of(asked, workload, longest, confidence)
-        arena = EvaluationContext.of(
-            engines[0].model, workloads, goal, slo_window=slo_window, profiles=profiles, steady=steady
-        )
+        arena = EvaluationContext(
+            model=engines[0].model,
+            workloads=workloads,
+            goal=goal,
+            slo_window=slo_window,
+            profiles=profiles,
+            steady=steady,
+        ).on(workloads)
         best, reason = _fewest(engines, arena, Load.of(workloads, endless=steady is not None), search, price)
         if arena.windows:
             judged_in = f"the busiest {arena.windows[0].lasts} ({arena.windows[0].text})"

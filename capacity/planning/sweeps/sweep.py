@@ -24,7 +24,8 @@ from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
 from capacity.planning.sweeps.sweep_results import check_export, export, flat_row
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
-from capacity.planning.workers.worker_pool import Crews, WorkerPool, opened, stop_if_recalled
+from capacity.planning.workers.opening import opened
+from capacity.planning.workers.worker_pool import Crews, WorkerPool, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short

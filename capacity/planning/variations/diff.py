@@ -36,7 +36,8 @@ from capacity.planning.variations.outcome import (
     outcome,
     serve,
 )
-from capacity.planning.workers.worker_pool import WorkerPool, once, opened, side_by_side, stop_if_recalled
+from capacity.planning.workers.opening import opened
+from capacity.planning.workers.worker_pool import WorkerPool, once, side_by_side, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds

@@ -13,9 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from capacity.base.processes import check_workers, local_workers
-from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -34,13 +31,15 @@ class WorkerPool:
     """An executor, and how many tasks it works on at a time.
 
     `address`: of a cluster, where a task that was handed out is not taken back. `deadly`: what a task ends with there
-    that kills whoever works at it. `is_lost`: nobody is left; what was returned stands.
+    that kills whoever works at it. `through`: a function that calls the one that is handed out. `is_lost`: nobody is
+    left; what was returned stands.
     """
 
     executor: Executor
     workers: int
     address: str | None = None
     deadly: tuple[type[Exception], ...] = ()
+    through: tuple[Callable[..., Any], ...] = ()
     is_lost: bool = False
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
@@ -48,7 +47,7 @@ class WorkerPool:
         if self.is_lost:
             return None
         try:
-            return self.executor.submit(function, *arguments)
+            return self.executor.submit(*self.through, function, *arguments)
         except BrokenExecutor:
             self.is_lost = True
             return None
@@ -78,50 +77,6 @@ class WorkerPool:
 
 
 Crews = Callable[[], AbstractContextManager[WorkerPool]]
-
-
-def opened(
-    workers: int, cluster: str | None, *, common: tuple[object, ...] = (), named: Named = NOTHING
-) -> AbstractContextManager[WorkerPool]:
-    """The Dask cluster at `cluster` (tcp://host:port), or `workers` processes of this machine.
-
-    `common` are the first arguments of each function that is handed out: they travel once. `named` is what the tasks
-    look up by its name, which a cluster must find as it is here. Raises InvalidInput where that is not so.
-    """
-    if cluster is None:
-        return _local(workers, common)
-    from capacity.planning.workers.dask_workers import dask_crew
-
-    return dask_crew(cluster, common=common, named=named)
-
-
-@contextmanager
-def _local(workers: int, common: tuple[object, ...]) -> Iterator[WorkerPool]:
-    check_workers(workers)
-    with local_workers(workers, _keep_common, common) as executor:
-        yield WorkerPool(executor=_Acquainted(executor) if common else executor, workers=workers)
-
-
-_common: tuple[object, ...] = ()  # of this worker process
-
-
-def _keep_common(*common: object) -> None:
-    global _common
-    _common = common
-
-
-def _with_common(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*_common, *arguments)
-
-
-class _Acquainted(Executor):
-    """Workers that know what their tasks have in common."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
-        return self._executor.submit(_with_common, function, *arguments, **keywords)
 
 
 def side_by_side(

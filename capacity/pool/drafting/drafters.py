@@ -94,7 +94,7 @@ def in_a_round(engine: EngineSpec) -> EngineSpec:
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
 WITHOUT_PROMPTS = StepShape._fields.index("decode_sequences")  # fields from there on are no prompt's
 LOOKUP_S = (
-    50e-6  # n-gram search on the CPU for one round: assumed, 2026-11-21; prompts of a few thousand tokens
+    50e-6  # n-gram search on the CPU for a round: assumed, 2026-11-21; prompts of a few thousand tokens
 )
 
 

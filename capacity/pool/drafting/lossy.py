@@ -11,11 +11,6 @@ from dataclasses import dataclass
 from capacity.base.errors import InvalidInput
 from capacity.pool.drafting.textbook import check_rate
 
-TYPICAL_EPSILON, TYPICAL_DELTA = (
-    0.09,
-    0.3,
-)  # Medusa's own code and vLLM's V0 flags, posterior threshold and alpha
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAcceptance:
@@ -46,14 +41,6 @@ def threshold_acceptance(
         lossless_rate=math.fsum(map(min, target, draft)),
         distance=math.fsum(abs(there - p) for there, p in zip(out, target, strict=True)) / 2,
     )
-
-
-def typical_threshold(
-    target: Sequence[float], *, epsilon: float = TYPICAL_EPSILON, delta: float = TYPICAL_DELTA
-) -> float:
-    """Medusa's: min(epsilon, delta·exp(-H)), lower where the target itself is unsure. Source: arXiv 2401.10774."""
-    entropy = -math.fsum(p * math.log(p) for p in target if p > 0)
-    return min(epsilon, delta * math.exp(-entropy))
 
 
 def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> float:

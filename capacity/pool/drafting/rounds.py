@@ -24,6 +24,7 @@ from capacity.pool.drafting.tree import MOST_NODES
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
+from capacity.step.closed_form import first_without
 from capacity.step.export import DraftedData
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime
@@ -163,23 +164,11 @@ class Speculation:
         return held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
-        """The smallest batch at which a round is no faster than plain steps; None: none up to `largest_batch`.
-
-        Batches are tried in powers of two and then by halving, so a short dip (a graph size) may be missed.
-        """
+        """The smallest batch at which a round is no faster than plain steps; None: none up to `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
-        low, high = 0, 1
-        while self.round(high, context_tokens, draft_tokens).speedup > 1:
-            if high >= largest:
-                return None
-            low, high = high, min(2 * high, largest)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.round(middle, context_tokens, draft_tokens).speedup > 1:
-                low = middle
-            else:
-                high = middle
-        return high
+        return first_without(
+            lambda batch: self.round(batch, context_tokens, draft_tokens).speedup > 1, largest
+        )
 
     def memory(self) -> DraftMemory:
         """Weights and KV of the draft, and the KV capacity that they leave. Raises DoesNotFit where none is left."""

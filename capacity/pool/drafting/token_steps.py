@@ -73,14 +73,11 @@ class TokenSteps:
         prompts, which a draft model computes as well."""
         if self.speculation is None:
             return 0.0
-        gained = [self._gained_by_round(shape) for shape in shapes if shape.decode_sequences]
+        rounds = [self._round(shape) for shape in shapes if shape.decode_sequences]
+        gained = [drafted.tpot_s - drafted.plain_step_s for drafted in rounds]
         prompts = [shape for shape in shapes if shape.prefill_tokens]
         added = max((self.speculation.drafter.prompts_s(shape) for shape in prompts), default=0.0)
         return max(gained, default=0.0, key=abs) + added
-
-    def _gained_by_round(self, shape: StepShape) -> float:
-        drafted = self._round(shape)
-        return drafted.tpot_s - drafted.plain_step_s
 
     def _round(self, shape: StepShape) -> Round:
         assert self.speculation is not None

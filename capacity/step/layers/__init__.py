@@ -3,10 +3,15 @@
 One builder for each kind of mixer and of feed-forward, registered here by its type; equal operators of different
 layer groups are merged, so that a step evaluates a dozen of them whatever the depth. Tensor parallelism divides
 heads and widths; KV heads beyond it replicate.
+
+Layers that the CPU computes, as llama.cpp's `-ngl` leaves them: few rows it does, many the GPU, which reads their
+weights over PCIe. Attention and the small kernels stay with the CPU in either case, where their KV is. Left out: hidden
+states that cross PCIe twice a step (16 KiB a row), and that llama.cpp replays no CUDA graph where layers are split.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, singledispatch
 
 from capacity.base.errors import UnsupportedModel
@@ -14,19 +19,25 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
 from capacity.model.recurrent import NoMixer, Recurrence, SideBySide
-from capacity.step.layers import (
-    adapters,
-    compressed,
-    ends,
-    feed_forward,
-    grouped,
-    host,
-    latent,
-    linear,
-    recurrent,
-)
+from capacity.step.collectives import Transfer
+from capacity.step.layers import adapters, compressed, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
-from capacity.step.operators import Operator, RowCount, all_tokens, prompt_tokens, sampled_tokens
+from capacity.step.operators import (
+    ACTIVATION_BYTES,
+    Gemm,
+    Operator,
+    RowCount,
+    all_tokens,
+    prompt_tokens,
+    sampled_tokens,
+)
+
+SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
+# 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
+SAMPLING_BYTES_PER_LOGIT = 16.0
+BY_THE_GPU_FROM_ROWS = 32.0
+"""Rows from which the GPU multiplies a host's weights. Source: ggml-cuda, min_batch_size of offload_op (llama.cpp PR
+6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +58,12 @@ class Operators:
 
 def build_operators(build: Builder) -> Operators:
     """All operators of one step. Raises UnsupportedModel for a layer without a builder here."""
-    per_token: list[Operator] = [*ends.embedding(build)]
+    per_token: list[Operator] = [*embedding(build)]
     per_context: list[Operator] = []
     for layers in _layers(build):
         per_token += layers.products
         per_context += layers.attention
-    per_token += ends.communication(build)
+    per_token += communication(build)
     per_token += adapters.operators(build)
     shared = feed_forward.SHARED if build.setting.joint else ()
     sampled = [*_head(build), *(op for op in per_token if _rows(op) is sampled_tokens)]
@@ -78,15 +89,17 @@ def _layers(build: Builder) -> Iterator[MixerOperators]:
     if not cpu_layers:
         yield from (_of_group(group, build) for group in build.model.layer_groups)
         return
-    by_cpu, from_host = host.cpu_builder(build), host.host_reading_builder(build)
-    for group in build.model.layer_groups:
-        here, there = host.on_the_gpu(group, cpu_layers), host.on_the_cpu(group, cpu_layers)
-        if here is not None:
-            yield _of_group(here, build)
-        if there is not None:
-            own, read = _of_group(there, by_cpu), _of_group(there, from_host)
-            products = [*host.products_of_host(own.products, read.products)]
-            yield MixerOperators(products, [host.of_cpu(operator) for operator in own.attention])
+    by_cpu, from_host = cpu_builder(build), Builder(replace(build.setting, host_weight_share=1.0))
+    for group in build.model.layer_groups:  # the GPU holds the model's last layers
+        here = tuple(layer for layer in group.layers if layer >= cpu_layers)
+        there = tuple(layer for layer in group.layers if layer < cpu_layers)
+        if here:
+            yield _of_group(replace(group, layers=here), build)
+        if there:
+            cpus = replace(group, layers=there)
+            own, read = _of_group(cpus, by_cpu), _of_group(cpus, from_host)
+            products = [*products_of_host(own.products, read.products)]
+            yield MixerOperators(products, [of_cpu(operator) for operator in own.attention])
 
 
 def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
@@ -101,8 +114,8 @@ def _of_group(group: LayerGroup, build: Builder) -> MixerOperators:
 
 def _head(build: Builder) -> Iterator[Operator]:
     if not build.setting.head_on_cpu:
-        return ends.head(build)
-    return (host.of_cpu(operator) for operator in ends.head(host.cpu_builder(build)))
+        return head(build)
+    return (of_cpu(operator) for operator in head(cpu_builder(build)))
 
 
 @singledispatch
@@ -115,14 +128,14 @@ mixer_operators.register(Attention, grouped.operators)
 mixer_operators.register(LatentAttention, latent.operators)
 mixer_operators.register(LinearAttention, linear.operators)
 mixer_operators.register(CompressedAttention, compressed.operators)
-mixer_operators.register(Recurrence, recurrent.operators)
+mixer_operators.register(Recurrence, linear.recurrence_operators)
 
 
 @mixer_operators.register
 def _side_by_side(mixer: SideBySide, group: LayerGroup, build: Builder) -> MixerOperators:
     """Both, one after the other: engines run them on one stream."""
     first = mixer_operators(mixer.attention, group, build)
-    second = recurrent.operators(mixer.recurrence, group, build, norms=False)
+    second = linear.recurrence_operators(mixer.recurrence, group, build, norms=False)
     return MixerOperators(
         products=first.products + second.products, attention=first.attention + second.attention
     )
@@ -160,3 +173,106 @@ def _require_operator(kind: type) -> None:
     lacking = [name for name in ("seconds", "cost", "key", "plus") if not hasattr(kind, name)]
     if lacking:
         raise TypeError(f"{kind.__name__} is no operator of a step: it has no {', no '.join(lacking)}")
+
+
+# outside of the layers
+
+
+def embedding(build: Builder) -> Iterator[Operator]:
+    """One look-up for each row, and what its model multiplies every row with outside of the layers."""
+    yield build.traffic(
+        "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
+    )
+    for part in build.model.outside:  # whole on every GPU
+        if part.kind == "dense_ffn":
+            yield from build.gemm("projections of inputs", part.kind, k=part.columns, n=part.rows)
+
+
+def head(build: Builder) -> Iterator[Operator]:
+    """LM head and sampling: rows are the sampled ones alone; a model that ends with its prompt has neither."""
+    model, ranks = build.model, build.setting.tensor_parallel_size
+    if model.task == "embed":
+        return
+    vocabulary = math.ceil(model.vocab_size / ranks)
+    yield from build.gemm(
+        "lm_head",
+        "embedding" if model.tie_word_embeddings else "lm_head",
+        k=model.hidden_size,
+        n=vocabulary,
+        rows=sampled_tokens,
+    )
+    if ranks > 1:
+        yield Transfer(
+            name="logits all-gather",
+            kind="all_gather",
+            count=1,
+            ranks=ranks,
+            bytes_per_row=(ranks - 1) * vocabulary * ACTIVATION_BYTES,
+            link=build.setting.link_of(ranks),
+            constants=build.lookup.nccl("all_gather"),
+            rows=sampled_tokens,
+        )
+    yield build.traffic(
+        "sampling",
+        kernels=SAMPLING_KERNELS,
+        bytes_per_row=SAMPLING_BYTES_PER_LOGIT * model.vocab_size,
+        rows=sampled_tokens,
+    )
+
+
+def communication(build: Builder) -> Iterator[Operator]:
+    """All-reduces of tensor parallelism, and sends from stage to stage."""
+    setting, model = build.setting, build.model
+    if setting.tensor_parallel_size > 1:
+        yield build.all_reduce(
+            "all-reduce",
+            count=sum(
+                (1 if setting.joint and group.is_moe else 2) * group.num_layers
+                for group in model.layer_groups
+            )
+            + 1,  # for the vocabulary-parallel embedding
+            values_per_row=model.hidden_size,
+            before_norm=True,
+        )
+    if setting.pipeline_parallel_size > 1:
+        gpus = setting.tensor_parallel_size * setting.data_parallel_size * setting.pipeline_parallel_size
+        yield Transfer(
+            name="pipeline send",
+            kind="send_recv",
+            count=setting.pipeline_parallel_size - 1,
+            ranks=2,
+            bytes_per_row=2 * model.hidden_size * ACTIVATION_BYTES,  # hidden state and residual
+            link=setting.link_of(gpus),
+            constants=build.lookup.nccl("send_recv"),
+        )
+
+
+# layers of the CPU
+
+
+def products_of_host(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
+    """The same layers' products twice: the CPU's, and the GPU's with all weights read over PCIe, each for its rows."""
+    for operator in by_cpu:
+        if isinstance(operator, Gemm):
+            below = min(operator.below_rows, BY_THE_GPU_FROM_ROWS)
+            operator = replace(operator, below_rows=below)
+            if operator.from_rows >= below:
+                continue
+        yield of_cpu(operator)
+    for operator in by_gpu:
+        if isinstance(operator, Gemm):
+            first = max(operator.from_rows, BY_THE_GPU_FROM_ROWS)
+            if first < operator.below_rows:
+                yield replace(operator, name=f"host {operator.name}", from_rows=first)
+
+
+def of_cpu(operator: Operator) -> Operator:
+    """The operator with a name that says where it runs."""
+    return replace(operator, name=f"cpu {operator.name}")  # type: ignore[type-var]
+
+
+def cpu_builder(build: Builder) -> Builder:
+    """What builds the layers of the CPU: the same engine and formats, by the CPU's rates."""
+    cpu = build.setting.host_cpu
+    assert cpu is not None, "layers on no CPU"
+    return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

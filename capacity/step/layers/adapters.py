@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from capacity.model.parts import ParameterPart
 from capacity.model.spec import ModelSpec
-from capacity.step import Bound, OpCost, StepShape
+from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import Device, Repeated, all_tokens, idle, norm
+from capacity.step.operators import Device, Repeated, all_tokens, norm
 
 ADAPTED = ("attention", "linear_attention", "dense_ffn", "shared_expert")
 OUTPUTS = (
@@ -95,27 +95,23 @@ class AdapterProducts(Repeated):
         rows = all_tokens(shape)
         return sum(self._parts(rows)) if rows > 0 else 0.0
 
-    def cost(self, shape: StepShape) -> OpCost:
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         rows = all_tokens(shape)
-        if rows <= 0:
-            return idle(self.name)
         parts = dict(zip(BOUNDS, self._parts(rows), strict=True))
         flops, moved = (
             sum(len(pack.layers) * of(pack, rows) for pack in self.packs) for of in (self._flops, self._bytes)
         )
-        return self.row(shape, flops, moved, max(BOUNDS, key=lambda bound: parts[bound]))
+        return flops, moved, max(BOUNDS, key=lambda bound: parts[bound])
 
     def _parts(self, rows: float) -> tuple[float, float]:
         """Seconds of launched kernels, and of what they move and multiply."""
-        moving = sum(len(pack.layers) * self._moving_s(pack, rows) for pack in self.packs)
+        flops_per_s = COMPUTE_FRACTION * self.flops_per_s
+        bytes_per_s = self.bandwidth_fraction * self.device.hbm_bytes_per_s
+        moving = 0.0
+        for pack in self.packs:
+            flops, moved = self._flops(pack, rows), self._bytes(pack, rows)
+            moving += len(pack.layers) * norm(flops / flops_per_s, moved / bytes_per_s, SHARPNESS)
         return KERNELS * KERNEL_S * sum(len(pack.layers) for pack in self.packs), moving
-
-    def _moving_s(self, pack: PackedLayers, rows: float) -> float:
-        return norm(
-            self._flops(pack, rows) / (COMPUTE_FRACTION * self.flops_per_s),
-            self._bytes(pack, rows) / (self.bandwidth_fraction * self.device.hbm_bytes_per_s),
-            SHARPNESS,
-        )
 
     def _flops(self, pack: PackedLayers, rows: float) -> float:
         return 2.0 * rows * self.rank * pack.factor_values

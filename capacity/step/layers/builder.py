@@ -7,8 +7,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.attention_kernels import AttentionKernel, find_attention_kernel
-from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
+from capacity.hardware.attention_kernels import find_attention_kernel
+from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator, GemmCoefficients
 from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.parts import Product
@@ -77,15 +77,10 @@ class Builder:
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
-        self.attention_kernel = self._named_kernel()
-
-    def _named_kernel(self) -> AttentionKernel | None:
-        """The attention kernel that is asked for in place of the fitted one; what it rests on is said."""
-        setting = self.setting
-        found = find_attention_kernel(setting.attn_implementation, setting.profile.architecture)
-        if found is not None:
-            self.assume(found.remark, found.error_factor)
-        return found
+        # asked for in place of the fitted one
+        self.attention_kernel = find_attention_kernel(setting.attn_implementation, profile.architecture)
+        if self.attention_kernel is not None:
+            self.assume(self.attention_kernel.remark, self.attention_kernel.error_factor)
 
     def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
         """In which formats these parts of a group's layers (None: what stands outside of layers) are multiplied.
@@ -207,47 +202,33 @@ class Builder:
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
         share = product.pop("host_share")
         found = self.untabled(kernel)
+
+        def gemm(
+            name: str, k: float, n: float, moved: float, constants: GemmCoefficients, share: float
+        ) -> Gemm:
+            slowdown = self.setting.weight_slowdown(constants.bandwidth_fraction, share=share)
+            own: Any = {"weight_bytes": moved, "constants": constants, "weight_slowdown": slowdown}
+            return Gemm(name=name, k=k, n=n, **own, **product)
+
         if found is None:
-            constants = self.lookup.kernel("gemm", kernel)
-            rate = self.peak(native)
-            product["weight_slowdown"] = self.setting.weight_slowdown(
-                constants.bandwidth_fraction, share=share
-            )
-            yield Gemm(
-                name=name, k=k, n=n, weight_bytes=weights, flops_per_s=rate, constants=constants, **product
-            )
+            product["flops_per_s"] = self.peak(native)
+            yield gemm(name, k, n, weights, self.lookup.kernel("gemm", kernel), share)
             return
         starts = [0.0, *(path.from_rows for path in found.paths[1:]), inf]
         for path, start, end in zip(found.paths, starts, starts[1:], strict=False):
             product |= {"from_rows": start, "below_rows": end, "flops_per_s": self.peak(path.roof or native)}
+            moved, read = weights, share
             if path.dequantize is not None:
-                yield Gemm(
-                    name=f"dequantize {name}",
-                    k=0.0,
-                    n=0.0,
-                    weight_bytes=weights + copied,
-                    constants=(writing := self.lookup.adjusted("gemm", path.dequantize.as_gemm)),
-                    weight_slowdown=self.setting.weight_slowdown(
-                        writing.bandwidth_fraction, share=share * weights / (weights + copied)
-                    ),
-                    **product,
-                )
+                writing = self.lookup.adjusted("gemm", path.dequantize.as_gemm)
+                both = weights + copied
+                yield gemm(f"dequantize {name}", 0.0, 0.0, both, writing, share * weights / both)
+                moved, read = copied, 0.0
             constants = (
                 self.lookup.kernel("gemm", path.product or "bf16")
                 if path.gemm is None
                 else self.lookup.adjusted("gemm", path.gemm)
             )
-            yield Gemm(
-                name=name,
-                k=k,
-                n=n,
-                weight_bytes=weights if path.dequantize is None else copied,
-                constants=constants,
-                weight_slowdown=self.setting.weight_slowdown(
-                    constants.bandwidth_fraction, share=share if path.dequantize is None else 0.0
-                ),
-                **product,
-            )
+            yield gemm(name, k, n, moved, constants, read)
 
     def attention(
         self, name: str, kernel: AttentionOperator, work: AttentionWork, *, count: int
@@ -256,7 +237,7 @@ class Builder:
         dtype = "8bit" if self.kv_cache.value_bits <= 8 else "16bit"
         constants = self.lookup.kernel(kernel, dtype)
         rate = self.peak("fp32" if self.model.dtype == "fp32" else "bf16")
-        return self.attention_with(name, work, count=count, flops_per_s=rate, constants=constants)
+        return self.attention_with(name, work, count=count, constants=constants, flops_per_s=rate)
 
     def attention_with(
         self,
@@ -264,17 +245,13 @@ class Builder:
         work: AttentionWork,
         *,
         count: int,
-        flops_per_s: float,
         constants: AttentionCoefficients,
+        flops_per_s: float | None = None,
     ) -> Attention:
         """Attention of `count` layers with these constants: for what no table holds, the layer's own."""
+        rate = flops_per_s or self.peak("bf16")
         return Attention(
-            name=name,
-            count=count,
-            work=work,
-            flops_per_s=flops_per_s,
-            device=self.device,
-            constants=constants,
+            name=name, count=count, work=work, flops_per_s=rate, device=self.device, constants=constants
         )
 
     def all_reduce(

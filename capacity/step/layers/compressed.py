@@ -4,7 +4,7 @@ from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup
 from capacity.step.layers import grouped, latent
 from capacity.step.layers.builder import AttentionWork, Builder, MixerOperators
-from capacity.step.layers.recurrent import ROOFLINE_ERROR
+from capacity.step.layers.linear import ROOFLINE_ERROR
 from capacity.step.operators import ACTIVATION_BYTES, Operator
 
 KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rope, writes; assumed, 2026-11
@@ -67,7 +67,7 @@ def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, he
     count, rate = group.num_layers, mixer.compress_rate
 
     def windowed(work: type[grouped.PrefillWork] | type[grouped.DecodeWork]) -> AttentionWork:
-        return work(windowed=True, kv_heads=1.0, flops_per_pair=flops, kv_bytes=entry, row_bytes=row_bytes)
+        return work(windowed=True, heads=1.0, flops_per_pair=flops, context_bytes=entry, row_bytes=row_bytes)
 
     def beyond(work: type[latent.PrefillWork] | type[latent.DecodeWork]) -> AttentionWork:
         top_k = None if mixer.indexer is None else mixer.indexer.top_k * rate

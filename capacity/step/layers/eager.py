@@ -1,11 +1,11 @@
 """Attention by other kernels than those that were fitted: without FlashAttention, and by its older versions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from capacity.model.layers import Attention as AttentionMixer
-from capacity.step import OpCost, StepShape
+from capacity.step import Bound, StepShape
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding, idle
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Device, Operator, Repeated, binding
 
 PASSES_OVER_SCORES = 4.0  # scores written and read, probabilities written and read
 KERNELS = 3.0  # scores, softmax, output
@@ -22,22 +22,20 @@ def by_kernel(
 ) -> tuple[Operator, Operator]:
     """Prefill and decode of some layers, by the fitted kernels or by the one that is asked for by name."""
     kernel = build.attention_kernel
+    engine, architecture = build.setting.engine, build.setting.profile.architecture
     if kernel is None:
-        return _with_sinks(prefill, build) if mixer.sinks else prefill, decode
+        if not mixer.sinks or engine is None:
+            return prefill, decode
+        return _slower(prefill, engine.sinks_prefill_slowdown.get(architecture, 1.0)), decode
     if kernel.scores_in_hbm:
         return (
             _eager(prefill, build, mixer, decode=False, heads=heads, kv_heads=kv_heads),
             _eager(decode, build, mixer, decode=True, heads=heads, kv_heads=kv_heads),
         )
-    slower = _slower(prefill, kernel.prefill_slowdown[build.setting.profile.architecture])
-    return slower, decode if kernel.split_decode else _unsplit(decode, heads)
-
-
-def _with_sinks(prefill: Attention, build: Builder) -> Attention:
-    """By the kernel that the engine has for sinks, where that is not the fitted one."""
-    engine = build.setting.engine
-    slowdowns = {} if engine is None else engine.sinks_prefill_slowdown
-    return _slower(prefill, slowdowns.get(build.setting.profile.architecture, 1.0))
+    if not kernel.split_decode:
+        own = {field.name: getattr(decode, field.name) for field in fields(decode)}
+        decode = UnsplitDecode(**own, heads=heads)
+    return _slower(prefill, kernel.prefill_slowdown[architecture]), decode
 
 
 def _slower(prefill: Attention, slowdown: float) -> Attention:
@@ -52,21 +50,9 @@ class UnsplitDecode(Attention):
     heads: float  # query heads of one GPU
 
     def seconds(self, shape: StepShape) -> float:
-        return self._slowdown(shape) * Attention.seconds(self, shape)
-
-    def cost(self, shape: StepShape) -> OpCost:
-        found = Attention.cost(self, shape)
-        return OpCost(
-            name=found.name,
-            flops=found.flops,
-            bytes=found.bytes,
-            seconds=self.seconds(shape),
-            bound=found.bound,
-        )
-
-    def _slowdown(self, shape: StepShape) -> float:
         blocks = shape.decode_sequences * self.heads
-        return max(1.0, self.device.sm_count / blocks) if blocks else 1.0
+        slowdown = max(1.0, self.device.sm_count / blocks) if blocks else 1.0
+        return slowdown * Attention.seconds(self, shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +107,10 @@ class EagerAttention(Repeated):
     def plus(self, other: "EagerAttention") -> "EagerAttention":
         return replace(self, count=self.count + other.count, fitted=self.fitted.plus(other.fitted))
 
-    def cost(self, shape: StepShape) -> OpCost:
+    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
         flops, moved = self._work(shape)
-        if not moved:
-            return idle(self.name)
         compute_s, memory_s = self._parts(flops, moved)
-        bound = binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
-        return self.row(shape, flops, moved, bound)
+        return flops, moved, binding(compute=compute_s, memory=memory_s, launch=self.fixed_s)
 
 
 def _eager(
@@ -152,16 +135,4 @@ def _eager(
         bandwidth_fraction=small.bandwidth_fraction,
         fixed_s=KERNELS * small.fixed_s,
         device=build.device,
-    )
-
-
-def _unsplit(fitted: Attention, heads: float) -> UnsplitDecode:
-    return UnsplitDecode(
-        name=fitted.name,
-        count=fitted.count,
-        work=fitted.work,
-        flops_per_s=fitted.flops_per_s,
-        device=fitted.device,
-        constants=fitted.constants,
-        heads=heads,
     )

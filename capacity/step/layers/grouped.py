@@ -15,9 +15,8 @@ KERNELS_OF_QK_NORM = {
     "per_head": 1.0,
     "full": 4.0,
 }  # full: variances of both, then both are scaled
-VALUES_OF_FULL_QK_NORM = (
-    4.0  # two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
-)
+# two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
+VALUES_OF_FULL_QK_NORM = 4.0
 OUTPUT = ("self_attn.o_proj",)
 
 
@@ -34,16 +33,18 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     windowed = mixer.window_tokens is not None
     suffix = " (window)" if windowed and mixer.eviction == "none" else ""
     work = {
-        "kv_heads": kv_heads,
+        "heads": kv_heads,
         "flops_per_pair": 2.0 * (width + value_width) * (1.0 if mixer.causal else 2.0),
-        "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
+        "context_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
         "row_bytes": (width + value_width) * ACTIVATION_BYTES,
     }
     shared = build.setting.decode_context_parallel_size
-    of_decode = work | {"kv_bytes": work["kv_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    scored = (
-        width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
-    )  # all scores once more
+    of_decode = work | {
+        "context_bytes": work["context_bytes"] / shared,
+        "row_bytes": work["row_bytes"] * shared,
+    }
+    # all scores once more
+    scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
     of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
     fitted_prefill = build.attention(
         "attention prefill" + suffix,
@@ -85,23 +86,16 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
     """Of a decoder's look at its prompt: queries and output of its own rows, keys and values of the prompt's."""
-    hidden, width = (
-        build.model.hidden_size,
-        shard(mixer.num_heads, build.setting.tensor_parallel_size) * mixer.head_dim,
-    )
+    hidden, ranks = build.model.hidden_size, build.setting.tensor_parallel_size
+    width = shard(mixer.num_heads, ranks) * mixer.head_dim
     query = ("cross_attn.q_proj",)
     yield from build.gemm("cross query", "attention", k=hidden, n=width, parts=query, group=group)
     output = ("cross_attn.o_proj",)
     yield from build.gemm("cross output", "attention", k=width, n=hidden, parts=output, group=group)
     kept = ("cross_attn.k_proj", "cross_attn.v_proj")
+    name = "cross keys and values"
     yield from build.gemm(
-        "cross keys and values",
-        "attention",
-        k=hidden,
-        n=2 * width,
-        parts=kept,
-        group=group,
-        rows=prompt_tokens,
+        name, "attention", k=hidden, n=2 * width, parts=kept, group=group, rows=prompt_tokens
     )
 
 
@@ -119,30 +113,29 @@ def shard(count: float, ranks: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillWork:
+class _Work:
+    windowed: bool
+    heads: float  # of keys and values
+    flops_per_pair: float
+    context_bytes: float  # of a token's KV
+    row_bytes: float
+
+
+class PrefillWork(_Work):
     """FLOPs, bytes and rows of prefill: pairs attended, KV of the whole context once, queries and outputs."""
 
-    windowed: bool
-    kv_heads: float
-    flops_per_pair: float
-    kv_bytes: float
-    row_bytes: float
+    __slots__ = ()
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         pairs, context = (shape[4], shape[5]) if self.windowed else (shape[2], shape[3])
-        moved = context * self.kv_bytes + shape[1] * self.row_bytes
-        return pairs * self.flops_per_pair, moved, shape[0] * self.kv_heads, 0.0
+        moved = context * self.context_bytes + shape[1] * self.row_bytes
+        return pairs * self.flops_per_pair, moved, shape[0] * self.heads, 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeWork:
+class DecodeWork(_Work):
     """FLOPs, bytes and rows of decode: each row's KV once, however many drafts it verifies."""
 
-    windowed: bool
-    kv_heads: float
-    flops_per_pair: float
-    kv_bytes: float
-    row_bytes: float
+    __slots__ = ()
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
@@ -150,5 +143,5 @@ class DecodeWork:
             return NO_WORK
         context = shape[10] if self.windowed else shape[9]
         queries = 1.0 + drafts / sequences
-        moved = context * self.kv_bytes + (sequences + drafts) * self.row_bytes
-        return context * queries * self.flops_per_pair, moved, sequences * self.kv_heads, context / sequences
+        moved = context * self.context_bytes + (sequences + drafts) * self.row_bytes
+        return context * queries * self.flops_per_pair, moved, sequences * self.heads, context / sequences

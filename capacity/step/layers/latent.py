@@ -42,29 +42,19 @@ SPARSE_DECODE_COMPUTE_FRACTION = 0.41
 
 def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
     """Prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
-    heads = shard(mixer.num_heads, build.setting.tensor_parallel_size)
+    heads, hidden = shard(mixer.num_heads, build.setting.tensor_parallel_size), build.model.hidden_size
     latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
+    indexer = mixer.indexer
     products: list[Operator] = [
         *_query_products(mixer, group, build, heads),
-        *build.gemm(
-            "attention output",
-            "attention",
-            k=heads * value,
-            n=build.model.hidden_size,
-            parts=OUTPUT,
-            group=group,
-        ),
+        *build.gemm("attention output", "attention", k=heads * value, n=hidden, parts=OUTPUT, group=group),
         build.elementwise(
             group,
             rope_values=heads * rope + rope + latent,
             cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
             kernels=KERNELS_OF_MLA,
         ),
-        *(
-            _indexer_products(mixer, mixer.indexer, group, build)
-            if mixer.indexer and not mixer.indexer.shared
-            else ()
-        ),
+        *(_indexer_products(mixer, indexer, group, build) if indexer and not indexer.shared else ()),
     ]
     expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
         "kv_b",
@@ -93,7 +83,8 @@ def _attention(
         top_k=top_k,
         short_dense=_short_prompts_dense(build),
     )
-    fills = top_k is not None and _fills_top_k(build)
+    engine, architecture = build.setting.engine, build.setting.profile.architecture
+    fills = top_k is not None and engine is not None and architecture in engine.sparse_kernels_fill_top_k
     decode = DecodeWork(
         flops_per_pair=2.0 * heads * absorbed * (_padding(heads, build) if fills else 1.0),
         context_bytes=mixer.kv_bytes_per_token(build.kv_cache) / shared,
@@ -101,11 +92,9 @@ def _attention(
         top_k=top_k,
         fills=fills,
     )
-    latent = mixer.kv_lora_rank
+    latent, rope = mixer.kv_lora_rank, mixer.qk_rope_head_dim
     exchange = build.context_exchange(
-        group.num_layers,
-        query_values=heads * (latent + mixer.qk_rope_head_dim),
-        output_values=heads * latent,
+        group.num_layers, query_values=heads * (latent + rope), output_values=heads * latent
     )
     decodes = build.attention("attention decode", "mla_decode", decode, count=group.num_layers)
     attention: list[Attention | Transfer] = [
@@ -158,11 +147,6 @@ def _padding(heads: float, build: Builder) -> float:
     return max(1.0, PADDED_HEADS.get(build.setting.profile.architecture, 0) / heads)
 
 
-def _fills_top_k(build: Builder) -> bool:
-    engine = build.setting.engine
-    return engine is not None and build.setting.profile.architecture in engine.sparse_kernels_fill_top_k
-
-
 def _short_prompts_dense(build: Builder) -> bool:
     engine = build.setting.engine
     return engine is None or engine.sparse_short_prompts_dense
@@ -189,40 +173,31 @@ def _indexer_products(
     mixer: LatentAttention, indexer: SparseIndexer, group: LayerGroup, build: Builder
 ) -> list[Operator]:
     """Queries up from their latent, keys and head gates from the hidden state: whole on every rank."""
-    hidden, width = build.model.hidden_size, indexer.head_dim
+    hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
+    rank, queries, keys = mixer.q_lora_rank or hidden, ("self_attn.indexer.wq_b",), ("self_attn.indexer.wk",)
     return [
-        *build.gemm(
-            "indexer q",
-            "attention",
-            k=mixer.q_lora_rank or hidden,
-            n=indexer.num_heads * width,
-            parts=("self_attn.indexer.wq_b",),
-            group=group,
-        ),
-        *build.gemm(
-            "indexer k",
-            "attention",
-            k=hidden,
-            n=width + indexer.num_heads,
-            parts=("self_attn.indexer.wk",),
-            group=group,
-        ),
+        *build.gemm("indexer q", "attention", k=rank, n=heads * width, parts=queries, group=group),
+        *build.gemm("indexer k", "attention", k=hidden, n=width + heads, parts=keys, group=group),
         build.traffic(
             "indexer norms, rope, quantization",
             kernels=group.num_layers * KERNELS_OF_INDEXER,
-            bytes_per_row=group.num_layers * 4 * (indexer.num_heads + 1) * width * ACTIVATION_BYTES,
+            bytes_per_row=group.num_layers * 4 * (heads + 1) * width * ACTIVATION_BYTES,
         ),
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillWork:
-    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens, or of none."""
-
+class _Work:
     flops_per_pair: float
     context_bytes: float
     row_bytes: float
     top_k: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillWork(_Work):
+    """Of prefill over expanded heads; where attention is sparse, of prompts of at most `top_k` tokens, or of none."""
+
     short_dense: bool = True
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
@@ -233,15 +208,12 @@ class PrefillWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparsePrefillWork:
+class SparsePrefillWork(_Work):
     """Absorbed prefill of prompts longer than `top_k` (of the mean context): each row reads latents of its own.
 
     Of all prompts, where short ones do not run dense. `fills`: it multiplies empty slots of the top-k too.
     """
 
-    flops_per_pair: float
-    context_bytes: float
-    row_bytes: float
     top_k: int
     fills: bool = False
     short_dense: bool = True
@@ -256,16 +228,12 @@ class SparsePrefillWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeWork:
+class DecodeWork(_Work):
     """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound).
 
     `fills`: it multiplies empty slots of the top-k too.
     """
 
-    flops_per_pair: float
-    context_bytes: float
-    row_bytes: float
-    top_k: int | None
     fills: bool = False
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
@@ -288,7 +256,7 @@ def indexer_operator(
         "sparse indexer",
         IndexerWork(
             flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim / rate,
-            key_bytes=indexer.cache_bytes_per_token / rate,
+            context_bytes=indexer.cache_bytes_per_token / rate,
         ),
         count=group.num_layers,
         flops_per_s=build.peak("fp8" if "fp8" in build.flops_per_s else "bf16"),
@@ -301,9 +269,9 @@ class IndexerWork:
     """Of the indexer: every context token for every query, and the keys of all contexts."""
 
     flops_per_pair: float
-    key_bytes: float
+    context_bytes: float  # of a token's key
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))
-        moved = (shape[3] + shape[9]) * self.key_bytes
+        moved = (shape[3] + shape[9]) * self.context_bytes
         return pairs * self.flops_per_pair, moved, shape[0] + shape[7], 0.0

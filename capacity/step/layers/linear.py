@@ -1,22 +1,36 @@
-"""Linear attention (gated DeltaNet): a recurrence on a state of fixed size for each sequence."""
+"""Layers that keep a state of fixed size for each sequence.
+
+Gated DeltaNet, which was measured, and recurrences without measured kernels: Mamba, Mamba-2, Kimi's delta and lightning
+attention, convolutions.
+"""
 
 from dataclasses import dataclass
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LayerGroup, LinearAttention
+from capacity.model.recurrent import Recurrence
 from capacity.step import StepShape
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
-from capacity.step.operators import ACTIVATION_BYTES, all_tokens
+from capacity.step.operators import ACTIVATION_BYTES, Operator, all_tokens
 
 INTO = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")
 GATES = ("linear_attn.in_proj_ba",)  # a product of its own in every engine: checkpoints keep it at 16 bit
 OUTPUT = ("linear_attn.out_proj",)
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
-RECURRENCE_FLOPS_PER_S = (
-    100e12  # of very many heads, whatever the GPU: chunks of a sequence wait for each other
-)
+# of very many heads, whatever the GPU: chunks of a sequence wait for each other
+RECURRENCE_FLOPS_PER_S = 100e12
 HALF_RATE_HEADS = 16.0  # with so many value heads on a GPU it runs at half of that
+ROOFLINE_ERROR = 1.5  # by how much such a kernel may be off its roofline, up or down; assumed, 2026-11
+# Chunked scans multiply small tiles one after another; gated DeltaNet, which is measured, reaches a
+# tenth of an H100's peak with many heads. Their bandwidth is taken as that of its state updates.
+_SCAN = AttentionCoefficients(
+    compute_fraction=0.1,
+    bandwidth_fraction=0.6,
+    sharpness=1.0,
+    fixed_s=12e-6,
+    fit=Fit(basis="assumed", source="roofline with the fractions of gated DeltaNet", date="2026-11-22"),
+)
 
 
 def recurrence(heads: float, flops_per_s: float) -> AttentionCoefficients:
@@ -43,9 +57,9 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     heads = shard(mixer.num_value_heads, ranks)
     into = 2 * keys + 2 * values
     work = RecurrenceWork(
-        flops_per_token=heads * 8.0 * mixer.key_head_dim * mixer.value_head_dim,
+        flops_per_pair=heads * 8.0 * mixer.key_head_dim * mixer.value_head_dim,
         row_bytes=(2 * keys + 2 * values) * ACTIVATION_BYTES,
-        state_bytes=2.0 * mixer.state_bytes_per_sequence / ranks,  # read and written
+        context_bytes=2.0 * mixer.state_bytes_per_sequence / ranks,  # read and written
     )
     return MixerOperators(
         products=[
@@ -58,11 +72,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
         ],
         attention=[
             build.attention_with(
-                "linear attention",
-                work,
-                count=layers,
-                flops_per_s=build.peak("bf16"),
-                constants=recurrence(heads, build.peak("bf16")),
+                "linear attention", work, count=layers, constants=recurrence(heads, build.peak("bf16"))
             )
         ],
     )
@@ -72,11 +82,46 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
 class RecurrenceWork:
     """Of the recurrence: products and traffic of each token, and each sequence's state read and written."""
 
-    flops_per_token: float
+    flops_per_pair: float  # of a token
     row_bytes: float
-    state_bytes: float
+    context_bytes: float  # of a state
 
     def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         tokens, sequences = all_tokens(shape), shape[0] + shape[7]
-        moved = tokens * self.row_bytes + sequences * self.state_bytes
-        return tokens * self.flops_per_token, moved, sequences, 0.0
+        moved = tokens * self.row_bytes + sequences * self.context_bytes
+        return tokens * self.flops_per_pair, moved, sequences, 0.0
+
+
+def recurrence_operators(
+    mixer: Recurrence, group: LayerGroup, build: Builder, *, norms: bool = True
+) -> MixerOperators:
+    """Its products, and the state moved on by every token: read and written once a step by each sequence.
+
+    `norms`: whether the layer's norms are its own, as against those of the attention beside it.
+    """
+    build.assume(
+        f"the time of {mixer.kind} layers is a roofline (assumed): no kernel of theirs was measured",
+        ROOFLINE_ERROR,
+    )
+    ranks = build.setting.tensor_parallel_size
+    share = shard(mixer.num_heads, ranks) / mixer.num_heads
+    into = sum(product.rows for product in mixer.products[:-1])
+    row_bytes = (into + mixer.products[-1].columns) * share * ACTIVATION_BYTES
+    work = RecurrenceWork(
+        flops_per_pair=mixer.flops_per_token * share,
+        row_bytes=row_bytes,
+        context_bytes=2.0 * mixer.state_bytes_per_sequence * share,  # read and written
+    )
+    products: list[Operator] = [*build.products(f"{mixer.kind} products", mixer.products, group)]
+    if norms:
+        products.append(
+            build.elementwise(
+                group, rope_values=into * share, cache_bytes=0.0, kernels=KERNELS_OF_LINEAR_ATTENTION
+            )
+        )
+    return MixerOperators(
+        products=products,
+        attention=[
+            build.attention_with(f"{mixer.kind} recurrence", work, count=group.num_layers, constants=_SCAN)
+        ],
+    )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from capacity.model.audio import AudioEncoder
 from capacity.model.vision_towers import VisionEncoder
 from capacity.step import OpCost, StepShape
-from capacity.step.collectives import AllReduce
 from capacity.step.layers.builder import Builder
 from capacity.step.layers.grouped import PrefillWork, shard
 from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
@@ -43,11 +42,9 @@ class EncoderOperator:
         )
 
     def _parts(self, shape: StepShape) -> list[tuple[Operator, StepShape]]:
-        tokens, pairs = (
-            (shape.audio_tokens, shape.audio_pairs)
-            if self.hears
-            else (shape.encoder_tokens, shape.encoder_pairs)
-        )
+        tokens, pairs = shape.encoder_tokens, shape.encoder_pairs
+        if self.hears:
+            tokens, pairs = shape.audio_tokens, shape.audio_pairs
         if not tokens:
             return []
         patches = self._patches(tokens, pairs)
@@ -61,9 +58,8 @@ class EncoderOperator:
             prefill_window_context_tokens=patches,
         )
         projected = StepShape(prefill_tokens=tokens)
-        return [(operator, through) for operator in self.of_patches] + [
-            (operator, projected) for operator in self.of_tokens
-        ]
+        before = [(operator, through) for operator in self.of_patches]
+        return before + [(operator, projected) for operator in self.of_tokens]
 
     def _patches(self, tokens: int, pairs: int) -> int:
         """Of all images or clips of a step, which are as large as each other: pairs are items x tokens²."""
@@ -90,13 +86,12 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
             "encoder attention",
             PrefillWork(
                 windowed=windowed,
-                kv_heads=heads,
+                heads=heads,
                 flops_per_pair=4.0 * inner,
-                kv_bytes=2 * inner * ACTIVATION_BYTES,
+                context_bytes=2 * inner * ACTIVATION_BYTES,
                 row_bytes=2 * inner * ACTIVATION_BYTES,
             ),
             count=count,
-            flops_per_s=build.peak("bf16"),
             constants=build.lookup.kernel("prefill_attention", "16bit"),
         )
         for windowed, count in attending.items()
@@ -117,17 +112,7 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
         ),
     ]
     if ranks > 1:
-        of_patches.append(
-            AllReduce(
-                name="encoder all-reduce",
-                count=2 * layers,
-                ranks=ranks,
-                values_per_row=width,
-                link=build.setting.link_of(ranks),
-                constants=build.lookup.all_reduce(),
-                nccl=build.lookup.nccl("all_reduce"),
-            )
-        )
+        of_patches.append(build.all_reduce("encoder all-reduce", count=2 * layers, values_per_row=width))
     return EncoderOperator(
         name=encoder.row_name,
         hears=isinstance(encoder, AudioEncoder),

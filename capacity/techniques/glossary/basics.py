@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 
 EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
@@ -85,8 +86,6 @@ def chunked(s: Situation) -> str:
 
 
 def acceptance(s: Situation) -> str:
-    from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
-
     chain = find_speculator("eagle").accepting(str(EXAMPLE_ACCEPTANCE))
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
     drafted = Speculation(s.pool, chain).round(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from capacity.base.errors import InvalidInput, OutsideValidity
+from capacity.step import prefill_shape
+from capacity.techniques.attention_io import attention_io
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
+from capacity.techniques.kv_bytes import limited_attention, request_kv_bytes
+from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, methods_asked
+from capacity.techniques.long_context import decode_crossover_tokens, offload, prefill_crossover_tokens
 
 EXAMPLE_WINDOW, EXAMPLE_SINKS = 4096, 4
 
 
 def prefix_caching(s: Situation) -> str:
-    from capacity.step import prefill_shape
-
     e, window = s.estimate, s.pool.model.window_tokens
     whole = s.pool.step_model.step_seconds(prefill_shape(1, e.input_len, window_tokens=window))
     rest = prefill_shape(1, 1, cached_tokens=e.input_len - 1, window_tokens=window)
@@ -28,8 +32,6 @@ def eviction(s: Situation) -> str:
 
 
 def offloading(s: Situation) -> str:
-    from capacity.techniques.long_context import offload
-
     fetched = offload(s.pool, s.estimate.input_len)
     return (
         f"{fetched.bytes / 1e6:,.0f} MB of your prompt come back over PCIe in {milliseconds(fetched.load_s)}; "
@@ -48,8 +50,6 @@ def disaggregation(s: Situation) -> str:
 
 
 def kv_format(s: Situation) -> str:
-    from capacity.techniques.kv_bytes import request_kv_bytes
-
     e, model = s.estimate, s.pool.model
     tokens = e.input_len + e.output_len
     sizes = ((name, request_kv_bytes(model, tokens, name) / GIB) for name in ("bf16", "fp8", "int8", "int4"))
@@ -58,8 +58,6 @@ def kv_format(s: Situation) -> str:
 
 
 def windows(s: Situation) -> str:
-    from capacity.techniques.kv_bytes import limited_attention
-
     model, tokens = s.pool.model, s.estimate.input_len + s.estimate.output_len
     own = f"{model.name} has one of {model.window_tokens:,} tokens" if model.window_tokens else "none here"
     full, _, streaming, _ = limited_attention(
@@ -72,8 +70,6 @@ def windows(s: Situation) -> str:
 
 
 def dropped(s: Situation) -> str:
-    from capacity.techniques.kv_eviction import BUDGET_TOKENS, eviction_rows, methods_asked
-
     tokens = s.estimate.input_len + s.estimate.output_len
     whole, kept = eviction_rows(
         s.pool.model,
@@ -91,9 +87,6 @@ def dropped(s: Situation) -> str:
 
 
 def crossover(s: Situation) -> str:
-    from capacity.base.errors import OutsideValidity
-    from capacity.techniques.long_context import decode_crossover_tokens, prefill_crossover_tokens
-
     try:
         prefill = f"{prefill_crossover_tokens(s.pool.model):,.0f} tokens in prefill"
     except OutsideValidity:
@@ -104,9 +97,6 @@ def crossover(s: Situation) -> str:
 
 
 def flash_attention(s: Situation) -> str:
-    from capacity.base.errors import InvalidInput
-    from capacity.techniques.attention_io import attention_io
-
     try:
         io = attention_io(s.pool, s.estimate.input_len)
     except InvalidInput as error:

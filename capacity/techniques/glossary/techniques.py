@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from capacity.base.errors import CapacityError
+from capacity.model.quantization import weight_bytes
+from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.drafting.lossy import early_exit_share, threshold_acceptance
+from capacity.step.layers.feed_forward import routing_evenness
+from capacity.techniques.batch_waste import exponential_slot_gain
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
+from capacity.techniques.long_context import context_parallel_prefill
+from capacity.techniques.quantization_methods import find_method
+from capacity.techniques.scaling import (
+    all_reduce_bytes_per_token,
+    expert_imbalance,
+    experts_touched,
+    pipeline_bubble_fraction,
+    routed_experts,
+)
 
 
 def continuous_batching(s: Situation) -> str:
-    from capacity.techniques.batch_waste import exponential_slot_gain
-
     batch = s.requests_in_flight
     return (
         f"{exponential_slot_gain(batch):.2f} times fewer steps than static batches of {batch:,} if output lengths are "
@@ -16,16 +29,12 @@ def continuous_batching(s: Situation) -> str:
 
 
 def static_batching(s: Situation) -> str:
-    from capacity.techniques.batch_waste import exponential_slot_gain
-
     batch = s.requests_in_flight
     bound = exponential_slot_gain(batch)
     return f"{batch:,} requests with exponential outputs waste {1 - 1 / bound:.0%} of their slots; equal ones none"
 
 
 def pipeline(s: Situation) -> str:
-    from capacity.techniques.parallelism import pipeline_bubble_fraction
-
     stages = max(s.pool.pool.pipeline_parallel_size, 2)
     chunks = -(-s.estimate.input_len // s.pool.max_num_batched_tokens)
     return (
@@ -35,9 +44,6 @@ def pipeline(s: Situation) -> str:
 
 
 def expert_parallel(s: Situation) -> str:
-    from capacity.step.layers.feed_forward import routing_evenness
-    from capacity.techniques.parallelism import expert_imbalance, experts_touched, routed_experts
-
     part = routed_experts(s.pool.model)
     if part is None:
         return f"{s.pool.model.name} has 0 experts to distribute"
@@ -60,8 +66,6 @@ def data_parallel(s: Situation) -> str:
 
 
 def context_parallel(s: Situation) -> str:
-    from capacity.techniques.long_context import context_parallel_prefill
-
     tokens = s.estimate.input_len
     ranks = [count for count in (1, 2, 4, 8) if count <= tokens]
     prefills = context_parallel_prefill(s.pool, tokens, ranks)
@@ -70,8 +74,6 @@ def context_parallel(s: Situation) -> str:
 
 
 def all_reduce(s: Situation) -> str:
-    from capacity.techniques.parallelism import all_reduce_bytes_per_token
-
     model, ranks = s.pool.model, s.pool.pool.tensor_parallel_size
     shown = max(ranks, 2)
     sent = all_reduce_bytes_per_token(model.hidden_size, model.num_layers, shown)
@@ -79,8 +81,6 @@ def all_reduce(s: Situation) -> str:
 
 
 def draft_tree(s: Situation) -> str:
-    from capacity.pool.drafting import Speculation, find_speculator
-
     way, requests = find_speculator("eagle2-tree"), s.requests_in_flight
     speculation = Speculation(s.pool, way)
     chain = speculation.round(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
@@ -93,8 +93,6 @@ def draft_tree(s: Situation) -> str:
 
 
 def draft_model(s: Situation) -> str:
-    from capacity.pool.drafting import find_speculator
-
     way = find_speculator("draft-model")
     return (
         f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model}); a draft must "
@@ -104,9 +102,6 @@ def draft_model(s: Situation) -> str:
 
 def drafting(s: Situation, preset: str) -> str:
     """A preset's published length, and what it does here."""
-    from capacity.base.errors import CapacityError
-    from capacity.pool.drafting import Speculation, find_speculator
-
     way = find_speculator(preset)
     published = (
         f"{way.tokens_per_round(way.draft_tokens):.2f} tokens a round published ({way.acceptance_model})"
@@ -119,8 +114,6 @@ def drafting(s: Situation, preset: str) -> str:
 
 
 def early_exit(s: Situation) -> str:
-    from capacity.pool.drafting.lossy import early_exit_share
-
     alone, together = (early_exit_share(0.5, 0.8, batch) for batch in (1, s.requests_in_flight))
     return (
         f"were half of your {s.pool.model.num_layers} layers enough for 80% of the tokens, {alone:.0%} of them would "
@@ -129,8 +122,6 @@ def early_exit(s: Situation) -> str:
 
 
 def typical_acceptance(s: Situation) -> str:
-    from capacity.pool.drafting.lossy import threshold_acceptance
-
     found = threshold_acceptance((0.6, 0.3, 0.1), (0.3, 0.6, 0.1), 0.2)
     return (
         f"{s.pool.pool.speculator or 'no drafts'} here, which are verified; of a target 0.6, 0.3, 0.1 and a draft 0.3, "
@@ -141,9 +132,6 @@ def typical_acceptance(s: Situation) -> str:
 
 def weight_format(s: Situation, preset: str) -> str:
     """Bits, size and roof of one way to quantize, and its published quality."""
-    from capacity.model.quantization import weight_bytes
-    from capacity.techniques.quantization_methods import find_method
-
     way = find_method(preset)
     scheme = way.scheme(s.pool)
     stored = scheme.format_of("experts" if s.pool.model.is_moe else "dense_ffn")
@@ -156,8 +144,6 @@ def weight_format(s: Situation, preset: str) -> str:
 
 
 def quality(s: Situation) -> str:
-    from capacity.techniques.quantization_methods import find_method
-
     shown = "; ".join(
         f"{find_method(name).title}: {find_method(name).quality[0].text}"
         for name in ("awq-int4", "gptq-int4", "smoothquant")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from capacity.deployment import Pool
 from capacity.planning.evaluation.cost_bounds import Load, bound
-from capacity.planning.evaluation.evaluate import simulate_trial
+from capacity.planning.evaluation.evaluate import Engines, try_engines
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
 from capacity.planning.search.plan_request import parsed_slos
@@ -58,6 +58,7 @@ def test_bounds_exclude_nothing_that_could_win() -> None:
         )
         if found.reason is None and replicas >= found.min_replicas:
             return  # nothing is excluded
-        assert not simulate_trial(resolved, replicas, [workload], goal, factors=factors).met
+        engines = Engines(resolved=resolved, replicas=replicas, factors=factors)
+        assert not try_engines([engines], [workload], goal).met
 
     check()

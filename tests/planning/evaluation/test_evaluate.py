@@ -9,7 +9,6 @@ from capacity.deployment import Pool
 from capacity.planning.evaluation.evaluate import (
     Engines,
     run_engines,
-    simulate_trial,
     try_engines,
 )
 from capacity.planning.evaluation.slo_evaluation import Goal
@@ -52,7 +51,8 @@ def test_sessions_and_closed_loops_are_never_sampled() -> None:
         num_requests=1700, input_len=50, output_len=4, request_rate_per_s=50
     ).in_closed_loop(8)
     for workload in (talks, loop):
-        trial = simulate_trial(resolved, 2, [workload], Goal(slos=parsed_slos("e2el:p95:60s")), sample=True)
+        engines = [Engines(resolved=resolved, replicas=2)]
+        trial = try_engines(engines, [workload], Goal(slos=parsed_slos("e2el:p95:60s")), sample=True)
         assert (trial.seen, trial.requests) == ("all", len(workload))
 
 
@@ -64,10 +64,11 @@ def test_giving_up_and_sampling_change_no_verdict() -> None:
     for slo in ("ttft:p95:100ms", "ttft:p95:2s tpot:p95:60ms", "tpot:p50:10ms ttft:p99:60s"):
         goal = Goal(slos=parsed_slos(slo))
         for replicas in (1, 2, 4):
-            full = simulate_trial(resolved, replicas, [workload], goal, give_up=False)
+            engines = [Engines(resolved=resolved, replicas=replicas)]
+            full = try_engines(engines, [workload], goal, give_up=False)
             assert full.seen == "all"
-            assert simulate_trial(resolved, replicas, [workload], goal).met == full.met
-            sample = simulate_trial(resolved, replicas, [workload], goal, sample=True)
+            assert try_engines(engines, [workload], goal).met == full.met
+            sample = try_engines(engines, [workload], goal, sample=True)
             assert sample.met == full.met
             if full.met and replicas > 1:
                 assert sample.seen == "sample"

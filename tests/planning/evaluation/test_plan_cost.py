@@ -9,7 +9,7 @@ import pytest
 
 from capacity.answers.costs import most_per_s
 from capacity.deployment import Pool
-from capacity.planning.evaluation.plan_cost import trial_load
+from capacity.planning.evaluation.evaluate import trial_load
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload

@@ -65,7 +65,7 @@ def test_too_few_requests_to_say_are_said() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="give --slo"):
         curve("llama-3.1-8b", peak_rate=5, rates=[1.0], **SMALL)
-    with pytest.raises(InvalidInput, match="rates must be"):
+    with pytest.raises(InvalidInput, match=r"rates is .*above 0"):
         curve("llama-3.1-8b", rates=[0.0], **SMALL)
     with pytest.raises(InvalidInput, match="--concurrency"):
         curve("llama-3.1-8b", concurrency=4, **SMALL)
@@ -74,7 +74,7 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 0.5, 2.1])
 @pytest.mark.parametrize("peak", [{}, {"peak_rate": 20}])
 def test_a_peak_over_the_mean_that_cannot_be_is_refused(value: float, peak: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput, match="peak_to_mean must be from 1"):
+    with pytest.raises(InvalidInput, match="peak_to_mean is"):
         curve("llama-3.1-8b", peak_to_mean=value, **SMALL, **peak)
-    with pytest.raises(InvalidInput, match="peak_rate must be finite"):
+    with pytest.raises(InvalidInput, match="peak_rate is"):
         curve("llama-3.1-8b", peak_rate=value if value in (0, -1) else math.nan, **SMALL)

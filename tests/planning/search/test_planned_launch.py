@@ -11,7 +11,7 @@ from capacity import estimate, from_launch
 from capacity.answers.intervals import unsaid_settings
 from capacity.deployment import Pool
 from capacity.model import load_model
-from capacity.planning.search.planned_launch import MEMORY_FLAG, launch_as_planned
+from capacity.planning.search.ranking import MEMORY_FLAG, launch_as_planned
 from capacity.pool.resolve import resolve
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.pool.drafting.lossy import early_exit_share, threshold_acceptance, typical_threshold
+from capacity.pool.drafting.lossy import early_exit_share, threshold_acceptance
 
 TARGET, DRAFT = (0.6, 0.3, 0.1), (0.3, 0.6, 0.1)
 
@@ -36,12 +36,6 @@ def test_drawn_tokens_are_as_far_off_as_the_sum_says() -> None:
         counts[drawn] += 1
     distance = sum(abs(count / 40_000 - p) for count, p in zip(counts, TARGET, strict=True)) / 2
     assert threshold_acceptance(TARGET, DRAFT, 0.2).distance == pytest.approx(distance, abs=0.01)
-
-
-def test_an_unsure_target_has_a_lower_threshold() -> None:
-    """Of n equal choices exp(-H) is 1/n: 0.3/10 is below 0.09, 0.3/2 above."""
-    assert typical_threshold([0.1] * 10) == pytest.approx(0.03)
-    assert typical_threshold([0.5, 0.5]) == 0.09
 
 
 def test_a_batch_runs_on_while_any_of_its_rows_does() -> None:

@@ -12,6 +12,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resolved_pools import pool
+from step_models import FunctionStepTimes
 
 import capacity
 from capacity.base.errors import InvalidInput
@@ -19,7 +20,7 @@ from capacity.pool.drafting import Speculation, Speculator, expected_tokens, fin
 from capacity.pool.drafting.tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers.sequence import DrawnSpeculation, Sequence
-from capacity.step import FunctionStepTimes, StepShape
+from capacity.step import StepShape
 from capacity.techniques.speculate import simulate_speculation
 from capacity.workload import Workload, random_requests
 

@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resolved_pools import pool
 from step_library import compiled, joint, library, packed, times
-from step_models import steps
+from step_models import FunctionStepTimes, steps
 from step_shapes import random_shape
 
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
@@ -33,13 +33,12 @@ from capacity.simulator.core.step_data import StepData
 from capacity.step import (
     AffineStepTimes,
     DecodePiece,
-    FunctionStepTimes,
     SlowestRank,
     StepShape,
     decode_shape,
     prefill_shape,
 )
-from capacity.step.model import StepModel
+from capacity.step.model import StepModel, seconds_of
 from capacity.step.operators import Traffic
 from capacity.step.setting import HostTime
 
@@ -513,7 +512,7 @@ def strange_model() -> StepModel:
     traffic = [one for one in operators.per_token if type(one) is Traffic]
     strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
     own._operators = replace(operators, per_token=(*operators.per_token, strange))
-    own.row_seconds = own._seconds_of_rows  # type: ignore[assignment]
+    own.row_seconds = seconds_of(own._operators.per_token)
     own._pieces = {}
     return own
 

@@ -11,6 +11,7 @@ from engine_runs import run_engine
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_models import FunctionStepTimes
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import SimulationResult
@@ -21,7 +22,7 @@ from capacity.simulator.requests import Requests
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step
 from capacity.simulator.schedulers.encoding import ImageEncoder
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
-from capacity.step import AffineStepTimes, FunctionStepTimes, StepShape
+from capacity.step import AffineStepTimes, StepShape
 from capacity.workload import PromptContent, Workload
 
 

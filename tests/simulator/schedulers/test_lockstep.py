@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from engine_runs import differences, random_run, run_engine
 from examples import examples
+from filled_pools import H100, VLLM, pool_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
-from capacity.pool.weights import weights_bytes_of_stage
+from capacity.pool.weights import stage_weights
 from capacity.simulator import EngineSetup, readable, simulate
 from capacity.simulator.kv_cache.pool import JointPool
 from capacity.simulator.schedulers import SchedulerLimits
@@ -321,17 +322,18 @@ def test_a_plans_safety_factor_stretches_joint_steps() -> None:
 
 
 def test_ranks_repeat_attention_and_divide_experts() -> None:
-    model, engine = load_model("deepseek-r1"), find_engine("vllm")
+    model = load_model("deepseek-r1")
     experts = sum(
         model.checkpoint.part_bytes(part) for part in model.parameter_parts() if part.sharding == "experts"
     )
-    common = {"model": model, "engine": engine, "scheme": model.checkpoint}
-    whole = weights_bytes_of_stage(**common)  # type: ignore[arg-type]
+
+    def weights(**fields: object) -> float:
+        return stage_weights(pool_of(model, H100, VLLM, **fields), 0)  # type: ignore[arg-type]
+
     for expert_parallel in (True, False):
-        rank = weights_bytes_of_stage(**common, data_parallel_size=8, expert_parallel=expert_parallel)  # type: ignore[arg-type]
-        assert rank == pytest.approx(whole - experts * 7 / 8, rel=1e-6)
-    tensor = weights_bytes_of_stage(**common, tensor_parallel_size=8)  # type: ignore[arg-type]
-    assert tensor < rank
+        rank = weights(data_parallel_size=8, enable_expert_parallel=expert_parallel)
+        assert rank == pytest.approx(weights() - experts * 7 / 8, rel=1e-6)
+    assert weights(tensor_parallel_size=8) < rank
 
 
 def test_a_latent_is_held_once_under_data_parallelism() -> None:

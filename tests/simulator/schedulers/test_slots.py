@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from step_models import FunctionStepTimes
 
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.step import FunctionStepTimes
 from capacity.workload import Workload
 
 ONE_SERVER = SchedulerLimits(max_num_seqs=1)

@@ -74,7 +74,7 @@ def test_a_step_reads_the_bytes_that_are_stored(model: str, quantization: str | 
     operators = build_operators(Builder(setting))
     read = 0.0
     for operator in (*operators.per_token, *operators.per_sample, *operators.per_context):
-        if isinstance(operator, Gemm) and operator.runs(1.0):
+        if isinstance(operator, Gemm) and operator.from_rows <= 1 < operator.below_rows:
             read += operator.count * operator.weight_bytes
         elif isinstance(operator, Experts):
             matrices = operator.num_experts * operator.matrices * operator.hidden * operator.intermediate

@@ -11,7 +11,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.layers.host import BY_THE_GPU_FROM_ROWS
+from capacity.step.layers import BY_THE_GPU_FROM_ROWS
 
 
 def split(gpu_layers: int | None, **more: Any) -> Any:
