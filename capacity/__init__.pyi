@@ -30,6 +30,7 @@ from capacity.planning.fleets.fleet_records import FleetPlan as FleetPlan
 from capacity.planning.load.curve import Curve as Curve
 from capacity.planning.load.curve import Progress as ProgressOfCurve
 from capacity.planning.records import Plan as Plan
+from capacity.planning.search.snapshot import Progress as ProgressOfSnapshot
 from capacity.planning.sizing.gpu_comparison import GpuComparison
 from capacity.planning.sweeps.sweep import sweep as sweep
 from capacity.planning.sweeps.sweep_results import sweep_results as sweep_results
@@ -273,11 +274,6 @@ class _Search(TypedDict, total=False):
     serving: Any
     routers: str
     max_model_len: int | str | None
-    gpu_memory_utilization: float | str | None
-    language_model_only: bool
-    cpu_offload_gb: float | str
-    n_gpu_layers: int | str | None
-    host_cpu: str | None
     max_gpus: int | str
     budget: float | str | None
     max_quality_loss: float | str | None
@@ -287,6 +283,56 @@ class _Search(TypedDict, total=False):
     latency_tolerance: float | str
     alternatives: bool
     time_limit_s: float | str | None
+    kv_eviction: str | None
+    kv_budget: int | str | None
+    dtype: Any
+    gpu_memory_utilization: float | str | None
+    kv_cache_memory_bytes: int | str | None
+    max_num_scheduled_tokens: int | str | None
+    indexer_kv_dtype: Any
+    block_size: int | str | None
+    async_scheduling: bool | None
+    enforce_eager: bool
+    language_model_only: bool
+    max_cudagraph_capture_size: int | str | None
+    long_prefill_token_threshold: int | str
+    scheduling_policy: Any
+    watermark: float | str
+    scheduler_reserve_full_isl: bool | None
+    prefill_schedule_interval: int | str
+    scheduler_recv_interval: int | str
+    kv_offloading_size: float | str | None
+    kv_offloading_backend: Any
+    kv_offloading_bytes_per_s: float | str | None
+    kv_offloading_disk_size: float | str | None
+    kv_offloading_disk_bytes_per_s: float | str | None
+    kv_offloading_disk_latency_s: float | str
+    cpu_offload_gb: float | str
+    n_gpu_layers: int | str | None
+    host_cpu: str
+    enable_lora: bool
+    max_loras: int | str | None
+    max_cpu_loras: int | str | None
+    max_lora_rank: int | str
+    lora_read_bytes_per_s: float | str | None
+    preemption_mode: Any
+    swap_space: float | str
+    kv_layout: Any
+    attn_implementation: Any
+    moe_backend: Any
+    use_cache: bool
+    draft_tensor_parallel_size: int | str | None
+    draft_layers: int | str | None
+    acceptance_spread: float | str
+    decode_context_parallel_size: int | str
+    structured_output: Any
+    front_end_input_token_s: float | str
+    front_end_request_s: float | str
+    front_end_output_token_s: float | str | None
+    api_server_count: int | str
+    step_noise: float | str
+    step_noise_seed: int | str
+    num_gpu_blocks_override: int | str | None
 
 class _Service(TypedDict, total=False):
     router: str
@@ -599,7 +645,7 @@ def fleet(
     profiles: str | Path | None = ...,
     download: bool = ...,
     workers: int = ...,
-    progress: Callable[..., None] | None = ...,
+    progress: ProgressOfSnapshot | None = ...,
     **options: Unpack[_FleetOptions],
 ) -> FleetPlan: ...
 
@@ -662,7 +708,7 @@ def plan(
     download: bool = ...,
     workers: int = ...,
     cluster: str | None = ...,
-    progress: Callable[..., None] | None = ...,
+    progress: ProgressOfSnapshot | None = ...,
     **options: Unpack[_PlanOptions],
 ) -> Plan: ...
 
