@@ -34,7 +34,6 @@ from capacity.hardware.pricing import Price, cautions_of
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.memory import memory_fraction
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator.metrics import latency_of
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
 
@@ -113,6 +112,8 @@ def _by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantit
 def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> Quantity | None:
     if latencies is None:
         return None
+    from capacity.simulator.metrics import latency_of  # loads numpy
+
     ttft, e2e = latencies.ttft_s, latencies.e2e_s
     value, low, high = (
         None if ttft_s is None or e2e_s is None else latency_of(key, ttft_s, e2e_s, output_len)

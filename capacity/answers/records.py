@@ -11,7 +11,6 @@ from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
 from capacity.base.record import AnswerRecord, plain
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.simulator.distribution import flattened_latencies
 from capacity.step import Bound
 
 if TYPE_CHECKING:
@@ -394,6 +393,8 @@ class Simulation(AnswerRecord):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
+        from capacity.simulator.distribution import flattened_latencies  # loads numpy
+
         number, text, group = {"type": "number"}, {"type": "string"}, {"type": "object"}
         count = {"type": "integer", "minimum": 0}
         nullable, optional = {"type": ["number", "null"]}, {"type": ["object", "null"]}

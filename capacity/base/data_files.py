@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from pydantic import ValidationError
-
 from capacity.base.errors import MalformedFile
 from capacity.base.fields import parse_json_object
 
@@ -43,11 +41,11 @@ def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> 
     """The record of one row; a key that it lacks or does not know is named. Raises MalformedFile."""
     try:
         return make(**values)
-    except ValidationError as error:
-        found = error.errors()[0]
-        key = ".".join(map(str, found["loc"]))
-        raise MalformedFile(path, f"{key}: {found['msg']}", where=name) from None
     except (TypeError, ValueError) as error:
+        if hasattr(error, "errors"):  # of pydantic, which this does not import
+            found = error.errors()[0]
+            key = ".".join(map(str, found["loc"]))
+            raise MalformedFile(path, f"{key}: {found['msg']}", where=name) from None
         raise MalformedFile(path, str(error).partition("() ")[2] or str(error), where=name) from None
 
 

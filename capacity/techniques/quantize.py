@@ -125,6 +125,7 @@ class _Load:
     requests: Workload
 
 
+@cache
 def lengths_vary(input_len: int, output_len: int) -> Traffic:
     """Return traffic of these mean lengths, as `cost` fills it in."""
     return build(Traffic, {"input_len": input_len, "output_len": output_len, "request_rate": 1.0})

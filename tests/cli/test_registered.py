@@ -112,7 +112,7 @@ def test_each_spec_of_a_pools_question_is_made_once(
     assert run([*QUESTIONS[name], *small], monkeypatch, capsys)[0] == 0
     assert made["Pool"] == 1
     assert made["Cost"] == (name in ("quantize", "scale"))
-    assert made["Traffic"] == (name in ("batching", "scale"))  # scale: of its one layout
+    assert made["Traffic"] == (name in ("batching", "quantize", "scale"))  # scale: of its one layout
 
 
 def _is_as_its_schema_says(answer: dict[str, Any]) -> None:
