@@ -155,11 +155,7 @@ def sidebar() -> Inputs:
             spread = _drawn("random_range_ratio")
         with right:
             client = _drawn("client_latency_s")
-        left, right = st.columns(2)
-        with left:
-            ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
-        with right:
-            tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
+        ttft_ms, tpot_ms = _limits_ms()
         if shape != UNSET:
             spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _cost(pool["gpu"])
@@ -185,6 +181,16 @@ def sidebar() -> Inputs:
 def _drawn(*names: str) -> dict[str, Any]:
     """Draw fields; those that differ from the library's defaults, under its names."""
     return draw(*(WIDGETS[name] for name in names), stretch=True)
+
+
+def _limits_ms() -> tuple[float, float]:
+    """Limits of p95 TTFT and TPOT."""
+    left, right = st.columns(2)
+    with left:
+        ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
+    with right:
+        tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
+    return ttft_ms, tpot_ms
 
 
 def _side_by_side(*names: str) -> dict[str, Any]:

@@ -87,17 +87,14 @@ def _gpu_profile() -> Schema:
     names = [name for name in properties if name not in {*IDENTITY_FIELDS, *beside}]
     facts = {name: with_source(properties[name]) for name in names if name not in GROUPS}
     facts |= {name: link() if name != "dense_flops_per_s" else rates for name in names if name in GROUPS}
-    tables = {
-        "facts": {"type": "object", "properties": facts, "required": names},
-        "sources": {"type": "object"},
-    }
+    written = {"type": "object", "properties": facts, "required": names}
     identity = {name: properties[name] for name in properties if name not in {*names, "provenance"}}
     required = [name for name in flat["required"] if name in IDENTITY_FIELDS]
     return {
         "$defs": definitions,
         "title": "A GPU profile: NAME.toml in a folder of --profiles",
         "type": "object",
-        "properties": {**identity, **tables},
+        "properties": {**identity, "facts": written, "sources": {"type": "object"}},
         "required": [*required, "facts"],
         "additionalProperties": False,
     }

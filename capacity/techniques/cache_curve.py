@@ -155,6 +155,15 @@ class CacheCurve(AnswerRecord):
     warnings: tuple[str, ...]
 
 
+def _savings(
+    curve: ReuseCurve, model: str | ModelSpec, pool: Pool | Mapping[str, object], price: str | None
+) -> PrefillSavings:
+    served = pool if isinstance(pool, Pool) else build(Pool, pool)
+    quote = None if price is None else find_price(served.gpu, override=price)
+    usd = None if quote is None else quote.usd_per_gpu_hour
+    return prefill_savings(resolve(model, served), curve, usd_per_gpu_hour=usd)
+
+
 @checked
 def cache_curve(
     trace: str,
@@ -176,12 +185,6 @@ def cache_curve(
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
-    savings = None
-    if served_by is not None:
-        pool = served_by[1] if isinstance(served_by[1], Pool) else build(Pool, served_by[1])
-        quote = None if price is None else find_price(pool.gpu, override=price)
-        usd = None if quote is None else quote.usd_per_gpu_hour
-        savings = prefill_savings(resolve(served_by[0], pool), curve, usd_per_gpu_hour=usd)
     sizes: list[int | None] = [*capacities_tokens, None]
     return CacheCurve(
         workload=workload.name,
@@ -208,7 +211,7 @@ def cache_curve(
             )
             for routing in (ROUTINGS if replicas > 1 else ())
         ),
-        savings=savings,
+        savings=None if served_by is None else _savings(curve, *served_by, price),
         plans=tuple(
             prompt_cache_bill(curve, find_plan(name))
             for name in (prompt_cache_plans() if plans is None else plans)

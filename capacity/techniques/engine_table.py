@@ -157,6 +157,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
     least_prefill_ms = prefill.flops / profile.dense_flops_per_s[profile.sixteen_bit] * 1e3
     least_step_ms = decode.bytes / profile.hbm_bytes_per_s * 1e3
+    decode_ms = decode.seconds * 1e3
     sampling = sum(op.seconds for op in decode.operators if op.name in ("lm_head", "sampling"))
     network_ms = (resolved.engine.request_latency_s + resolved.engine.response_latency_s) * 1e3
     return (
@@ -171,17 +172,13 @@ def breakdown_claims() -> tuple[Claim, ...]:
         _time_claim(
             "decode, per token",
             4,
-            decode.seconds * 1e3,
+            decode_ms,
             least_step_ms,
             f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} TB/s, "
             f"the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
         ),
         _time_claim(
-            "decode of 256 tokens",
-            1000,
-            255 * decode.seconds * 1e3,
-            255 * least_step_ms,
-            "the same, 255 steps",
+            "decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "the same, 255 steps"
         ),
         _time_claim(
             "sampling of 256 tokens",

@@ -14,7 +14,7 @@ from capacity.deployment import Pool
 from capacity.planning.evaluation.cost_bounds import PLAIN, Drafting, Load, StepSeconds, bound
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
-from capacity.planning.quality import quality_change
+from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.search.candidate_family import CandidateFamily, Exclusion, Side, Survey, objective_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
@@ -233,11 +233,7 @@ class CandidateGenerator:
                 params=self.arena.model.total_params,
             )
             if not quality.within(self.search.max_quality_loss):
-                loss = quality.worst_loss_fraction
-                reason = f"loses up to {loss or 0.0:.1%} of task scores ({quality.source})"
-                return Exclusion(
-                    "quality", reason if loss is not None else f"{quality.what}: its loss is unknown"
-                )
+                return Exclusion("quality", _loss_text(quality))
             plan = resolved.memory_in_short
             if not plan.fits:
                 return Exclusion("does not fit", plan.reason or "does not fit")
@@ -272,6 +268,13 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
         return None
     idle = (StepShape(),) * (ranks - 1)
     return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
+
+
+def _loss_text(quality: QualityChange) -> str:
+    loss = quality.worst_loss_fraction
+    if loss is None:
+        return f"{quality.what}: its loss is unknown"
+    return f"loses up to {loss:.1%} of task scores ({quality.source})"
 
 
 def _drafting(setup: EngineSetup) -> Drafting:

@@ -49,8 +49,7 @@ def read_metrics(path: str | Path, text: str) -> MeasuredRun:
         return None
 
     found = {metric: mean(*names) for metric, names in _HISTOGRAMS.items()}
-    if found["tpot"] is None:
-        found["tpot"] = found["itl"]  # SGLang's, and vLLM's before 0.11: of tokens, not of requests
+    found["tpot"] = found["tpot"] or found["itl"]  # of tokens in SGLang and in vLLM before 0.11
     latencies = {
         metric: {"mean": seconds * 1e3}
         for metric, seconds in found.items()

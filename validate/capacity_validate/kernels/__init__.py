@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,8 +163,6 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     Seen where torch dispatches operators: a storage counts from its first tensor until the last is gone. A kernel's
     own scratch is left out.
     """
-    import weakref
-
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
 
