@@ -197,7 +197,7 @@ def test_ways_of_batching_hold_the_engines_own(load: Fields) -> None:
     """Continuous batching of chunked prompts is what vLLM does: the run of `simulate`, to rounding."""
     traffic, pool = Traffic(**SHORT, **load, num_prompts=300), Pool(gpu="h100", enable_prefix_caching=False)
     compared = batching_comparison(resolve("llama-3.1-8b", pool), make_workload(traffic), spread=False)
-    (own,) = (option for option in compared.options if option.name == "continuous, chunked prompts")
+    (own,) = (option for option in compared.rows if option.name == "continuous, chunked prompts")
     run = capacity.simulate(
         "llama-3.1-8b", gpu="h100", enable_prefix_caching=False, **SHORT, **load, num_prompts=300
     ).to_dict()

@@ -39,7 +39,7 @@ def test_sidebar_field_has_its_flags_help_and_limits(name: str) -> None:
         (capacity.beam_search, "beam_widths", int, True, (1, 2, 4, 8), None),
         (capacity.beam_search, "batch_size", int, False, 1, 1),
         (capacity.fleet, "max_pools", int, False, 2, 1),
-        (capacity.curve, "peak_to_mean", float, False, 1.6, None),
+        (capacity.curve, "peak_to_mean", float, False, 1.6, 1),
         (capacity.simulate, "max_model_len", int, False, None, None),
         (capacity.cascade, "simulate", bool, False, False, None),
     ],
