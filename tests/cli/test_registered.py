@@ -108,11 +108,12 @@ def test_each_spec_of_a_pools_question_is_made_once(
         ["--method", "fp8-tensor"] if name == "quantize" else ["--most-gpus", "1"] if name == "scale" else []
     )
     small += ["--no-spread"] if name == "batching" else []
+    run([*QUESTIONS[name], *small], monkeypatch, capsys)  # modules make the defaults of their fields
     made = count_specs(monkeypatch)
     assert run([*QUESTIONS[name], *small], monkeypatch, capsys)[0] == 0
     assert made["Pool"] == 1
     assert made["Cost"] == (name in ("quantize", "scale"))
-    assert made["Traffic"] == (name in ("batching", "quantize", "scale"))  # scale: of its one layout
+    assert made["Traffic"] == (name in ("batching", "scale"))  # scale: of its one layout
 
 
 def _is_as_its_schema_says(answer: dict[str, Any]) -> None:

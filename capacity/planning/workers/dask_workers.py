@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -190,7 +191,7 @@ class _Workers(Executor):
         if task.cancelled():  # the connection was lost, and with it what was under way
             answer.set_exception(BrokenExecutor())
         elif (error := task.exception()) is not None:
-            answer.set_exception(error)
+            answer.set_exception(BrokenExecutor() if _is_of_dask(error) else error)
         else:
             answer.set_result(task.result())
 
@@ -221,6 +222,15 @@ class _Workers(Executor):
         for answer in broken:
             answer.set_exception(BrokenExecutor())
         _close(self._client)
+
+
+def _is_of_dask(error: BaseException) -> bool:
+    """Whether Dask raised this itself: of a task that it loses while its answer arrives, it reads the answer as an
+    error."""
+    from distributed import cfexecutor
+
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == cfexecutor.__file__
 
 
 def _close(client: Client) -> None:

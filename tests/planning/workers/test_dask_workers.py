@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -10,11 +11,13 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import distributed
 import pytest
+from distributed import cfexecutor
 from long_forms import mostly_slow
 from quick_plans import quick
 from sweep_files import make
@@ -147,6 +150,31 @@ def test_what_a_lost_cluster_has_not_done_is_done_here(threads: Any, tmp_path: P
         f"the Dask cluster at {threads.scheduler_address} went away: what it had not done was computed here"
     )
     assert there.warnings == (*here.warnings, remark)
+
+
+class LostMeanwhile:
+    """A task of Dask that has its answer and is lost before Dask looks at its status."""
+
+    status = "lost"
+
+    async def _result(self, *, raiseit: bool) -> object:
+        assert not raiseit
+        return object()
+
+
+def test_an_answer_of_a_lost_task_is_no_error_of_the_task() -> None:
+    told: Future[Any] = Future()
+
+    async def answer() -> None:
+        await cfexecutor._cascade_future(LostMeanwhile(), told)
+
+    asyncio.run(answer())
+    error = told.exception()
+    assert isinstance(error, TypeError)
+    assert dask_crew._is_of_dask(error)
+    with pytest.raises(TypeError) as own:
+        len(3)  # type: ignore[arg-type]
+    assert not dask_crew._is_of_dask(own.value)
 
 
 def test_a_sweep_whose_cluster_is_lost_says_what_is_kept(threads: Any, tmp_path: Path) -> None:
