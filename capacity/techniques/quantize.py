@@ -147,7 +147,7 @@ def _option(
         timed = _timed(pool, option, load)
         if option.kind not in ("weight-only", "weights and activations"):
             return timed
-        batch = break_even_batch(plain(), pool, load.input_len)
+        batch = _break_even(plain(), pool, load.input_len)
         return replace(timed, pays_below_batch=batch if batch is not None and batch <= held else None)
     except CapacityError as error:
         return replace(option, reason=str(error))
@@ -219,14 +219,20 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
     )
 
 
-def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
+def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
     """The smallest batch at which a decode step is no faster than at 16 bit; None: it always is.
 
-    Below it fewer bytes win; above it products are compute bound and
-    dequantizing costs. Raises InvalidInput for a context below 1.
+    Below it fewer bytes win; above it products are compute bound and dequantizing costs.
+    Raises InvalidInput for a context below 1.
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
+    return _break_even(
+        find_method(PLAIN).apply(resolved), find_method(method).apply(resolved), context_tokens
+    )
+
+
+def _break_even(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     before, after = plain.step_model, quantized.step_model
 
     def pays(batch: int) -> bool:
