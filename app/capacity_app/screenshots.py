@@ -150,7 +150,7 @@ SHOTS = (
     Shot("plan", "/plan?rate=8", click="Search", until="Turned down, and why"),
     Shot("cost", "/cost?rate=8", click="Draw the curve", until="Latency against load"),
     Shot("speculation", "/speculation", until="Ways to draft"),
-    Shot("stack", "/stack", click="Try every technique", until="Why factors of tokens/s"),
+    Shot("stack", "/stack", click="Try every technique", until="One technique more in each row"),
     Shot("advise", "/advise?adv_n=100", click="Try every change", until="Changes that help"),
     Shot("quantization", "/quantization", until="Time per output token"),
     Shot("kv", f"/kv?{LLAMA}", until="Not lossless"),
