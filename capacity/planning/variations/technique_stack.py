@@ -45,10 +45,10 @@ class Factors:
 class Figures:
     """One deployment on the requests: means of what clients see, and tokens per second at full load.
 
-    Of a closed loop that is the loop's own rate, of arrivals the measured capacity, as in `cost` (of static
-    batching the rate of the same requests all at once). `overloaded`: they
-    came faster than it served, so that its time to first token grows with their number. `bound`: what took the largest
-    part of the busy time, and its share.
+    Full load is the rate of a closed loop, or for arrivals the measured capacity, as in `cost` (with static batching
+    the throughput of the same requests sent all at once). `overloaded`: requests arrived faster than they were served,
+    so that TTFT grows with their number. `bound`: what took the largest part of the busy time, and its share.
+    `usd_per_million_output_tokens` is the whole bill over output tokens; `cost` splits it by kind of token.
     """
 
     output_tokens_per_s: Quantity
