@@ -25,6 +25,7 @@ BLOCK = re.compile(
     r"<!-- (?P<kind>run|output) -->\n```(?P<language>\w+)\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?",
     re.S,
 )
+ELAPSED = re.compile(r"; [\d.]+ s, first answer\s+after\s+[\d.]+ s")
 PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
 BLOCKS = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 FIRST = {page: (page, block) for page, block in reversed(BLOCKS) if block["kind"] == "output"}
@@ -104,7 +105,36 @@ def test_a_block_does_what_the_page_says(
         before, _, rest = text.partition(shown)
         page.write_text(before + shown + printed + rest[rest.index("```\n") :], encoding="utf-8")
         return
-    assert printed == block["shown"]
+    assert without_elapsed(printed) == without_elapsed(block["shown"])
+
+
+def without_elapsed(printed: str) -> str:
+    """Output of `plan` without its seconds and the line break that depends on their digits."""
+    if not ELAPSED.search(printed):
+        return printed
+    return ELAPSED.sub("", printed)
+
+
+def test_the_readme_has_at_most_150_lines() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_readmes_accuracy_is_that_of_the_accuracy_page() -> None:
+    """Each row of the README has the numbers of one row of docs/accuracy.md, which `test_accuracy.py` recomputes."""
+    page = (README.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    cells = {
+        row[0]: row[1:]
+        for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines())
+    }
+    dense, experts = cells["closed loops, dense"], cells["closed loops, experts"]
+    rows, median, p90, *_ = cells["KV capacity on start-up lines, aside"][1:]
+    startup = f"{rows} | {median} | {p90}".replace("%", " %")
+    shown = README.read_text(encoding="utf-8")
+    for label, source in (("dense models", dense), ("mixtures of experts", experts)):
+        for metric, pair in (("TPOT", source[1]), ("TTFT", source[2])):
+            median, p90 = pair.removesuffix(" %").split(" / ")
+            assert f"| {metric}, served {label} | {source[0]} | {median} % | {p90} % |" in shown
+    assert f"| KV capacity at start-up, unseen servers | {startup} |" in shown
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
