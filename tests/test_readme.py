@@ -26,8 +26,14 @@ BLOCK = re.compile(
     re.S,
 )
 ELAPSED = re.compile(r"; [\d.]+ s, first answer\s+after\s+[\d.]+ s")
+TUTORIAL = README.parent / "docs" / "tutorial.md"
 PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
-BLOCKS = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+BLOCKS = [
+    (page, block)
+    for page in PAGES
+    if page != TUTORIAL
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+]
 FIRST = {page: (page, block) for page, block in reversed(BLOCKS) if block["kind"] == "output"}
 SHORT = [*FIRST.values(), *(pair for pair in BLOCKS if pair[0] == README)]
 
@@ -97,6 +103,11 @@ def test_a_block_does_what_the_page_says(
         printed = run(block["language"], block["code"], tmp_path)
     else:
         printed = run_warm(block["language"], block["code"], tmp_path, request.getfixturevalue("warm"))
+    compare_output(page, block, printed)
+
+
+def compare_output(page: Path, block: re.Match[str], printed: str) -> None:
+    """Compare with the output that the page shows, if it shows any; UPDATE_README=1 writes it into the page."""
     if block["kind"] == "run":
         return
     if os.environ.get("UPDATE_README"):
@@ -106,6 +117,11 @@ def test_a_block_does_what_the_page_says(
         page.write_text(before + shown + printed + rest[rest.index("```\n") :], encoding="utf-8")
         return
     assert without_elapsed(printed) == without_elapsed(block["shown"])
+
+
+def test_the_tutorial_runs_from_top_to_bottom_in_one_folder(tmp_path: Path) -> None:
+    for block in list(BLOCK.finditer(TUTORIAL.read_text(encoding="utf-8"))):
+        compare_output(TUTORIAL, block, run(block["language"], block["code"], tmp_path))
 
 
 def without_elapsed(printed: str) -> str:
@@ -156,7 +172,7 @@ def test_every_code_block_is_marked(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     fences = len(re.findall(r"^```(?:sh|python)$", text, re.M))
     commands = len(re.findall(r"^<!-- command: [\w-]+ -->\n```sh$", text, re.M))
-    assert fences == len([block for where, block in BLOCKS if where == page]) + commands
+    assert fences == len(BLOCK.findall(text)) + commands
     assert commands == (2 if page == README else 0)
 
 
