@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -32,18 +33,21 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 
 
-def _whole_tree(_: object, page: str, source: list[str]) -> None:
-    """The list of pages for the sidebar, which the first page has as a table for whoever reads it as a file."""
-    if page == root_doc:
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
+def _add_page_lists(_: object, page: str, source: list[str]) -> None:
+    """Add the sidebar's lists of pages to the first page: one for each heading, from the links of its table."""
+    if page != root_doc:
+        return
+    for heading, section in re.findall(r"^## ([^\n:]+)[^\n]*\n(.+?)(?=^## |\Z)", source[0], re.M | re.S):
+        pages = "\n".join(re.findall(r"^\| \[.+?\]\((\S+)\.md\)", section, re.M))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{pages}\n```\n"
 
 
-def _front_door(app: Any, problem: Exception | None) -> None:
+def _copy_first_page(app: Any, problem: Exception | None) -> None:
     if problem is None:
         shutil.copy(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _whole_tree)
-    app.connect("build-finished", _front_door)
+    app.connect("source-read", _add_page_lists)
+    app.connect("build-finished", _copy_first_page)
