@@ -15,9 +15,10 @@ author = "The authors of capacity"
 copyright = f"{author}, Apache License 2.0"
 release = version = _PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
 root_doc = "README"
 exclude_patterns = ["made_of_code.py", "sbom.py", "site"]
+nb_execution_mode = "off"  # notebooks are stored with their output; tests/test_notebooks.py runs them
 html_theme = "furo"
 html_title = f"capacity {version}"
 html_copy_source = False
@@ -38,7 +39,7 @@ def _add_page_lists(_: object, page: str, source: list[str]) -> None:
     if page != root_doc:
         return
     for heading, section in re.findall(r"^## ([^\n:]+)[^\n]*\n(.+?)(?=^## |\Z)", source[0], re.M | re.S):
-        pages = "\n".join(re.findall(r"^\| \[.+?\]\((\S+)\.md\)", section, re.M))
+        pages = "\n".join(re.findall(r"^\| \[.+?\]\((\S+)\.(?:md|ipynb)\)", section, re.M))
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{pages}\n```\n"
 
 

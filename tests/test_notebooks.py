@@ -1,0 +1,43 @@
+"""The notebooks of the handbook run, and print what they show.
+
+After a change of their output: `jupyter nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_prints_what_it_shows(notebook: Path, tmp_path: Path) -> None:
+    cells = [cell for cell in json.loads(notebook.read_bytes())["cells"] if cell["cell_type"] == "code"]
+    shown = [
+        "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+        for cell in cells
+    ]
+    program = ["import matplotlib", "matplotlib.use('agg')"]
+    program += ["".join(cell["source"]).replace("plt.show()", "plt.close()") for cell in cells]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(shown)
+
+
+def test_the_handbook_lists_every_notebook() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert len(NOTEBOOKS) == 5
+    assert all(f"](notebooks/{notebook.name})" in index for notebook in NOTEBOOKS)
