@@ -1,7 +1,5 @@
 """Calibration: a profile that is written, found and used; thin and torn evidence is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -11,9 +9,7 @@ import numpy as np
 import pytest
 from capacity_validate import calibrate
 from capacity_validate.cases import MeasuredCase, MeasurementLog
-from capacity_validate.predictions import (
-    FAMILY,
-)
+from capacity_validate.predictions import FAMILY
 from invented_kernels import H200, TRUE_GEMM, evidence, gemm_cases, timed
 
 from capacity.base.errors import InvalidInput, OutsideValidity

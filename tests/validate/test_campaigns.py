@@ -1,20 +1,10 @@
 """Campaign files, and the order of their cases under a budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from capacity_validate.campaigns import (
-    campaign_names,
-    load_campaign,
-    ordered_cases,
-    parse_budget,
-    spread_out,
-)
-from capacity_validate.cases import (
-    make_case,
-)
+from capacity_validate.campaigns import campaign_names, load_campaign, ordered_cases, parse_budget, spread_out
+from capacity_validate.cases import make_case
 from capacity_validate.kernels import supported_operators
 from hypothesis import given
 from hypothesis import strategies as st

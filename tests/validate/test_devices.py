@@ -1,7 +1,5 @@
 """Device facts: a fake NVML and a fake torch stand for cards that are not here. Nothing may ever change a setting."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
@@ -11,13 +9,7 @@ from typing import Any
 
 import capacity_validate.devices as devices
 import pytest
-from capacity_validate.devices import (
-    DeviceFacts,
-    busy_remarks,
-    find_device,
-    reader_of,
-    require_memory,
-)
+from capacity_validate.devices import DeviceFacts, busy_remarks, find_device, reader_of, require_memory
 from capacity_validate.profile_match import match_profile
 from fake_cuda import FakeCuda, FakeDevice
 from fake_nvml import FakeNvml

@@ -1,18 +1,12 @@
 """Fits: invented kernels with known constants give them back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from capacity_validate.cases import MeasuredCase, make_case
 from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time
 from capacity_validate.plausibility import timing_remarks
-from capacity_validate.predictions import (
-    Predictor,
-)
-from capacity_validate.small_models import (
-    small_model,
-)
+from capacity_validate.predictions import Predictor
+from capacity_validate.small_models import small_model
 from capacity_validate.splitting import split
 from capacity_validate.timing import How, summarise_samples
 from invented_kernels import H200, evidence

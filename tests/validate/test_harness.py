@@ -1,7 +1,5 @@
 """`capacity validate` from end to end on a CPU: what it must show there, what it writes, and how it ends early."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -281,7 +279,7 @@ def test_what_the_cpu_must_show(tmp_path: Path) -> None:
 class Stopped(SimpleNamespace):
     """A session of which stages need next to nothing."""
 
-    def with_model(self, *_: object) -> Stopped:
+    def with_model(self, *_: object) -> "Stopped":
         return self
 
     def free_memory(self) -> None: ...

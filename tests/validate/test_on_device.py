@@ -4,8 +4,6 @@ Every kind of kernel against its reference, the whole model cached against uncac
 kernels in bf16, graphs against eager steps.
 """
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Times that cannot be are named, and end the run; kernels unlike their family are named."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

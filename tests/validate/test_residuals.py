@@ -1,7 +1,5 @@
 """The error band of a calibrated profile: it covers what it says, and never claims more than was seen."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

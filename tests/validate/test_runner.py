@@ -1,7 +1,5 @@
 """Cases one after the other: results are checked before they are timed, and what fails is kept and said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

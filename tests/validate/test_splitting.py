@@ -1,7 +1,5 @@
 """What a fit is judged by: shapes that it never saw, between a smallest and a largest one that it did."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Attention computed by other ways is the same."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Our Triton kernels without a GPU: their arithmetic in Triton's interpreter, and that they compile for Hopper."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

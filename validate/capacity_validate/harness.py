@@ -59,8 +59,7 @@ def validate(
     profiles: Sequence[str] = (),
     tolerance_ttft: Annotated[float, Flag("Held-out error that passes.")] = TOLERANCE_TTFT,
     tolerance_tpot: Annotated[
-        float | None,
-        Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot"),
+        float | None, Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot")
     ] = None,
     threads: Annotated[int, Flag("CPU threads of --device cpu.", least=1)] = 1,
     seed: Annotated[int, Flag("")] = 0,

@@ -99,9 +99,7 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
     if "quantization" in arguments:
         fields.setdefault("quantization", None)
     return LoggedSettings(
-        engine=f"sglang@{release[0]}" if release else "sglang",
-        models=models,
-        fields=_of_one_server(fields),
+        engine=f"sglang@{release[0]}" if release else "sglang", models=models, fields=_of_one_server(fields)
     )
 
 
@@ -171,13 +169,7 @@ _PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
     "tensor_parallel_size": r"tensor_parallel_size ?[=:] ?(\d+)|tp_size=(\d+)",
     "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: (\d+\.?\d*)x",
 }
-_LIMITS = (
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "max_model_len",
-    "block_size",
-    "tensor_parallel_size",
-)
+_LIMITS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size", "tensor_parallel_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,12 +97,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def server_as_run(
-    model: str,
-    fields: dict[str, Any],
-    log: ServerLog | None,
-    *,
-    profiles: str | Path | None,
-    download: bool,
+    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
     """The pool with the settings that the log prints, and the same with the KV cache that it prints.
 

@@ -1,7 +1,5 @@
 """Reference attention: no future, and memory by the square."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

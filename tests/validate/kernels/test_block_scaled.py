@@ -3,8 +3,6 @@
 No CPU has these kernels, so a stand-in decodes values and scales from their bytes, independently of how they were made.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -102,11 +100,7 @@ def test_scales_in_the_wrong_order_are_found(case: Any, monkeypatch: pytest.Monk
 
 def test_quantized_values_are_near_what_they_stand_for() -> None:
     """The relative error of each format on normal values: 2.6 %, 2.6 % and some 10 %."""
-    for quantize, most in (
-        (gemm._fp8_block, 0.04),
-        (gemm._mxfp8, 0.04),
-        (gemm._nvfp4, 0.13),
-    ):
+    for quantize, most in ((gemm._fp8_block, 0.04), (gemm._mxfp8, 0.04), (gemm._nvfp4, 0.13)):
         one = bench()
         made = quantize(one, 128, 256, weights=False)
         plain = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(

@@ -1,7 +1,5 @@
 """Launches and reductions as cases: a graph is never captured again, a reference never doubles the memory."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Which experts a CUDA graph can hold: where torch has a grouped product of its own, and nowhere else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Products that are checked against a corner, and made without filling the card."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Kernels of packages that are not here: stand-ins with their documented calls, and a refusal where they lack."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks against float64: a small part of a kernel's own work, never on the host, and still they find what is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A second model: run, predicted, never fitted, and said by name."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -12,14 +12,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import (
-    KernelBench,
-    Prepared,
-    Unsupported,
-    attempt,
-    peak_bytes,
-    relative_error,
-)
+from capacity_validate.kernels import KernelBench, Prepared, Unsupported, attempt, peak_bytes, relative_error
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
 # of a result, that a reference in float64 is computed for

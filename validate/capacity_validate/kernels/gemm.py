@@ -10,14 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import (
-    TOLERANCES,
-    KernelBench,
-    Prepared,
-    Unsupported,
-    attempt,
-    relative_error,
-)
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, attempt, relative_error
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
 # bits of a value, the scales of its block among them
