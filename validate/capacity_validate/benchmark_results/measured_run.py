@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +31,9 @@ class RequestColumns:
     scheduled_s: Sequence[float] | None = None  # when it would have, without a cap on those in flight
 
 
-ENGINES = {
-    "llama-bench": "llama.cpp",
-    "trtllm-bench": "tensorrt-llm",
-    "vllm bench throughput": "vllm",
-    "vllm bench latency": "vllm",
-    "vLLM metrics": "vllm",
-    "SGLang metrics": "sglang",
-}
-"""By tool, the one engine that it measures; those that speak HTTP measure any."""
+TOOLS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("tools.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +65,7 @@ class MeasuredRun:
     @property
     def engine(self) -> str | None:
         """The engine that was measured, where its tool measures no other."""
-        return ENGINES.get(self.tool)
+        return TOOLS.get(self.tool, {}).get("engine")
 
     def require_measured(self) -> MeasuredRun:
         """This run, if any latency or throughput in it is above 0; MalformedFile otherwise."""
@@ -252,14 +247,15 @@ def measured_run(
     tool: str,
     path: Path,
     document: Document,
-    keys: Mapping[str, str],
     *,
     latencies: Mapping[str, Mapping[str, float]],
     **others: Any,
 ) -> MeasuredRun:
-    """A run as a tool's JSON object has it: `keys` are dotted paths by field, `others` what needs more than a path."""
-    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in keys.items()}
-    fields = {"failed": 0, **fields, **others}
+    """A run as a tool's JSON object has it, by the tool's table; `others` is what needs more than a path."""
+    table = TOOLS[tool]
+    paths = table.get("fields", {})
+    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in paths.items()}
+    fields = {"failed": 0, "notices": tuple(table.get("notices", ())), **fields, **others}
     return MeasuredRun(
         **{"num_requests": fields["completed"], **fields},
         tool=tool,
