@@ -266,8 +266,6 @@ class Heated:
     def sample(self, _: Any, **__: Any) -> Samples:
         return Samples(self.seconds, "events", began_s=10.0, ended_s=10.0 + sum(self.seconds))
 
-    def synchronize(self) -> None: ...
-
 
 def hot_telemetry(watch: Heated, hot: range) -> Telemetry:
     """Readings every 10 ms: heat holds the clocks down while the hot samples are taken."""
@@ -322,8 +320,6 @@ def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path
             assert (budget_s, at_most) == (5.0, 10**6)
             seconds = [1e-3] * 60 + [1.2e-3] * 4116
             return Samples(seconds, "events", began_s=10.0, ended_s=10.0 + sum(seconds))
-
-        def synchronize(self) -> None: ...
 
     run = runner(tmp_path / "m.jsonl", lambda _: replace(simple(lambda: None), sustained_s=5.0, flops=1e12))
     run.stopwatch = Watch()

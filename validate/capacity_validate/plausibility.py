@@ -12,18 +12,14 @@ from capacity_validate.splitting import shape_key
 
 COMPUTE_SLACK = 1.15  # over the datasheet: cards for games run above the boost clock that theirs counts with
 MEMORY_SLACK = 1.10  # of inputs that rotate over twice the L2 cache a part may still be found there
-KEPT_IN_CACHE = (
-    "elementwise",
-    "prefill_attention",
-    "mla_prefill",
-)  # whose inputs do not rotate: no memory bound
+# whose inputs do not rotate: no memory bound
+KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
 ENOUGH_IMPLAUSIBLE = 3  # cases: then it is the clock or the device, and the run ends
 ALIKE = 0.005  # times of one shape that differ by less are the same
 FEWEST_ALIKE = 3
 WORK_RATIO = 8.0  # of the work of cases whose times should differ
-WORK_SHARE = (
-    0.3  # of the larger one's time that its work alone takes: else launches explain that they are alike
-)
+# of the larger one's time that its work alone takes: else launches explain that they are alike
+WORK_SHARE = 0.3
 ODD_SPREADS = 4.0  # robust standard deviations from the other shapes
 ODD_FACTOR = 1.4  # and at least so many times slower or faster than they are
 FEWEST_SHAPES = 3

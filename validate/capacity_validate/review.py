@@ -45,9 +45,8 @@ class Review(AnswerRecord):
     classes: tuple[ClassErrors, ...]
     constants: tuple[MovedConstant, ...]
     refused: Mapping[str, str]
-    remarks: tuple[
-        str, ...
-    ] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
+    # what the times themselves say: held-down clocks, kernels unlike their family
+    remarks: tuple[str, ...] = ()
 
 
 def review(

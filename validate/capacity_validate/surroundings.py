@@ -24,13 +24,8 @@ _VARIABLES = (
     "MKL_",
 )
 _RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the card is known by its UUID
-_PATHS = (
-    "HOME",
-    "PATH",
-    "DIR",
-    "CACHE",
-    "ROOT",
-)  # of this machine: they name people and say nothing of times
+# of this machine: they name people and say nothing of times
+_PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
 _SHORT = 12  # hexadecimal digits that tell two digests apart
 
 

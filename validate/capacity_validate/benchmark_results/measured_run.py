@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import MalformedFile
 from capacity.base.foreign import printable_values
 from capacity.simulator.distribution import PERCENTILES, Distribution
@@ -31,9 +31,7 @@ class RequestColumns:
     scheduled_s: Sequence[float] | None = None  # when it would have, without a cap on those in flight
 
 
-TOOLS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("tools.toml").read_text(encoding="utf-8")
-)
+TOOLS = read_data(Path(__file__).with_name("tools.toml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +253,7 @@ def measured_run(
     table = TOOLS[tool]
     paths = table.get("fields", {})
     fields = {name: _READ.get(name, number)(at(document, where)) for name, where in paths.items()}
-    fields = {"failed": 0, "notices": tuple(table.get("notices", ())), **fields, **others}
+    fields = {"failed": 0, "notices": table.get("notices", ()), **fields, **others}
     return MeasuredRun(
         **{"num_requests": fields["completed"], **fields},
         tool=tool,

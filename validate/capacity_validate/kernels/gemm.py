@@ -23,9 +23,8 @@ OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
 FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
 INT4_GROUP = 128
-SUSTAINED_S = (
-    5.0  # power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
-)
+# power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
+SUSTAINED_S = 5.0
 
 Product = Callable[[], Any]
 

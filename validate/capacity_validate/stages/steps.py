@@ -37,9 +37,8 @@ ALONE_SHARE = 0.9  # of the budget, where nothing is served
 # of the memory that is free: what these leave is for kernels, graphs, activations and the references of checks
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
-KERNELS_SHARE = (
-    0.5  # of what is free once the model stands: input sets of one kernel; the rest is its temporaries
-)
+# of what is free once the model stands: input sets of one kernel; the rest is its temporaries
+KERNELS_SHARE = 0.5
 
 
 def step_stage(session: Session, results: StageResults) -> None:
