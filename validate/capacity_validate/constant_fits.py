@@ -122,12 +122,10 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
         usable = case.status == "ok" and not case.slowed
         if target is not None and usable and calibrates(case.case, on_gpu=on_gpu):
             groups.setdefault(target, []).append(case)
-    return {target: _of_one_kind(rows) for target, rows in groups.items()}
-
-
-def _of_one_kind(rows: list[MeasuredCase]) -> list[MeasuredCase]:
-    in_graphs = any(row.timing is not None and row.timing.how == "graph" for row in rows)
-    return [row for row in rows if not row.has_launch_gaps] if in_graphs else rows
+    for target, rows in groups.items():
+        if any(row.timing is not None and row.timing.how == "graph" for row in rows):
+            groups[target] = [row for row in rows if not row.has_launch_gaps]
+    return groups
 
 
 def _fit_family(

@@ -268,11 +268,7 @@ def _report(
     """Predictions before and after calibration, by the half of the cases that the fit did not see."""
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
-    cases = [
-        m
-        for m in measured_cases(session)
-        if session.whole is not None or not m.case.operator.startswith("model ")
-    ]
+    cases = measured_cases(session)
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
@@ -285,7 +281,7 @@ def _report(
         roofs={"hbm_bytes_per_s": session.profile.hbm_bytes_per_s, **session.profile.dense_flops_per_s},
         seconds=time.monotonic() - start,
         cases=rows,
-        not_timed=not_timed(measured_cases(session)),
+        not_timed=not_timed(cases),
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),

@@ -130,7 +130,11 @@ def odd_shapes(
             if function is not None:
                 key = (row.case.family, shape_key(row.case))
                 ratios.setdefault(key, []).append(math.log(row.seconds / function(fit.after)))
-        remarks += [_odd_text(key, off) for key, off in _outlying(ratios).items()]
+        for (family, shape), off in _outlying(ratios).items():
+            sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
+            way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
+            text = "than its family: look at that kernel, or at how it was timed"
+            remarks.append(f"{family} of {sizes} is {way} {text}")
     return tuple(remarks)
 
 
@@ -143,13 +147,6 @@ def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tupl
     spread = 1.4826 * statistics.median(abs(value - centre) for value in medians.values())
     limit = max(ODD_SPREADS * spread, math.log(ODD_FACTOR))
     return {key: value - centre for key, value in medians.items() if abs(value - centre) > limit}
-
-
-def _odd_text(key: tuple[str, object], off: float) -> str:
-    family, shape = key
-    sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
-    way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
-    return f"{family} of {sizes} is {way} than its family: look at that kernel, or at how it was timed"
 
 
 def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:

@@ -66,8 +66,7 @@ def review(
     half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
     fits = half.fits
     after = half.after if fits else half.before
-    judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
-    rows = case_rows(judged, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(cases, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -88,7 +87,10 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Every timed case, predicted by both; by `after` only where it belongs to a half."""
+    """Every timed case, predicted by both; by `after` only where it belongs to a half.
+
+    Steps of a model that the predictors were not given are left out.
+    """
     return tuple(
         CaseRow(
             id=m.case.id,
@@ -108,7 +110,7 @@ def case_rows(
             standard_error=m.timing.standard_error if m.timing else 0.0,
         )
         for m in cases
-        if m.status == "ok"
+        if m.status == "ok" and (before.model is not None or not m.case.operator.startswith("model "))
     )
 
 
