@@ -65,6 +65,7 @@ def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None
         assert prepared.extra_bytes() >= 0
 
 
+@NEEDS_GPU  # on a CPU `device_findings` does the same
 @pytest.mark.parametrize("name", small_model_names())
 def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
     model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=32)

@@ -209,7 +209,7 @@ def test_what_failed_or_had_no_memory_gets_one_more_chance(tmp_path: Path) -> No
 def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     code = (
-        "import os, sys, time, torch\n"
+        "import os, sys, time\n"
         "from pathlib import Path\n"
         "from capacity_validate.cases import MeasurementLog, make_case\n"
         "from capacity_validate.kernels import KernelBench, Prepared\n"
@@ -219,7 +219,7 @@ def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(
         "    call = os.abort if case['m'] == 2 else (lambda: None)\n"
         "    return Prepared(calls=[call], check=None, tolerance=0.0, flops=1.0, bytes=1.0)\n"
         f"log = MeasurementLog(Path(sys.argv[1]), {HEADER!r})\n"
-        "run = CaseRunner(bench=KernelBench(torch, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
+        "run = CaseRunner(bench=KernelBench(None, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
         "                 case_s=0.001, own_calls=prepared)\n"
         "cases = [make_case('gemm', 'fp32', m=m) for m in range(1, 4)]\n"
         "print(run.run(cases, passes=1, deadline=time.monotonic() + 60).timed)\n"

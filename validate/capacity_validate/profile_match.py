@@ -67,17 +67,13 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         "assumed",
     )
     watts = facts.power_limit_watts or 300.0
-    values: dict[str, Any] = {
-        "memory_datasheet_bytes": facts.memory_total_bytes,
-        "memory_driver_bytes": facts.memory_total_bytes,
-        "memory_engine_bytes": facts.memory_total_bytes,
-        "hbm_bytes_per_s": hbm,
-        "l2_bytes": facts.cache_bytes,
-        "sm_count": facts.compute_units,
-        "tdp_watts": watts,
-        "system_watts_per_gpu": SYSTEM_OVER_TDP * watts,
-        "gpus_per_node": max(1, facts.devices_in_node),
-    }
+    values = profile_values(
+        facts,
+        hbm_bytes_per_s=hbm,
+        tdp_watts=watts,
+        system_watts_per_gpu=SYSTEM_OVER_TDP * watts,
+        gpus_per_node=max(1, facts.devices_in_node),
+    )
     assumed = _source("assumed as for other cards", "assumed")
     provenance = dict.fromkeys((*values, *(f"dense_flops_per_s.{name}" for name in flops)), driver)
     provenance |= dict.fromkeys((f"dense_flops_per_s.{name}" for name in flops), worked_out)
@@ -97,6 +93,13 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         **values,
         **_links(facts),
     )
+
+
+def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
+    """Fields of a profile that a device says of itself, and `others`."""
+    names = ("memory_datasheet_bytes", "memory_driver_bytes", "memory_engine_bytes")
+    memory = dict.fromkeys(names, facts.memory_total_bytes)
+    return {**memory, "l2_bytes": facts.cache_bytes, "sm_count": facts.compute_units, **others}
 
 
 def provisional_remark(profile: HardwareProfile) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.base.html import records_html, table_html
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.report.display import STANDARD, Units, shown
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
 from capacity.report.figures.drawing import draw_chart
@@ -92,22 +92,20 @@ def case_rows(
     Steps of a model that the predictors were not given are left out.
     """
     return tuple(
-        CaseRow(
+        make_from(
+            CaseRow,
+            m.timing,
             id=m.case.id,
             family=m.case.family,
             role=roles.get(m.case.id, "shown"),
             measured_s=m.seconds,
-            spread=m.timing.spread if m.timing else 0.0,
-            repetitions=m.timing.repetitions if m.timing else 0,
             before_s=before.seconds(m.case),
             after_s=after.seconds(m.case) if m.case.id in roles else None,
             flops=m.flops,
             bytes=m.bytes,
             reference_error=m.reference_error,
             extra_bytes=m.extra_bytes,
-            how=m.timing.how if m.timing else "",
             roof_fraction=roof_fraction(m, before.profile),
-            standard_error=m.timing.standard_error if m.timing else 0.0,
         )
         for m in cases
         if m.status == "ok" and (before.model is not None or not m.case.operator.startswith("model "))

@@ -63,7 +63,8 @@ class MeasuredRun:
     @property
     def engine(self) -> str | None:
         """The engine that was measured, where its tool measures no other."""
-        return TOOLS.get(self.tool, {}).get("engine")
+        engine: str | None = TOOLS.get(self.tool, {}).get("engine")
+        return engine
 
     def require_measured(self) -> MeasuredRun:
         """This run, if any latency or throughput in it is above 0; MalformedFile otherwise."""
