@@ -128,13 +128,7 @@ class CpuStopwatch:
         self._clock = time.thread_time if threads == 1 else time.perf_counter
 
     def sample(
-        self,
-        calls: Sequence[Call],
-        *,
-        budget_s: float,
-        at_least: int,
-        at_most: int,
-        capturable: bool = True,  # noqa: ARG002
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, **_: bool
     ) -> Samples:
         clock, began_s = self._clock, time.monotonic()
         for call in calls[:WARM_UP_CALLS]:

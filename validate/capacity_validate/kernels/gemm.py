@@ -186,17 +186,15 @@ class BlockScaled(NamedTuple):
 def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     """Return a product whose scales are of blocks, and its check. Raises Unsupported."""
     torch = bench.torch
-    quantize: dict[str, Callable[..., BlockScaled]] = {
-        "fp8_block": _fp8_block,
-        "mxfp8": _mxfp8,
-        "nvfp4": _nvfp4,
-    }
+    formats: dict[str, Callable[..., BlockScaled]]
+    formats = {"fp8_block": _fp8_block, "mxfp8": _mxfp8, "nvfp4": _nvfp4}
+    quantize = formats[case.kernel]
     if case.kernel == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
         raise Unsupported(f"torch {torch.__version__} has no FP4 type")
     if case.kernel != "fp8_block" and not hasattr(torch, "float8_e8m0fnu"):
         raise Unsupported(f"torch {torch.__version__} has no block scales of MX")
-    a = quantize[case.kernel](bench, case["m"], case["k"], weights=False)
-    w = quantize[case.kernel](bench, case["n"], case["k"], weights=True)
+    a = quantize(bench, case["m"], case["k"], weights=False)
+    w = quantize(bench, case["n"], case["k"], weights=True)
     scale_b = w.scales.T if case.kernel == "fp8_block" else w.scales
 
     def call() -> Any:
