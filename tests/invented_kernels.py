@@ -1,18 +1,15 @@
 """Measurements of kernels whose constants are known."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.predictions import (
-    formula,
-    lookup_of,
-)
-from capacity_validate.timing import summarise_samples
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
+from capacity_validate.predictions import formula, lookup_of
+from capacity_validate.timing import How, summarise_samples
 
 from capacity.hardware import load_profile
 
@@ -42,6 +39,9 @@ TRUE_DECODE = SimpleNamespace(
 )
 
 
+HEADS = {"heads": 32, "kv_heads": 8, "head_dim": 128}
+
+
 def gemm_cases() -> list[Case]:
     shapes = [(4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336)]
     return [
@@ -53,32 +53,31 @@ def gemm_cases() -> list[Case]:
 
 def decode_cases() -> list[Case]:
     return [
-        make_case(
-            "decode_attention",
-            "bf16",
-            variant="paged",
-            batch=b,
-            context=c,
-            heads=32,
-            kv_heads=8,
-            head_dim=128,
-        )
+        make_case("decode_attention", "bf16", variant="paged", batch=b, context=c, **HEADS)
         for b in (1, 4, 16, 64, 128)
         for c in (512, 2048, 8192, 16384)
     ]
+
+
+def measured_case(case: Case, seconds: float, how: How = "graph", **values: Any) -> MeasuredCase:
+    """A case whose samples all took `seconds`; `values` are further fields of it."""
+    return MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds] * 3, how), **values)
+
+
+def write_log(path: Path, cases: Iterable[MeasuredCase], **header: Any) -> Path:
+    """A measurement file with these cases; `header` in place of an H200's."""
+    environment = {"device": "NVIDIA H200", "torch": "2.13.0", "kind": "cuda"}
+    log = MeasurementLog(path, {"environment": environment, "profile": H200.name, **header})
+    for case in cases:
+        log.add(case)
+    return path
 
 
 def timed(case: Case, constants: Any, *, noise: float = 0.0, rng: Any = None) -> MeasuredCase:
     function = formula(case, H200)
     assert function is not None
     seconds = function(constants) * (math.exp(noise * rng.normal()) if noise else 1.0)
-    return MeasuredCase(
-        case=case,
-        status="ok",
-        timing=summarise_samples([seconds] * 3, "graph"),
-        flops=case.get("m", 1) * 1.0,
-        bytes=1.0,
-    )
+    return measured_case(case, seconds, flops=case.get("m", 1) * 1.0, bytes=1.0)
 
 
 def evidence(noise: float = 0.0, seed: int = 0) -> list[MeasuredCase]:

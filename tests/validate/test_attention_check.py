@@ -1,7 +1,5 @@
 """The kernel that attention really ran is held against the one that is calibrated."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Result files of load generators: which one it is, and how what is none is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

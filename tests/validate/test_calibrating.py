@@ -1,7 +1,5 @@
 """Calibration: a profile that is written, found and used; thin and torn evidence is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -10,11 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from capacity_validate import calibrate
-from capacity_validate.cases import MeasuredCase, MeasurementLog
-from capacity_validate.predictions import (
-    FAMILY,
-)
-from invented_kernels import H200, TRUE_GEMM, evidence, gemm_cases, timed
+from capacity_validate.predictions import FAMILY
+from invented_kernels import H200, TRUE_GEMM, evidence, gemm_cases, timed, write_log
 
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.deployment import Pool, build
@@ -23,21 +18,11 @@ from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
 
 
-def write(
-    path: Path, cases: list[MeasuredCase], *, device: str = "NVIDIA H200", profile: str = H200.name
-) -> Path:
-    header = {"environment": {"device": device, "torch": "2.13.0", "kind": "cuda"}, "profile": profile}
-    log = MeasurementLog(path, header)
-    for case in cases:
-        log.add(case)
-    return path
-
-
 def test_a_calibrated_profile_is_written_found_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "profiles"
-    answer = calibrate([write(tmp_path / "m.jsonl", evidence())], name="mine", out=folder)
+    answer = calibrate([write_log(tmp_path / "m.jsonl", evidence())], name="mine", out=folder)
     assert (folder / "h200-sxm-141gb@mine.toml").is_file()
     monkeypatch.setenv("CAPACITY_PROFILES", str(folder))
     profile = load_profile("h200@mine")
@@ -57,14 +42,14 @@ def test_a_calibrated_profile_is_written_found_and_used(
 def test_no_host_name_is_in_a_profile(tmp_path: Path) -> None:
     import platform
 
-    path = calibrate([write(tmp_path / "m.jsonl", evidence())], out=tmp_path).path
+    path = calibrate([write_log(tmp_path / "m.jsonl", evidence())], out=tmp_path).path
     assert platform.node() not in Path(path).read_text()
 
 
 def test_thin_evidence_is_refused(tmp_path: Path) -> None:
     few = [timed(case, TRUE_GEMM) for case in gemm_cases()[:5]]
     with pytest.raises(OutsideValidity, match="5 cases are too few"):
-        calibrate([write(tmp_path / "m.jsonl", few)], out=tmp_path)
+        calibrate([write_log(tmp_path / "m.jsonl", few)], out=tmp_path)
     with pytest.raises(InvalidInput, match="no result to learn from"):
         calibrate([])
 
@@ -74,21 +59,22 @@ def test_contradictory_evidence_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     torn = [timed(case, TRUE_GEMM, noise=2.5, rng=rng) for case in gemm_cases()]
     with pytest.raises(OutsideValidity, match="contradictory"):
-        calibrate([write(tmp_path / "torn.jsonl", torn)], out=tmp_path)
+        calibrate([write_log(tmp_path / "torn.jsonl", torn)], out=tmp_path)
     slow = SimpleNamespace(
         **{**vars(TRUE_GEMM), "compute_fraction": 0.3, "bandwidth_fraction": 0.3, "fixed_s": 1e-5}
     )
-    one = write(tmp_path / "one.jsonl", [timed(case, TRUE_GEMM) for case in gemm_cases()])
-    two = write(tmp_path / "two.jsonl", [timed(case, slow) for case in gemm_cases()])
+    one = write_log(tmp_path / "one.jsonl", [timed(case, TRUE_GEMM) for case in gemm_cases()])
+    two = write_log(tmp_path / "two.jsonl", [timed(case, slow) for case in gemm_cases()])
     with pytest.raises(OutsideValidity, match="contradict each other"):
         calibrate([one, two], out=tmp_path)
 
 
 def test_files_of_one_device_combine_and_of_two_do_not(tmp_path: Path) -> None:
     cases = evidence()
-    one, two = write(tmp_path / "1.jsonl", cases[:30]), write(tmp_path / "2.jsonl", cases[20:])
+    one, two = write_log(tmp_path / "1.jsonl", cases[:30]), write_log(tmp_path / "2.jsonl", cases[20:])
     assert calibrate([one, two], out=tmp_path).cases == len(cases)
-    other = write(tmp_path / "3.jsonl", cases, device="NVIDIA B200")
+    environment = {"device": "NVIDIA B200", "torch": "2.13.0", "kind": "cuda"}
+    other = write_log(tmp_path / "3.jsonl", cases, environment=environment)
     with pytest.raises(InvalidInput, match="different devices"):
         calibrate([one, other], out=tmp_path)
     with pytest.raises(InvalidInput, match="letters, digits"):
@@ -96,10 +82,8 @@ def test_files_of_one_device_combine_and_of_two_do_not(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_on_a_cpu_is_no_gpu(tmp_path: Path) -> None:
-    header = {"environment": {"device": "a CPU", "torch": "2.13.0", "kind": "cpu"}, "profile": "cpu"}
-    log = MeasurementLog(tmp_path / "m.jsonl", header)
-    for case in evidence():
-        log.add(case)
+    environment = {"device": "a CPU", "torch": "2.13.0", "kind": "cpu"}
+    write_log(tmp_path / "m.jsonl", evidence(), environment=environment, profile="cpu")
     with pytest.raises(InvalidInput, match="a CPU is not a GPU, and cannot be h200-sxm-141gb"):
         calibrate([tmp_path / "m.jsonl"], gpu="h200", out=tmp_path)
 

@@ -1,7 +1,5 @@
 """Learning from runs: planted constants are found within the stated error, contradictions named, variants taken."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,21 +1,11 @@
 """Campaign files, and the order of their cases under a budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from capacity_validate.campaigns import (
-    campaign_names,
-    load_campaign,
-    ordered_cases,
-    parse_budget,
-    spread_out,
-)
-from capacity_validate.cases import (
-    make_case,
-)
-from capacity_validate.kernels import supported_operators
+from capacity_validate.campaigns import campaign_names, load_campaign, ordered_cases, parse_budget, spread_out
+from capacity_validate.cases import make_case
+from capacity_validate.kernels import MODULES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +21,7 @@ def test_every_bundled_campaign_names_kernels_that_exist(name: str, kind: str) -
     cases = ordered_cases(campaign.plan("cpu" if kind == "cpu" else "cuda"))
     assert cases
     assert len({case.id for case in cases}) == len(cases)
-    assert {case.operator for case in cases} <= set(supported_operators())
+    assert {case.operator for case in cases} <= set(MODULES)
 
 
 def test_campaigns_grow() -> None:

@@ -1,7 +1,5 @@
 """Captures that are refused leave the stream, the pool and the allocator as they were."""
 
-from __future__ import annotations
-
 import pytest
 from capacity_validate.capture import Captures
 from fake_cuda import GIB, FakeCuda, FakeDevice, OutOfMemoryError

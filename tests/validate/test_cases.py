@@ -1,17 +1,10 @@
 """The measurement log that survives being killed, and the split of its cases."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from capacity_validate.cases import (
-    MeasuredCase,
-    MeasurementLog,
-    make_case,
-    read_measurements,
-)
+from capacity_validate.cases import MeasuredCase, MeasurementLog, make_case, read_measurements
 from capacity_validate.timing import Timing, summarise_samples
 
 from capacity.base.errors import InvalidInput, MalformedFile

@@ -1,7 +1,5 @@
 """Collectives: bus bandwidth by nccl-tests' definition, and what one rank would have hidden from the others."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Comparison with a real server: a run made by the simulator itself must come back, and gaps must name their cause."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

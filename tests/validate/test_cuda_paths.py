@@ -1,7 +1,5 @@
 """The CUDA stopwatch against a fake torch.cuda: graphs for short kernels, events for long ones, a refusal survived."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

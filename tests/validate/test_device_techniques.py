@@ -1,7 +1,5 @@
 """What a GPU is asked of each technique, run on a CPU in its place; and the words that say where it was checked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Device facts: a fake NVML and a fake torch stand for cards that are not here. Nothing may ever change a setting."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
@@ -11,13 +9,7 @@ from typing import Any
 
 import capacity_validate.devices as devices
 import pytest
-from capacity_validate.devices import (
-    DeviceFacts,
-    busy_remarks,
-    find_device,
-    reader_of,
-    require_memory,
-)
+from capacity_validate.devices import DeviceFacts, busy_remarks, find_device, reader_of, require_memory
 from capacity_validate.profile_match import match_profile
 from fake_cuda import FakeCuda, FakeDevice
 from fake_nvml import FakeNvml
@@ -29,23 +21,17 @@ GIB = 2**30
 
 
 def fake_torch(
-    name: str = "NVIDIA H200", *, memory_gib: float = 139.8, free_gib: float = 139.0, sms: int = 132
+    name: str = "NVIDIA H200",
+    *,
+    memory_gib: float = 139.8,
+    free_gib: float = 139.0,
+    sms: int = 132,
+    uuid: str | None = None,
 ) -> Any:
-    properties = SimpleNamespace(
-        name=name,
-        multi_processor_count=sms,
-        major=9,
-        minor=0,
-        L2_cache_size=60 * 2**20,
-        total_memory=memory_gib * GIB,
-    )
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        device_count=lambda: 1,
-        get_device_properties=lambda _: properties,
-        mem_get_info=lambda _: (int(free_gib * GIB), int(memory_gib * GIB)),
-    )
-    return SimpleNamespace(cuda=cuda, __version__="2.13.0", version=SimpleNamespace(cuda="12.9", hip=None))
+    total, free = int(memory_gib * GIB), int(free_gib * GIB)
+    return FakeCuda(
+        devices=(FakeDevice(name=name, sms=sms, total_bytes=total, used_bytes=total - free, uuid=uuid),)
+    ).torch
 
 
 def place(monkeypatch: pytest.MonkeyPatch, *, torch: Any, nvml: Any) -> None:
@@ -70,8 +56,7 @@ def test_facts_of_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_old_pynvml_says_what_it_can(monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]) -> None:
     """Its errors come from another module, it takes bytes, and some functions are not there yet."""
     uuid = "6d1f7a4e-0000-0000-0000-000000000001"
-    torch = fake_torch()
-    torch.cuda.get_device_properties(0).uuid = uuid
+    torch = fake_torch(uuid=uuid)
     place(monkeypatch, torch=torch, nvml=FakeNvml(old=True, lacking=lacking, handles={f"GPU-{uuid}": "card"}))
     facts = find_device("cuda:0")
     assert (facts.sm_clock_hz, facts.driver_version) == (1.5e9, "580.95")
@@ -200,8 +185,7 @@ SLICE = "NVIDIA H100 80GB HBM3 MIG 7g.80gb"
 def test_a_slice_of_a_whole_card_is_not_taken_for_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own UUID: its card's clocks, not those of whatever card is number 0 of the host."""
     uuid = "11111111-2222-3333-4444-555555555555"
-    torch = fake_torch(SLICE, memory_gib=79.0, free_gib=78.5)
-    torch.cuda.get_device_properties(0).uuid = uuid
+    torch = fake_torch(SLICE, memory_gib=79.0, free_gib=78.5, uuid=uuid)
     answers = {
         "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": "card 5",
         "nvmlDeviceGetMemoryBusWidth": 5120,

@@ -1,7 +1,5 @@
 """The handbook's page on validation: blocks that need torch are run here, with a small budget."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Windows of engines' logs in which nothing but decode ran."""
 
-from __future__ import annotations
-
 import pytest
 from capacity_validate.decode_log import decode_steps
 

@@ -1,7 +1,5 @@
 """The continuous-batching loop on a real model: schedules, times and tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

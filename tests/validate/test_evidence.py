@@ -1,7 +1,5 @@
 """What people have, recognised by content; and addresses that are read with care."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,24 +1,19 @@
 """Fits: invented kernels with known constants give them back."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from capacity_validate.cases import MeasuredCase, make_case
 from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time
 from capacity_validate.plausibility import timing_remarks
-from capacity_validate.predictions import (
-    Predictor,
-)
-from capacity_validate.small_models import (
-    small_model,
-)
+from capacity_validate.predictions import Predictor, shape_of
+from capacity_validate.small_models import small_model
 from capacity_validate.splitting import split
-from capacity_validate.timing import How, summarise_samples
-from invented_kernels import H200, evidence
+from capacity_validate.timing import How
+from invented_kernels import H200, evidence, measured_case
 
 from capacity.model import load_model
-from capacity.step import decode_shape, prefill_shape
 from capacity.step.setting import HostTime, graph_sizes
 
 
@@ -51,15 +46,7 @@ def test_the_fit_never_sees_the_cases_it_is_scored_on() -> None:
 
     held_out = {m.case.id for m in split([c for c in cases if c.case.operator == "gemm"])[1]}
     spoiled = [
-        MeasuredCase(
-            case=m.case,
-            status="ok",
-            timing=summarise_samples([m.seconds * 1.4], "graph"),
-            flops=m.flops,
-            bytes=1.0,
-        )
-        if m.case.id in held_out
-        else m
+        measured_case(m.case, m.seconds * 1.4, flops=m.flops, bytes=1.0) if m.case.id in held_out else m
         for m in cases
     ]
     after, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
@@ -72,22 +59,14 @@ def test_host_time_is_what_the_operators_leave_unexplained() -> None:
     """Steps made of the operators' sum plus 300 us and 5 us a sequence give these back."""
     model = small_model("tiny")
     steps = Predictor(H200, on_gpu=True, model=model).step_model()
-    cases = [
-        *(
-            (make_case("model prefill", "fp32", tokens=n, layers=6), prefill_shape(1, n))
-            for n in (16, 64, 256)
-        ),
-        *(
-            (make_case("model decode", "fp32", batch=b, context=128, layers=6), decode_shape(b, 128))
-            for b in (1, 8, 32)
-        ),
-    ]
+    cases = [make_case("model prefill", "fp32", tokens=n, layers=6) for n in (16, 64, 256)]
+    cases += [make_case("model decode", "fp32", batch=b, context=128, layers=6) for b in (1, 8, 32)]
     measured = []
-    for case, shape in cases:
-        seconds = (
-            steps.step_seconds(shape) + 300e-6 + 5e-6 * (shape.prefill_sequences + shape.decode_sequences)
-        )
-        measured.append(MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds], "graph")))
+    for case in cases:
+        shape = shape_of(case)
+        sequences = shape.prefill_sequences + shape.decode_sequences
+        seconds = steps.step_seconds(shape) + 300e-6 + 5e-6 * sequences
+        measured.append(measured_case(case, seconds))
     host = fit_host_time(measured, steps)
     assert host.step_s == pytest.approx(300e-6, rel=1e-3)
     assert host.per_sequence_s == pytest.approx(5e-6, rel=1e-3)
@@ -102,33 +81,18 @@ def test_launches_of_prefills_are_fitted_apart_from_what_every_step_costs(eager_
     model = load_model("llama-3.1-8b")
     plain = Predictor(H200, on_gpu=True, model=model).step_model()
     sizes = graph_sizes(128)
-    truth = HostTime(
-        step_s=400e-6,
-        per_sequence_s=4e-6,
-        overlapped=False,
-        eager_s=eager_s,
-        graph_sizes=sizes,
-        graphs_for_prefill=False,
-    )
+    truth = HostTime(step_s=400e-6, per_sequence_s=4e-6, overlapped=False)
+    truth = replace(truth, eager_s=eager_s, graph_sizes=sizes, graphs_for_prefill=False)
     true = Predictor(H200, on_gpu=True, model=model, host=truth)
     rng = np.random.default_rng(3)
-    cases = [
-        *(
-            make_case("model prefill", "bf16", tokens=n, layers=32)
-            for n in (32, 64, 128, 256, 512, 1024, 2048, 4096)
-        ),
-        *(
-            make_case("model decode", "bf16", batch=b, context=c, layers=32)
-            for b in (1, 2, 8, 32, 128)
-            for c in (512, 2048)
-        ),
+    cases = [make_case("model prefill", "bf16", tokens=2**n, layers=32) for n in range(5, 13)]
+    cases += [
+        make_case("model decode", "bf16", batch=b, context=c, layers=32)
+        for b in (1, 2, 8, 32, 128)
+        for c in (512, 2048)
     ]
     measured = [
-        MeasuredCase(
-            case=case,
-            status="ok",
-            timing=summarise_samples([(true.seconds(case) or 0.0) * rng.lognormal(0.0, 0.04)], "events"),
-        )
+        measured_case(case, (true.seconds(case) or 0.0) * rng.lognormal(0.0, 0.04), "events")
         for case in cases
     ]
     host = fit_host_time(measured, plain, graphs=True)
@@ -147,8 +111,7 @@ def test_short_kernels_by_events_are_no_evidence_beside_kernels_in_graphs() -> N
     """Launch gaps are in their times; where nothing could be captured, they are all there is."""
 
     def gemm(m: int, seconds: float, how: How) -> MeasuredCase:
-        case = make_case("gemm", "bf16", m=m, n=4096, k=4096)
-        return MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds], how))
+        return measured_case(make_case("gemm", "bf16", m=m, n=4096, k=4096), seconds, how)
 
     mixed = [gemm(1, 20e-6, "graph"), gemm(2, 30e-6, "events"), gemm(8192, 5e-3, "events")]
     (rows,) = evidence_by_target(mixed, on_gpu=True).values()
@@ -161,6 +124,5 @@ def test_short_kernels_by_events_are_no_evidence_beside_kernels_in_graphs() -> N
 
 def test_a_sustained_product_is_shown_and_never_fitted() -> None:
     case = make_case("gemm", "bf16", variant="sustained", m=8192, n=8192, k=8192)
-    timed = MeasuredCase(case=case, status="ok", timing=summarise_samples([1e-3], "events"))
-    assert evidence_by_target([timed], on_gpu=True) == {}
+    assert evidence_by_target([measured_case(case, 1e-3, "events")], on_gpu=True) == {}
     assert Predictor(H200, on_gpu=True).seconds(case)

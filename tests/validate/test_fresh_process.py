@@ -1,7 +1,5 @@
 """Runs in processes of their own: one that loses its device, or dies, is followed by one that goes on."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Every path that only a GPU takes, in shapes: builders of all kernels, and whole models, as torch dispatches them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graphs of padded steps, with a stand-in for their capture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any

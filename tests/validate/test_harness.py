@@ -1,7 +1,5 @@
 """`capacity validate` from end to end on a CPU: what it must show there, what it writes, and how it ends early."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -172,18 +170,8 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
 def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_path: Path) -> None:
     """The signal that a terminal sends, to the command itself, in the middle of its cases."""
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "capacity",
-        "validate",
-        "--device",
-        "cpu",
-        "--out",
-        str(out),
-    ]
+    arguments = ["validate", "--device", "cpu", "--out", str(out)]
+    command = [sys.executable, "-W", "ignore", "-m", "capacity", *arguments]
     checkout = Path(__file__).parent.parent.parent
     path = os.pathsep.join(str(checkout / part) for part in (".", "validate", "app"))
     with subprocess.Popen(
@@ -281,7 +269,7 @@ def test_what_the_cpu_must_show(tmp_path: Path) -> None:
 class Stopped(SimpleNamespace):
     """A session of which stages need next to nothing."""
 
-    def with_model(self, *_: object) -> Stopped:
+    def with_model(self, *_: object) -> "Stopped":
         return self
 
     def free_memory(self) -> None: ...

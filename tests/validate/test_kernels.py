@@ -1,7 +1,5 @@
 """Kernels and timing on a CPU: results are checked before they are timed, and what fails is kept and said."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Replays the evidence in validate/measurements, on any machine and without torch, and holds claims to it."""
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 

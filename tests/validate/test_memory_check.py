@@ -1,7 +1,5 @@
 """The activation peak against the memory model."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

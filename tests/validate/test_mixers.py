@@ -1,7 +1,5 @@
 """Attention with windows, chunks and sinks, and latent attention, against their definitions."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The script for a visit to a GPU: one archive whatever happens, and an exit code that says what did."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

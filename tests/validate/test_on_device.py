@@ -4,8 +4,6 @@ Every kind of kernel against its reference, the whole model cached against uncac
 kernels in bf16, graphs against eager steps.
 """
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -67,6 +65,7 @@ def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None
         assert prepared.extra_bytes() >= 0
 
 
+@NEEDS_GPU  # on a CPU `device_findings` does the same
 @pytest.mark.parametrize("name", small_model_names())
 def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
     model = Transformer(model_on(DEVICE, name), device=DEVICE, num_blocks=32)

@@ -5,8 +5,6 @@ that holds the clocks down in the middle of the run, and one product whose kerne
 constants as well as the answer says that it knows them, the slow stretch, and the bad kernel by name.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -35,10 +33,7 @@ CALLS_SCATTER = 0.01
 BAD = (28672, 8192)  # k, n of the bad product
 BAD_FACTOR = 2.4
 HOT_FACTOR = 1.6
-HEADER = {
-    "environment": {"device": "NVIDIA H200", "torch": "t", "kind": "cuda"},
-    "profile": H200.name,
-}
+HEADER = {"environment": {"device": "NVIDIA H200", "torch": "t", "kind": "cuda"}, "profile": H200.name}
 
 
 def truth_s(case: Case) -> float:

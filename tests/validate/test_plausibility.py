@@ -1,10 +1,7 @@
 """Times that cannot be are named, and end the run; kernels unlike their family are named."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,27 +21,21 @@ from capacity_validate.plausibility import (  # noqa: E402
     too_fast,
 )
 from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
-from capacity_validate.timing import CudaStopwatch, How, is_known, summarise_samples  # noqa: E402
+from capacity_validate.timing import CudaStopwatch, How, is_known  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
-from invented_kernels import H200, TRUE_GEMM, gemm_cases, timed  # noqa: E402
+from invented_kernels import H200, TRUE_GEMM, gemm_cases, measured_case, timed  # noqa: E402
 
 HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "h200-sxm-141gb"}
 
 
 def product(m: int, seconds: float, *, n: int = 4096, k: int = 4096, how: How = "graph") -> MeasuredCase:
-    return MeasuredCase(
-        case=make_case("gemm", "bf16", m=m, n=n, k=k),
-        status="ok",
-        timing=summarise_samples([seconds] * 5, how),
-        flops=2.0 * m * n * k,
-        bytes=2.0 * (n * k + m * k + m * n),
-    )
+    work = {"flops": 2.0 * m * n * k, "bytes": 2.0 * (n * k + m * k + m * n)}
+    return measured_case(make_case("gemm", "bf16", m=m, n=n, k=k), seconds, how, **work)
 
 
 def copied(seconds: float) -> MeasuredCase:
     case = make_case("bandwidth", "fp32", variant="copy", bytes=2**30)
-    timing = summarise_samples([seconds] * 5, "events")
-    return MeasuredCase(case=case, status="ok", timing=timing, bytes=2.0 * 2**30)
+    return measured_case(case, seconds, "events", bytes=2.0 * 2**30)
 
 
 def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
@@ -124,20 +115,12 @@ def test_a_drift_from_pass_to_pass_is_told(tmp_path: Path) -> None:
 
 def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     shapes = [(n, k) for n in (2048, 8192, 57344) for k in (2048, 8192)]
-    cases = [
-        *(timed(case, TRUE_GEMM) for case in gemm_cases()),
-        *(
-            timed(make_case("gemm", "bf16", m=m, n=n, k=k), TRUE_GEMM)
-            for n, k in shapes
-            for m in (1, 64, 1024)
-        ),
-    ]
+    more = [make_case("gemm", "bf16", m=m, n=n, k=k) for n, k in shapes for m in (1, 64, 1024)]
+    cases = [timed(case, TRUE_GEMM) for case in (*gemm_cases(), *more)]
     fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
     assert odd_shapes(cases, fits, H200, on_gpu=True) == ()
     spoiled = [
-        replace(m, timing=summarise_samples([2.2 * m.seconds] * 3, "graph"))
-        if (m.case["n"], m.case["k"]) == (8192, 2048)
-        else m
+        measured_case(m.case, 2.2 * m.seconds) if (m.case["n"], m.case["k"]) == (8192, 2048) else m
         for m in cases
     ]
     fits, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
@@ -158,15 +141,9 @@ def test_samples_that_agree_are_enough_and_scattered_ones_are_not() -> None:
 
 def test_a_roof_that_is_too_low_shows_as_a_constant_on_its_bound() -> None:
     """Products that take 90 % of what the roof allows: no fraction up to 1 explains them."""
-    fits, _ = fit_families(
-        [timed(case, TRUE_GEMM) for case in gemm_cases()], H200, source="test", on_gpu=True
-    )
+    cases = [timed(case, TRUE_GEMM) for case in gemm_cases()]
+    fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
     assert bound_remarks(fits) == ()
     low = {"dense_flops_per_s": {**H200.dense_flops_per_s, "bf16": 0.5 * H200.dense_flops_per_s["bf16"]}}
-    fits, _ = fit_families(
-        [timed(case, TRUE_GEMM) for case in gemm_cases()],
-        H200.model_copy(update=low),
-        source="test",
-        on_gpu=True,
-    )
+    fits, _ = fit_families(cases, H200.model_copy(update=low), source="test", on_gpu=True)
     assert any("gemm bf16: compute_fraction ended at its bound" in remark for remark in bound_remarks(fits))

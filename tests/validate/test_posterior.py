@@ -1,7 +1,5 @@
 """Inference: the closed form where all is linear, stated errors that hold, contradictions that are not absorbed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

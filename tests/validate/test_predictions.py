@@ -1,21 +1,9 @@
 """The formulas of measured cases are those of a step."""
 
-from __future__ import annotations
-
 import pytest
 from capacity_validate.cases import make_case
-from capacity_validate.predictions import (
-    Predictor,
-    calibrates,
-    constants_of,
-    formula,
-    lookup_of,
-    target_of,
-)
-from capacity_validate.small_models import (
-    cut_layers,
-    small_model,
-)
+from capacity_validate.predictions import Predictor, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.small_models import cut_layers, small_model
 from invented_kernels import H200
 
 from capacity.hardware.power import sustained

@@ -1,7 +1,5 @@
 """Questions asked of a GPU before anything is timed: one sentence each, and nothing where all is well."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import capacity_validate.session as module

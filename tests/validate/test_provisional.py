@@ -1,7 +1,5 @@
 """Cards without a profile of their own: what the driver says of them comes near what their datasheets print."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Quantizers keep their bounds and their bytes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A real engine beside the harness, with an executable on PATH in its place: started, asked, compared, always ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

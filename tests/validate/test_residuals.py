@@ -1,7 +1,5 @@
 """The error band of a calibrated profile: it covers what it says, and never claims more than was seen."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -10,12 +8,12 @@ import numpy as np
 import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile
-from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
+from capacity_validate.cases import Case, MeasuredCase, make_case
 from capacity_validate.constant_fits import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
 from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
 from capacity_validate.splitting import split
-from capacity_validate.timing import summarise_samples
+from invented_kernels import H200, measured_case, write_log
 
 import capacity
 from capacity.cli.main import main
@@ -23,14 +21,12 @@ from capacity.hardware import HardwareProfile, load_profile, write_profile
 from capacity.model import load_model
 from capacity.step.setting import HostTime
 
-H200 = load_profile("h200")
 L4 = load_profile("l4")
 MODEL = load_model("llama-3.1-8b")
 
 
 def measured(case: Case, seconds: float) -> MeasuredCase:
-    timing = summarise_samples([seconds] * 3, "events")
-    return MeasuredCase(case=case, status="ok", timing=timing, flops=float(sum(dict(case.sizes).values())))
+    return measured_case(case, seconds, "events", flops=float(sum(dict(case.sizes).values())))
 
 
 def gemms(profile: HardwareProfile, *, kernel: str = "bf16", slower: float = 1.25) -> list[MeasuredCase]:
@@ -119,12 +115,9 @@ def test_an_estimate_with_the_calibrated_profile_carries_the_band(
 ) -> None:
     """Through the files, as a user does it."""
     environment = {"device": "NVIDIA L4", "torch": "2.13.0", "kind": "cuda"}
-    log = MeasurementLog(
-        tmp_path / "m.jsonl", {"environment": environment, "profile": L4.name, "model": MODEL.name}
-    )
-    for case in [*gemms(L4, slower=1.5), *steps(L4, noise=0.3)]:
-        log.add(case)
-    answer = calibrate([tmp_path / "m.jsonl"], out=tmp_path)
+    header = {"environment": environment, "profile": L4.name, "model": MODEL.name}
+    cases = [*gemms(L4, slower=1.5), *steps(L4, noise=0.3)]
+    answer = calibrate([write_log(tmp_path / "m.jsonl", cases, **header)], out=tmp_path)
     monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
     low, high = answer.bands["decode"]
     tpot = capacity.estimate("llama-3.2-1b", gpu="l4@mine", input_len=100, output_len=10, batch_size=1).tpot_s

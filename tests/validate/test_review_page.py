@@ -1,7 +1,5 @@
 """The page to print of measurement files holds what the review holds, by the files' names alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import escape
 from pathlib import Path

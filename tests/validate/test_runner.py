@@ -1,7 +1,5 @@
 """Cases one after the other: results are checked before they are timed, and what fails is kept and said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -17,11 +15,12 @@ torch = pytest.importorskip("torch")
 from capacity_validate.cases import DIED, Case, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.kernels import KernelBench, Prepared  # noqa: E402
 from capacity_validate.plausibility import timing_remarks  # noqa: E402
-from capacity_validate.runner import CaseRunner  # noqa: E402
+from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, CudaStopwatch, Samples  # noqa: E402
 from capacity_validate.trouble import DeviceLost  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
+from kernel_checks import cpu_bench  # noqa: E402
 
 from capacity.base.errors import InvalidInput  # noqa: E402
 
@@ -31,18 +30,25 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
 
 
-def runner(path: Path, prepared: Callable[[Case], Prepared]) -> CaseRunner:
-    return CaseRunner(
-        bench=KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
-        stopwatch=CpuStopwatch(),
-        log=MeasurementLog(path, HEADER),
-        case_s=0.001,
-        own_calls=prepared,
-    )
+def runner(
+    path: Path, prepared: Callable[[Case], Prepared | None], fake: FakeCuda | None = None
+) -> CaseRunner:
+    """Of this CPU, or of a fake card."""
+    bench, stopwatch = cpu_bench(), CpuStopwatch()
+    if fake is not None:
+        bench = KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9)
+        stopwatch = CudaStopwatch(fake.torch, "cuda:0")
+    log = MeasurementLog(path, HEADER)
+    return CaseRunner(bench=bench, stopwatch=stopwatch, log=log, case_s=0.001, own_calls=prepared)
 
 
 def cases(count: int) -> list[Case]:
     return [make_case("gemm", "fp32", m=m) for m in range(1, count + 1)]
+
+
+def finish(run: CaseRunner, count: int = 1, *, passes: int = 1) -> RunOutcome:
+    """Run the first `count` cases to their end."""
+    return run.run(cases(count), passes=passes, deadline=time.monotonic() + 60)
 
 
 def simple(call: Callable[[], object], *, error: float = 0.0) -> Prepared:
@@ -53,7 +59,7 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
     run = runner(
         tmp_path / "m.jsonl", lambda case: simple(lambda: None, error=0.1 if case["m"] == 2 else 0.0)
     )
-    outcome = run.run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    outcome = finish(run, 3, passes=2)
     assert (outcome.timed, outcome.skipped) == (2, 1)
     found = run.log.done[cases(2)[1].id]
     assert (found.status, found.timing) == ("wrong", None)
@@ -69,7 +75,7 @@ def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:
         return simple(lambda: None)
 
     run = runner(tmp_path / "m.jsonl", allocate)
-    outcome = run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+    outcome = finish(run, 3)
     assert (outcome.timed, outcome.skipped) == (1, 2)
     assert [m.status for m in run.log.done.values()] == ["out of memory", "out of memory", "ok"]
 
@@ -77,12 +83,7 @@ def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:
 def test_an_allocation_that_really_fails_skips_its_case(tmp_path: Path) -> None:
     """Eight PiB: the allocator of this machine refuses, and the next case runs."""
     sizes = [make_case("bandwidth", "fp32", variant="read", bytes=n) for n in (2**53, 4096)]
-    run = CaseRunner(
-        bench=KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
-        stopwatch=CpuStopwatch(),
-        log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
-        case_s=0.001,
-    )
+    run = runner(tmp_path / "m.jsonl", lambda _: None)
     outcome = run.run(sizes, passes=1, deadline=time.monotonic() + 60)
     assert (outcome.timed, outcome.skipped) == (1, 1)
     failed = run.log.done[sizes[0].id]
@@ -97,20 +98,10 @@ def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
         return simple(lambda: None)
 
     run = runner(tmp_path / "m.jsonl", crash)
-    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    outcome = finish(run, 2)
     assert (outcome.timed, outcome.skipped) == (1, 1)
     (failed, _) = run.log.done.values()
     assert (failed.status, failed.note) == ("failed", "TypeError: unexpected keyword 'use_fast_accum'")
-
-
-def gpu_runner(path: Path, fake: FakeCuda, prepared: Callable[[Case], Prepared]) -> CaseRunner:
-    return CaseRunner(
-        bench=KernelBench(fake.torch, "cuda:0", 2**20, None, 1e9),
-        stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
-        log=MeasurementLog(path, HEADER),
-        case_s=0.001,
-        own_calls=prepared,
-    )
 
 
 @pytest.mark.parametrize("text", ["an illegal memory access was encountered", "uncorrectable ECC error"])
@@ -124,34 +115,32 @@ def test_a_broken_context_ends_the_process_and_a_fresh_one_goes_on_after_the_cas
 
     fake = FakeCuda()
     with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2 broke the device's context"):
-        gpu_runner(tmp_path / "m.jsonl", fake, on(fake)).run(
-            cases(4), passes=1, deadline=time.monotonic() + 60
-        )
+        finish(runner(tmp_path / "m.jsonl", on(fake), fake), 4)
     fresh = FakeCuda()
-    run = gpu_runner(tmp_path / "m.jsonl", fresh, on(fresh))
-    outcome = run.run(cases(4), passes=1, deadline=time.monotonic() + 60)
+    run = runner(tmp_path / "m.jsonl", on(fresh), fresh)
+    outcome = finish(run, 4)
     assert (outcome.timed, outcome.skipped, outcome.left_out) == (3, 1, ())
     assert run.log.done[cases(2)[1].id].status == "failed"
 
 
 def test_a_kernel_that_is_refused_breaks_nothing(tmp_path: Path) -> None:
     fake = FakeCuda()
-    run = gpu_runner(
+    run = runner(
         tmp_path / "m.jsonl",
-        fake,
         lambda case: simple(
             fake.kernel(fails="no valid config for sm_89") if case["m"] == 1 else fake.kernel()
         ),
+        fake,
     )
-    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    outcome = finish(run, 2)
     assert (outcome.timed, outcome.skipped) == (1, 1)
     assert run.log.done[cases(1)[0].id].status == "unsupported"
 
 
 def test_a_refused_capture_costs_no_later_case_its_graph(tmp_path: Path) -> None:
     fake = FakeCuda()
-    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda case: simple(fake.kernel(waits=case["m"] == 1)))
-    run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+    run = runner(tmp_path / "m.jsonl", lambda case: simple(fake.kernel(waits=case["m"] == 1)), fake)
+    finish(run, 3)
     found = [m.timing.how for m in run.log.done.values() if m.timing is not None]
     assert found == ["events", "graph", "graph"]
     assert [m.has_launch_gaps for m in run.log.done.values()] == [True, False, False]
@@ -159,18 +148,18 @@ def test_a_refused_capture_costs_no_later_case_its_graph(tmp_path: Path) -> None
 
 def test_a_spoiled_allocator_asks_for_a_fresh_process_and_keeps_the_case(tmp_path: Path) -> None:
     fake = FakeCuda(private_ends=False)
-    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(waits=True)))
+    run = runner(tmp_path / "m.jsonl", lambda _: simple(fake.kernel(waits=True)), fake)
     with pytest.raises(DeviceLost, match="allocator"):
-        run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+        finish(run, 3)
     assert [m.status for m in run.log.done.values()] == ["ok"]
 
 
 def test_no_memory_on_the_card_leaves_the_case_out_and_the_next_runs(tmp_path: Path) -> None:
     fake = FakeCuda(devices=(FakeDevice(total_bytes=8 * GIB),))
-    run = gpu_runner(
-        tmp_path / "m.jsonl", fake, lambda case: simple(fake.kernel(bytes=16 * GIB if case["m"] == 1 else 0))
+    run = runner(
+        tmp_path / "m.jsonl", lambda case: simple(fake.kernel(bytes=16 * GIB if case["m"] == 1 else 0)), fake
     )
-    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    outcome = finish(run, 2)
     assert (outcome.timed, outcome.skipped) == (1, 1)
     assert run.log.done[cases(1)[0].id].status == "out of memory"
 
@@ -178,9 +167,9 @@ def test_no_memory_on_the_card_leaves_the_case_out_and_the_next_runs(tmp_path: P
 def test_a_torch_without_this_gpu_ends_the_run_at_once(tmp_path: Path) -> None:
     fake = FakeCuda()
     text = "CUDA error: no kernel image is available for execution on the device"
-    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(fails=text)))
+    run = runner(tmp_path / "m.jsonl", lambda _: simple(fake.kernel(fails=text)), fake)
     with pytest.raises(InvalidInput, match="no code for this GPU"):
-        run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+        finish(run, 3)
 
 
 @pytest.mark.parametrize("text", ["CUDA out of memory. Tried", "no valid config", "unexpected keyword"])
@@ -194,7 +183,7 @@ def test_a_later_pass_that_fails_keeps_the_earlier_ones_time(tmp_path: Path, tex
         return simple(lambda: None)
 
     run = runner(tmp_path / "m.jsonl", second_fails)
-    outcome = run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    outcome = finish(run, passes=2)
     assert (outcome.timed, outcome.skipped) == (1, 0)
     for done in (run.log.done, MeasurementLog(tmp_path / "m.jsonl", HEADER).done):
         (found,) = done.values()
@@ -213,14 +202,14 @@ def test_what_failed_or_had_no_memory_gets_one_more_chance(tmp_path: Path) -> No
         raise MemoryError if case["m"] == 1 else RuntimeError("not built")
 
     for _ in range(3):
-        runner(tmp_path / "m.jsonl", failing).run(cases(3), passes=1, deadline=time.monotonic() + 60)
+        finish(runner(tmp_path / "m.jsonl", failing), 3)
     assert tried == [1, 2, 3, 1]  # no memory: twice; unsupported and timed: once
 
 
 def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     code = (
-        "import os, sys, time, torch\n"
+        "import os, sys, time\n"
         "from pathlib import Path\n"
         "from capacity_validate.cases import MeasurementLog, make_case\n"
         "from capacity_validate.kernels import KernelBench, Prepared\n"
@@ -230,7 +219,7 @@ def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(
         "    call = os.abort if case['m'] == 2 else (lambda: None)\n"
         "    return Prepared(calls=[call], check=None, tolerance=0.0, flops=1.0, bytes=1.0)\n"
         f"log = MeasurementLog(Path(sys.argv[1]), {HEADER!r})\n"
-        "run = CaseRunner(bench=KernelBench(torch, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
+        "run = CaseRunner(bench=KernelBench(None, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
         "                 case_s=0.001, own_calls=prepared)\n"
         "cases = [make_case('gemm', 'fp32', m=m) for m in range(1, 4)]\n"
         "print(run.run(cases, passes=1, deadline=time.monotonic() + 60).timed)\n"
@@ -248,8 +237,8 @@ def test_samples_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:
     """Near a millisecond a call is a graph's mean in one pass and an event's in the next: the first kind stays."""
     fake = FakeCuda()
     lengths = iter([0.5e-3, 2e-3])
-    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(next(lengths))))
-    run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    run = runner(tmp_path / "m.jsonl", lambda _: simple(fake.kernel(next(lengths))), fake)
+    finish(run, passes=2)
     (found,) = run.log.done.values()
     assert found.timing is not None
     assert found.timing.how == "graph"
@@ -268,8 +257,6 @@ class Heated:
     def sample(self, _: Any, **__: Any) -> Samples:
         return Samples(self.seconds, "events", began_s=10.0, ended_s=10.0 + sum(self.seconds))
 
-    def synchronize(self) -> None: ...
-
 
 def hot_telemetry(watch: Heated, hot: range) -> Telemetry:
     """Readings every 10 ms: heat holds the clocks down while the hot samples are taken."""
@@ -283,12 +270,16 @@ def hot_telemetry(watch: Heated, hot: range) -> Telemetry:
     return telemetry
 
 
-def test_samples_taken_while_heat_held_the_clocks_down_are_left_out_and_counted(tmp_path: Path) -> None:
-    hot = range(30, 60)
-    run = runner(tmp_path / "m.jsonl", lambda _: simple(lambda: None))
+def heated_run(folder: Path, hot: range) -> CaseRunner:
+    run = runner(folder / "m.jsonl", lambda _: simple(lambda: None))
     run.stopwatch = Heated(hot=hot)
     run.telemetry = hot_telemetry(run.stopwatch, hot)
-    run.run(cases(1), passes=1, deadline=time.monotonic() + 60)
+    finish(run)
+    return run
+
+
+def test_samples_taken_while_heat_held_the_clocks_down_are_left_out_and_counted(tmp_path: Path) -> None:
+    heated_run(tmp_path, range(30, 60))
     (found,) = MeasurementLog(tmp_path / "m.jsonl", HEADER).done.values()
     assert found.timing is not None
     assert found.seconds == pytest.approx(1e-3)
@@ -302,11 +293,7 @@ def test_samples_taken_while_heat_held_the_clocks_down_are_left_out_and_counted(
 
 
 def test_a_case_that_was_hot_throughout_keeps_its_times_and_is_named(tmp_path: Path) -> None:
-    hot = range(100)
-    run = runner(tmp_path / "m.jsonl", lambda _: simple(lambda: None))
-    run.stopwatch = Heated(hot=hot)
-    run.telemetry = hot_telemetry(run.stopwatch, hot)
-    run.run(cases(1), passes=1, deadline=time.monotonic() + 60)
+    run = heated_run(tmp_path, range(100))
     (found,) = run.log.done.values()
     assert found.seconds == pytest.approx(2e-3)
     assert timing_remarks([found])[-1] == (
@@ -325,11 +312,9 @@ def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path
             seconds = [1e-3] * 60 + [1.2e-3] * 4116
             return Samples(seconds, "events", began_s=10.0, ended_s=10.0 + sum(seconds))
 
-        def synchronize(self) -> None: ...
-
     run = runner(tmp_path / "m.jsonl", lambda _: replace(simple(lambda: None), sustained_s=5.0, flops=1e12))
     run.stopwatch = Watch()
-    run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    finish(run, passes=2)
     (found,) = run.log.done.values()
     assert found.burst_s == pytest.approx(1e-3)
     assert found.seconds == pytest.approx(1.2e-3)
@@ -344,7 +329,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
         return simple(lambda: None)
 
     run = runner(tmp_path / "m.jsonl", interrupted)
-    outcome = run.run(cases(5), passes=1, deadline=time.monotonic() + 60)
+    outcome = finish(run, 5)
     assert outcome.interrupted
     assert len(MeasurementLog(tmp_path / "m.jsonl", HEADER).done) == 2
 
@@ -363,18 +348,18 @@ def test_a_second_run_takes_up_where_the_first_ended(tmp_path: Path) -> None:
         calls.append(case["m"])
         return simple(lambda: None)
 
-    runner(tmp_path / "m.jsonl", counted).run(cases(2), passes=1, deadline=time.monotonic() + 60)
-    outcome = runner(tmp_path / "m.jsonl", counted).run(cases(4), passes=1, deadline=time.monotonic() + 60)
+    finish(runner(tmp_path / "m.jsonl", counted), 2)
+    outcome = finish(runner(tmp_path / "m.jsonl", counted), 4)
     assert calls == [1, 2, 3, 4]
     assert outcome.timed == 4
 
 
 def test_passes_pool_their_samples(tmp_path: Path) -> None:
     run = runner(tmp_path / "m.jsonl", lambda _: simple(lambda: None))
-    run.run(cases(1), passes=1, deadline=time.monotonic() + 60)
+    finish(run)
     once = next(iter(run.log.done.values())).timing
     pooled = runner(tmp_path / "n.jsonl", lambda _: simple(lambda: None))
-    pooled.run(cases(1), passes=3, deadline=time.monotonic() + 60)
+    finish(pooled, passes=3)
     thrice = next(iter(pooled.log.done.values())).timing
     assert once is not None
     assert thrice is not None
@@ -390,15 +375,15 @@ def test_a_case_with_one_of_two_passes_done_gets_its_second(tmp_path: Path) -> N
         return simple(lambda: None)
 
     path = tmp_path / "m.jsonl"
-    runner(path, counted).run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    finish(runner(path, counted), 2)
     before = MeasurementLog(path, HEADER).done[cases(1)[0].id]
     assert before.timing is not None
     run = runner(path, counted)
-    run.run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    finish(run, 3, passes=2)
     assert taken == [1, 2, 3, 1, 2, 3]
     after = run.log.done[cases(1)[0].id]
     assert after.timing is not None
     assert (before.passes, after.passes) == (1, 2)
     assert after.timing.repetitions > before.timing.repetitions
-    runner(path, counted).run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    finish(runner(path, counted), 3, passes=2)
     assert len(taken) == 6

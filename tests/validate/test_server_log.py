@@ -1,7 +1,5 @@
 """What engines print at start-up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Launch settings from a start-up log: what the user did not give is filled in, contradictions are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small models, and models cut to fit."""
 
-from __future__ import annotations
-
 import pytest
 from capacity_validate.small_models import (
     cut_layers,

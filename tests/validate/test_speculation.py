@@ -1,7 +1,5 @@
 """Rejection sampling keeps the target's distribution, and real models their plain tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """What a fit is judged by: shapes that it never saw, between a smallest and a largest one that it did."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -15,10 +13,9 @@ from capacity_validate.cases import Case, MeasuredCase, make_case
 from capacity_validate.constant_fits import fit_families
 from capacity_validate.splitting import extent, how_split, shape_key, split
 from capacity_validate.stages.steps import step_cases
-from capacity_validate.timing import summarise_samples
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_kernels import H200, TRUE_GEMM, timed
+from invented_kernels import H200, TRUE_GEMM, measured_case, timed
 
 from capacity.model import load_model
 
@@ -27,7 +24,7 @@ PLAN = load_campaign("standard").cuda
 
 def measured(case: Case, seconds: float = 1e-3, *, counted: bool = True) -> MeasuredCase:
     work = float(sum(dict(case.sizes).values())) if counted else 0.0
-    return MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds] * 3, "graph"), flops=work)
+    return measured_case(case, seconds, flops=work)
 
 
 def of_standard(operator: str, kernels: tuple[str, ...] = ("bf16",)) -> list[MeasuredCase]:

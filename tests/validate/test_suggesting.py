@@ -1,7 +1,5 @@
 """Which runs to make: those that see what the question depends on, as commands that are understood."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex

@@ -1,7 +1,5 @@
 """What a file says of the machine it was measured on, and what must be the same for it to be continued."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clocks, power and heat while cases run: readings in a thread, samples flagged, and what a reader is told."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

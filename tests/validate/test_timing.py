@@ -1,7 +1,5 @@
 """Timing arithmetic, and clocks that do not count waiting."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A whole decoder with random weights: its parameters, its mixed steps, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

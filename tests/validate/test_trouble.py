@@ -1,7 +1,5 @@
 """What errors mean: no memory, a broken context by any name, a torch without this GPU, or a mere refusal."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

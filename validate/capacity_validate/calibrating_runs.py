@@ -139,11 +139,7 @@ def calibrate_runs(
     profile = replay.resolved.profile
     known = prior_of(replay.resolved)
     posterior = infer(
-        replay.predict,
-        replay.figures,
-        known.mean_vector,
-        known.covariance_matrix,
-        active=replay.active,
+        replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
     )
     adjustment = _adjustment(replay, posterior, known)
     variant = variant_of(profile, name, adjustment)

@@ -11,7 +11,7 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.outside import is_file, outside_path, read_toml
 from capacity.base.spec import Spec
 from capacity_validate.cases import Case, make_case
-from capacity_validate.kernels import supported_operators
+from capacity_validate.kernels import MODULES
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -135,8 +135,8 @@ def load_campaign(name: str) -> Campaign:
         where = ".".join(str(part) for part in first["loc"])
         raise MalformedFile(path, first["msg"], where=where) from None
     for group in (*campaign.cpu.kernels, *campaign.cuda.kernels):
-        if group.operator not in supported_operators():
-            known = ", ".join(supported_operators())
+        if group.operator not in MODULES:
+            known = ", ".join(MODULES)
             raise MalformedFile(path, f"no kernel for operator {group.operator!r}; known: {known}")
     return campaign
 

@@ -19,7 +19,6 @@ class Captures:
         self._torch, self._device = torch, device
         self._stream: Any = None
         self._shared: Pool = None
-        self.refusals = 0
         self.spoiled = False
 
     @property
@@ -63,7 +62,6 @@ class Captures:
 
     def _abandon(self, graph: Any, pool: Pool) -> None:
         """End a capture that failed, close its pool where torch left it open, and look whether the allocator works."""
-        self.refusals += 1
         if not _tried(graph.capture_end) and self._close(pool):
             self._release(pool)
         _tried(graph.reset)

@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.outside import parse_json, read_text
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
-HOST_BOUND = (
-    "launch",
-    "transfer",
-    "collective",
-)  # timed as they are issued, never inside a graph of the stopwatch
+OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
+# timed as they are issued, never inside a graph of the stopwatch
+HOST_BOUND = ("launch", "transfer", "collective")
 DIED = "the process ended in it"
 MOST_ATTEMPTS = 2  # of a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]

@@ -22,14 +22,7 @@ from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
-from capacity_validate.replaying import (
-    client_of,
-    frontend_of,
-    replay,
-    replayed,
-    split_options,
-    workload_of,
-)
+from capacity_validate.replaying import client_of, frontend_of, replay, replayed, split_options, workload_of
 from capacity_validate.server_log import ServerLog, read_server_log
 from capacity_validate.server_settings import served_model, server_as_run, weights_contradiction
 

@@ -21,7 +21,7 @@ from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import norm
 from capacity.step.setting import HostTime, graph_sizes
-from capacity_validate.cases import MeasuredCase
+from capacity_validate.cases import OPERATORS, MeasuredCase
 from capacity_validate.predictions import (
     Target,
     calibrates,
@@ -51,16 +51,6 @@ _RANGES = {
 }
 _OF_A_GPU = ("per_doubling_s", "per_k_s")  # slices of a context, and one block's walk over K
 _SLOW_RISE = (0.3, 16.0)  # of a collective's rate: the sharpness of its joint may be below 1
-_ORDER = {  # the constants that matter most first
-    "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness", "per_k_s"),
-    "prefill_attention": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
-    "decode_attention": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
-    "mla_prefill": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
-    "mla_decode": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
-    "moe": ("fixed_s", "bandwidth_fraction", "compute_fraction", "routed_fraction"),
-    "elementwise": ("fixed_s", "bandwidth_fraction"),
-    "nccl": ("fixed_s", "bandwidth_fraction", "sharpness"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +122,10 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
         usable = case.status == "ok" and not case.slowed
         if target is not None and usable and calibrates(case.case, on_gpu=on_gpu):
             groups.setdefault(target, []).append(case)
-    return {target: _of_one_kind(rows) for target, rows in groups.items()}
-
-
-def _of_one_kind(rows: list[MeasuredCase]) -> list[MeasuredCase]:
-    in_graphs = any(row.timing is not None and row.timing.how == "graph" for row in rows)
-    return [row for row in rows if not row.has_launch_gaps] if in_graphs else rows
+    for target, rows in groups.items():
+        if any(row.timing is not None and row.timing.how == "graph" for row in rows):
+            groups[target] = [row for row in rows if not row.has_launch_gaps]
+    return groups
 
 
 def _fit_family(
@@ -150,7 +138,7 @@ def _fit_family(
     final: bool,
 ) -> FamilyFit | Refused:
     fitted_rows, held_out = split(rows)
-    order = [n for n in _ORDER[target.operator] if on_gpu or n not in _OF_A_GPU]
+    order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _OF_A_GPU]
     if len(fitted_rows) // ROWS_PER_CONSTANT < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
         reason = f"{len(rows)} cases are too few, {needed} are needed"

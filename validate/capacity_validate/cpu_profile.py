@@ -9,7 +9,7 @@ from typing import Any
 
 from capacity.hardware import HardwareProfile, Link, Provenance
 from capacity_validate.devices import DeviceFacts
-from capacity_validate.profile_match import LINK_FIELDS
+from capacity_validate.profile_match import LINK_FIELDS, profile_values
 
 _MATRICES = ((512, 1536, 512), (256, 1024, 1024), (512, 3072, 512))  # m, n, k
 _WEIGHTS = ((1536, 512), (3072, 512), (2048, 2048))
@@ -39,17 +39,8 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
         source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed"
     )
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
-    values: dict[str, Any] = {
-        "memory_datasheet_bytes": facts.memory_total_bytes,
-        "memory_driver_bytes": facts.memory_total_bytes,
-        "memory_engine_bytes": facts.memory_total_bytes,
-        "hbm_bytes_per_s": bandwidth,
-        "l2_bytes": facts.cache_bytes,
-        "sm_count": facts.compute_units,
-        "tdp_watts": 1.0,
-        "system_watts_per_gpu": 1.0,
-        "gpus_per_node": 1,
-    }
+    watts = {"tdp_watts": 1.0, "system_watts_per_gpu": 1.0}
+    values = profile_values(facts, hbm_bytes_per_s=bandwidth, gpus_per_node=1, **watts)
     provenance = dict.fromkeys(
         ("hbm_bytes_per_s", *(f"dense_flops_per_s.{name}" for name in rates)), measured
     )

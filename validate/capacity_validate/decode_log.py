@@ -75,10 +75,7 @@ def _vllm_windows(text: str) -> Iterator[DecodeSteps]:
         alone = float(line["prompt"]) == 0 and int(line["waiting"]) == 0
         if alone and running and generated > 0 and usage > 0 and last is not None and last[0] == running:
             yield DecodeSteps(
-                sequences=running,
-                seconds=running / generated,
-                windows=1,
-                kv_fraction=(usage + last[1]) / 2,
+                sequences=running, seconds=running / generated, windows=1, kv_fraction=(usage + last[1]) / 2
             )
 
 

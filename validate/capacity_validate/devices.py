@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -133,7 +134,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     """The CPU, measured with `threads` threads: one by default, so that a busy neighbour costs less."""
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
-    total, free = host_memory_bytes()
+    page = os.sysconf("SC_PAGE_SIZE")
     remarks = ["a CPU is not a GPU: these figures test the harness and this machine, nothing else"]
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
@@ -143,8 +144,8 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
         kind="cpu",
         index=0,
         name=cpu_name(),
-        memory_total_bytes=total,
-        memory_free_bytes=free,
+        memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * page,
+        memory_free_bytes=os.sysconf("SC_AVPHYS_PAGES") * page,
         compute_units=threads,
         cache_bytes=cpu_cache_bytes(level=2),
         torch_version=str(torch.__version__),
@@ -226,7 +227,7 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         mhz = _ask(nvml, name, handle, kind)
         return None if mhz is None else mhz * 1e6
 
-    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
+    now = _read(nvml, handle)
     limit = _ask(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
     ecc = _ask(nvml, "nvmlDeviceGetEccMode", handle)
     mig = _ask(nvml, "nvmlDeviceGetMigMode", handle)
@@ -234,14 +235,14 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
     processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
     nvlinks = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
     return {
-        "sm_clock_hz": clock("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        "sm_clock_hz": now.sm_clock_hz,
         "sm_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
         "memory_clock_hz": clock("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
         "memory_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
-        "power_watts": None if milliwatts is None else milliwatts / 1e3,
+        "power_watts": now.power_watts,
         "power_limit_watts": None if limit is None else limit / 1e3,
-        "temperature_c": _ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": _throttle_reasons(nvml, handle),
+        "temperature_c": now.temperature_c,
+        "throttle_reasons": now.reasons,
         "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
         "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
@@ -254,9 +255,18 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
     }
 
 
-def _throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
+def _read(nvml: Any, handle: Any) -> Reading:
+    """The card's clock, power, heat and brakes at this moment."""
+    mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
+    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
     bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
-    return tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0))
+    return Reading(
+        at_s=time.monotonic(),
+        sm_clock_hz=None if mhz is None else mhz * 1e6,
+        power_watts=None if milliwatts is None else milliwatts / 1e3,
+        temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        reasons=tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0)),
+    )
 
 
 def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
@@ -265,22 +275,7 @@ def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
     if nvml is None:
         return None
     found = find_handle(nvml, require_torch().cuda.get_device_properties(facts.index), facts.index)
-    if found is None:
-        return None
-    handle = found.card
-
-    def read() -> Reading:
-        mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
-        milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
-        return Reading(
-            at_s=time.monotonic(),
-            sm_clock_hz=None if mhz is None else mhz * 1e6,
-            power_watts=None if milliwatts is None else milliwatts / 1e3,
-            temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-            reasons=_throttle_reasons(nvml, handle),
-        )
-
-    return read
+    return None if found is None else partial(_read, nvml, found.card)
 
 
 def require_memory(facts: DeviceFacts) -> None:
@@ -324,12 +319,6 @@ def cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def host_memory_bytes() -> tuple[int, int]:
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") * page
-    return os.sysconf("SC_PHYS_PAGES") * page, free
 
 
 def cpu_cache_bytes(*, level: int) -> int:

@@ -93,9 +93,7 @@ def _one_process(
 
 
 def _listen(
-    process: subprocess.Popen[bytes],
-    line: Connection,
-    progress: Callable[[int, int, str], None] | None,
+    process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
     """Hand progress on until the process ends: its outcome or error, its last stage, and whether Ctrl-C came.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from capacity_validate.model_error import (
 )
 from capacity_validate.plausibility import bound_remarks, odd_shapes, reach_remarks
 from capacity_validate.real_engine import measure_engine, require_engine
-from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, not_timed
+from capacity_validate.report_data import ValidationReport, class_errors, median_error, not_timed
 from capacity_validate.review import case_rows, roles_of
 from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session
@@ -59,8 +60,7 @@ def validate(
     profiles: Sequence[str] = (),
     tolerance_ttft: Annotated[float, Flag("Held-out error that passes.")] = TOLERANCE_TTFT,
     tolerance_tpot: Annotated[
-        float | None,
-        Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot"),
+        float | None, Flag("The same for TPOT; default 0.15, on a CPU 0.25.", "--tolerance --tolerance-tpot")
     ] = None,
     threads: Annotated[int, Flag("CPU threads of --device cpu.", least=1)] = 1,
     seed: Annotated[int, Flag("")] = 0,
@@ -269,13 +269,11 @@ def _report(
     """Predictions before and after calibration, by the half of the cases that the fit did not see."""
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
-    cases = [
-        m
-        for m in measured_cases(session)
-        if session.whole is not None or not m.case.operator.startswith("model ")
-    ]
+    cases = measured_cases(session)
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
     odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
+    middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
+    noise = [f"noisy: half of the cases scatter by more than {middle:.0%}"] if middle > NOISY else []
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
@@ -286,7 +284,7 @@ def _report(
         roofs={"hbm_bytes_per_s": session.profile.hbm_bytes_per_s, **session.profile.dense_flops_per_s},
         seconds=time.monotonic() - start,
         cases=rows,
-        not_timed=not_timed(measured_cases(session)),
+        not_timed=not_timed(cases),
         left_out=results.outcome.left_out if results.outcome else (),
         classes=class_errors(rows),
         constants=tuple(fitted_constants(fit) for fit in fits),
@@ -310,16 +308,9 @@ def _report(
             *results.remarks,
             *odd,
             *bound_remarks(fits),
-            *_noise(rows),
+            *noise,
         ),
     )
-
-
-def _noise(rows: Sequence[CaseRow]) -> tuple[str, ...]:
-    """A remark where half of the cases scatter widely."""
-    spreads = sorted(row.spread for row in rows)
-    middle = spreads[len(spreads) // 2] if spreads else 0.0
-    return (f"noisy: half of the cases scatter by more than {middle:.0%}",) if middle > NOISY else ()
 
 
 def _write(report: ValidationReport, folder: Path) -> None:

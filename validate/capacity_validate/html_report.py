@@ -16,7 +16,7 @@ from capacity.report.views.units import COUNT, TEXT, Unit
 from capacity.report.views.view import Block, Column, Table, View
 from capacity_validate.comparison_page import comparison_view
 from capacity_validate.findings import ON_HOST
-from capacity_validate.report_data import Extrapolation, ServingComparison, ValidationReport
+from capacity_validate.report_data import ServingComparison, ValidationReport
 from capacity_validate.review import class_table, parity_chart
 
 _STYLE = """
@@ -160,10 +160,16 @@ def _view(report: ValidationReport) -> View:
     missing = [(case.id, str(case.status), case.note) for case in report.not_timed]
     if report.left_out:
         missing.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
+    extrapolated = [
+        f"All {found.layers:.0f} layers, extrapolated from two depths: decode step {duration(found.measured_s)}, "
+        f"predicted {duration(found.predicted_s)} ({signed(found.error)})."
+        for found in (report.extrapolation,)
+        if found is not None
+    ]
     blocks: list[Block] = [
         Table("Whole model and serving", list(enumerate(report.serving, start=1)), SERVING),
         Table("Speculative decoding", report.speculation, SPECULATION),
-        *([] if report.extrapolation is None else [_extrapolated(report.extrapolation)]),
+        *extrapolated,
         Table("Techniques", report.findings, FINDINGS),
         Table("What calibration moved", moved, CONSTANTS),
         Table("Not moved", report.refused, [Column("kernel", "family"), Column("why", "reason")]),
@@ -176,13 +182,6 @@ def _view(report: ValidationReport) -> View:
         Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("why", "2")]),
     ]
     return View("", blocks)
-
-
-def _extrapolated(found: Extrapolation) -> str:
-    return (
-        f"All {found.layers:.0f} layers, extrapolated from two depths: decode step {duration(found.measured_s)}, "
-        f"predicted {duration(found.predicted_s)} ({signed(found.error)})."
-    )
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:

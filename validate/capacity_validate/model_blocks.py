@@ -39,7 +39,8 @@ class GroupedMixer:
         self.widths = (self.width * (2 if spec.output_gate else 1), kv_width, kv_width)
         self.qkv = owner.random(sum(self.widths), hidden, scale=hidden**-0.5)
         self.bias = owner.random(sum(self.widths), scale=0.1) if spec.qkv_bias else None
-        self.qk_norms = _qk_norms(owner, spec)
+        lengths = {"none": (), "per_head": (d, d), "full": (self.width, kv_width)}
+        self.qk_norms = tuple(owner.ones(length) for length in lengths[spec.qk_norm])
         self.output = owner.random(hidden, self.width, scale=self.width**-0.5)
         self.output_bias = owner.random(hidden, scale=0.1) if spec.output_bias else None
         self.sinks: Any = owner.random(spec.num_heads, scale=1.0) if spec.sinks else None
@@ -58,7 +59,13 @@ class GroupedMixer:
         gate = None
         if spec.output_gate:
             q, gate = q.chunk(2, dim=-1)
-        q, k = self._normed(q, k)
+        if self.qk_norms:  # head by head, or over all heads at once, as the weights' length says
+            q, k = (
+                functional.rms_norm(
+                    part.reshape(part.shape[0], -1, weight.shape[0]), weight.shape, weight, EPSILON
+                )
+                for part, weight in zip((q, k), self.qk_norms, strict=True)
+            )
         q, k = q.reshape(-1, spec.num_heads, d), k.reshape(-1, spec.num_kv_heads, d)
         v = v.reshape(-1, spec.num_kv_heads, d)
         keys, values = self.caches
@@ -82,52 +89,23 @@ class GroupedMixer:
             attended = attended * torch.sigmoid(gate)
         return functional.linear(attended, self.output, self.output_bias)
 
-    def _normed(self, q: Any, k: Any) -> tuple[Any, Any]:
-        """Queries and keys normalised: head by head, or over all heads at once, as the weights' length says."""
-        if not self.qk_norms:
-            return q, k
-        q, k = (
-            functional.rms_norm(
-                part.reshape(part.shape[0], -1, weight.shape[0]), weight.shape, weight, EPSILON
-            )
-            for part, weight in zip((q, k), self.qk_norms, strict=True)
-        )
-        return q, k
-
     def _prefill(self, q: Any, computed: int, blocks: Any) -> Any:
         count = q.shape[0]
         k, v = (gather_context(cache, blocks, computed + count) for cache in self.caches)
         mask = window_mask(count, computed, self.spec.window_tokens, q.device, chunked=self.spec.chunked)
+        q = q.transpose(0, 1)
         if mask is None and self.sinks is None:
-            return causal_attention(q.transpose(0, 1)[None], k[None], v[None], used=self.used)[0].transpose(
-                0, 1
-            )
+            return causal_attention(q[None], k[None], v[None], used=self.used)[0].transpose(0, 1)
         groups = self.spec.num_heads // self.spec.num_kv_heads
         k, v = k.repeat_interleave(groups, dim=0), v.repeat_interleave(groups, dim=0)
         if self.sinks is not None:
-            return self._prefill_with_sinks(q, k, v, mask)
-        self.used["windowed"] += 1
-        attended = functional.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], k[None], v[None], attn_mask=mask
-        )
+            if mask is None:
+                mask = torch.ones(count, k.shape[1], dtype=torch.bool, device=q.device).tril(computed)
+            k, v, bias = with_sink(k, v, self.sinks[:, None], mask)
+            mask = bias[None]
+        self.used["windowed" if self.sinks is None else "sinks"] += 1
+        attended = functional.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
         return attended[0].transpose(0, 1)
-
-    def _prefill_with_sinks(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
-        if mask is None:
-            visible = torch.ones(q.shape[0], k.shape[1], dtype=torch.bool, device=q.device)
-            mask = visible.tril(k.shape[1] - q.shape[0])
-        self.used["sinks"] += 1
-        k, v, bias = with_sink(k, v, self.sinks[:, None], mask)
-        attended = functional.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], k[None], v[None], attn_mask=bias[None]
-        )
-        return attended[0].transpose(0, 1)
-
-
-def _qk_norms(owner: Transformer, spec: Attention) -> tuple[Any, ...]:
-    d = spec.head_dim
-    lengths = {"none": (), "per_head": (d, d), "full": (spec.num_heads * d, spec.num_kv_heads * d)}
-    return tuple(owner.ones(length) for length in lengths[spec.qk_norm])
 
 
 def window_mask(

@@ -12,11 +12,7 @@ from capacity_validate.calibrating import FittedProfile, HalfFit, fit_half, fit_
 from capacity_validate.cases import MeasuredCase
 from capacity_validate.constant_fits import FamilyFit
 from capacity_validate.predictions import Predictor
-from capacity_validate.report_data import (
-    Extrapolation,
-    FittedConstants,
-    ServingComparison,
-)
+from capacity_validate.report_data import Extrapolation, FittedConstants, ServingComparison
 from capacity_validate.serving_loop import simulate, step_errors, steps_scheduled_alike
 from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolated_s, find_model

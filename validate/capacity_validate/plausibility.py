@@ -12,18 +12,14 @@ from capacity_validate.splitting import shape_key
 
 COMPUTE_SLACK = 1.15  # over the datasheet: cards for games run above the boost clock that theirs counts with
 MEMORY_SLACK = 1.10  # of inputs that rotate over twice the L2 cache a part may still be found there
-KEPT_IN_CACHE = (
-    "elementwise",
-    "prefill_attention",
-    "mla_prefill",
-)  # whose inputs do not rotate: no memory bound
+# whose inputs do not rotate: no memory bound
+KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
 ENOUGH_IMPLAUSIBLE = 3  # cases: then it is the clock or the device, and the run ends
 ALIKE = 0.005  # times of one shape that differ by less are the same
 FEWEST_ALIKE = 3
 WORK_RATIO = 8.0  # of the work of cases whose times should differ
-WORK_SHARE = (
-    0.3  # of the larger one's time that its work alone takes: else launches explain that they are alike
-)
+# of the larger one's time that its work alone takes: else launches explain that they are alike
+WORK_SHARE = 0.3
 ODD_SPREADS = 4.0  # robust standard deviations from the other shapes
 ODD_FACTOR = 1.4  # and at least so many times slower or faster than they are
 FEWEST_SHAPES = 3
@@ -134,7 +130,11 @@ def odd_shapes(
             if function is not None:
                 key = (row.case.family, shape_key(row.case))
                 ratios.setdefault(key, []).append(math.log(row.seconds / function(fit.after)))
-        remarks += [_odd_text(key, off) for key, off in _outlying(ratios).items()]
+        for (family, shape), off in _outlying(ratios).items():
+            sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
+            way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
+            text = "than its family: look at that kernel, or at how it was timed"
+            remarks.append(f"{family} of {sizes} is {way} {text}")
     return tuple(remarks)
 
 
@@ -147,13 +147,6 @@ def _outlying(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tupl
     spread = 1.4826 * statistics.median(abs(value - centre) for value in medians.values())
     limit = max(ODD_SPREADS * spread, math.log(ODD_FACTOR))
     return {key: value - centre for key, value in medians.items() if abs(value - centre) > limit}
-
-
-def _odd_text(key: tuple[str, object], off: float) -> str:
-    family, shape = key
-    sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
-    way = f"{math.exp(off):.1f} times slower" if off > 0 else f"{math.exp(-off):.1f} times faster"
-    return f"{family} of {sizes} is {way} than its family: look at that kernel, or at how it was timed"
 
 
 def drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:

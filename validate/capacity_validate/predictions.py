@@ -12,15 +12,9 @@ from capacity.model import ModelSpec
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
 from capacity.step.model import StepModel
-from capacity.step.operators import (
-    ACTIVATION_BYTES,
-    Device,
-    Experts,
-    attention_seconds,
-    gemm_seconds,
-)
+from capacity.step.operators import ACTIVATION_BYTES, Device, Experts, attention_seconds, gemm_seconds
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources
-from capacity_validate.cases import Case
+from capacity_validate.cases import OPERATORS, Case
 
 
 def shape_of(case: Case, window_tokens: int | None = None) -> StepShape:
@@ -76,15 +70,9 @@ def target_of(case: Case, *, on_gpu: bool) -> Target | None:
 
 def calibrates(case: Case, *, on_gpu: bool) -> bool:
     """Whether engines run this variant, so that a fit should follow it: others are measured to be compared."""
-    engines_run = {
-        "gemm": ("",),
-        "prefill_attention": ("flash",) if on_gpu else ("",),
-        "decode_attention": ("paged",),
-        "moe": ("grouped",) if on_gpu else ("loop",),
-        "elementwise": ("layer",),
-    }
-    variants = engines_run.get(case.operator)
-    return target_of(case, on_gpu=on_gpu) is not None and (variants is None or case.variant in variants)
+    engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
+    follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
+    return follows and target_of(case, on_gpu=on_gpu) is not None
 
 
 Formula = Callable[[Any], float]  # constants of one family -> seconds

@@ -7,18 +7,18 @@ reach of them nobody has measured on such a card: the step model's universal con
 import re
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, Link, Provenance, load_profile, profile_names
 from capacity_validate.devices import DeviceFacts
 
 MARK = "Provisional: "
 COPY_REACH = 0.92  # of the memory's rate that a large copy reaches: 85-95 % on cards of every generation
-COPY_PLAUSIBLE = (
-    0.70,
-    1.0,
-)  # of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
+# of clock x bus; outside, the driver's clock is not the memory's (HBM3e, unified memory)
+COPY_PLAUSIBLE = (0.70, 1.0)
 NVLINK_BYTES_PER_S = {8: 25e9, 9: 25e9, 10: 50e9}  # a link and direction, by generation of the card
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 PCIE_REACH = 0.8
@@ -31,45 +31,17 @@ SYSTEM_OVER_TDP = 2.47  # all-in watts a GPU, as the bundled profiles assume
 
 
 class _Rates(NamedTuple):
-    """Dense FLOP a clock and SM, a fused multiply-add being two; accumulation in fp32."""
+    """What an SM computes in a clock, as architectures.toml says it."""
 
     architecture: str
     rates: dict[str, float]
-    halved: bool = False  # on GeForce cards, whose tensor cores accumulate in fp32 at half the rate
+    halved: bool = False
 
 
-# Source: NVIDIA's architecture whitepapers (Turing, A100, GA102, Ada, H100, Blackwell, RTX Blackwell), read 2026-11
-_RATES = {
-    "7.0": _Rates("volta", {"fp16": 1024, "fp32": 128}),
-    "7.5": _Rates("turing", {"fp16": 1024, "fp32": 128, "int8": 2048}, halved=True),
-    "8.0": _Rates("ampere", {"bf16": 2048, "fp16": 2048, "tf32": 1024, "fp32": 128, "int8": 4096}),
-    "8.6": _Rates(
-        "ampere", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "int8": 2048}, halved=True
-    ),
-    "8.9": _Rates(
-        "ada", {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048}, halved=True
-    ),
-    "9.0": _Rates(
-        "hopper", {"bf16": 4096, "fp16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192, "int8": 8192}
-    ),
-    "10.0": _Rates(
-        "blackwell",
-        {"bf16": 8192, "fp16": 8192, "tf32": 4096, "fp32": 256, "fp8": 16384, "int8": 16384, "fp4": 32768},
-    ),
-    "12.0": _Rates(
-        "blackwell",
-        {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096},
-        halved=True,
-    ),
-    "12.1": _Rates(
-        "blackwell",
-        {"bf16": 1024, "fp16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048, "int8": 2048, "fp4": 4096},
-    ),
-}
+_RATES = read_rows(Path(__file__).with_name("architectures.toml"), _Rates, named=False)
 _FULL_ON_GEFORCE = ("fp32", "int8", "fp4")
-_CUT_DOWN = {
-    "h20": 0.25
-}  # tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
+# tensor cores for export: 148 TFLOP/s of bf16 with 78 SMs. Source: vendors' datasheets
+_CUT_DOWN = {"h20": 0.25}
 
 
 def is_provisional(profile: HardwareProfile) -> bool:
@@ -95,17 +67,13 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         "assumed",
     )
     watts = facts.power_limit_watts or 300.0
-    values: dict[str, Any] = {
-        "memory_datasheet_bytes": facts.memory_total_bytes,
-        "memory_driver_bytes": facts.memory_total_bytes,
-        "memory_engine_bytes": facts.memory_total_bytes,
-        "hbm_bytes_per_s": hbm,
-        "l2_bytes": facts.cache_bytes,
-        "sm_count": facts.compute_units,
-        "tdp_watts": watts,
-        "system_watts_per_gpu": SYSTEM_OVER_TDP * watts,
-        "gpus_per_node": max(1, facts.devices_in_node),
-    }
+    values = profile_values(
+        facts,
+        hbm_bytes_per_s=hbm,
+        tdp_watts=watts,
+        system_watts_per_gpu=SYSTEM_OVER_TDP * watts,
+        gpus_per_node=max(1, facts.devices_in_node),
+    )
     assumed = _source("assumed as for other cards", "assumed")
     provenance = dict.fromkeys((*values, *(f"dense_flops_per_s.{name}" for name in flops)), driver)
     provenance |= dict.fromkeys((f"dense_flops_per_s.{name}" for name in flops), worked_out)
@@ -125,6 +93,13 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
         **values,
         **_links(facts),
     )
+
+
+def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
+    """Fields of a profile that a device says of itself, and `others`."""
+    names = ("memory_datasheet_bytes", "memory_driver_bytes", "memory_engine_bytes")
+    memory = dict.fromkeys(names, facts.memory_total_bytes)
+    return {**memory, "l2_bytes": facts.cache_bytes, "sm_count": facts.compute_units, **others}
 
 
 def provisional_remark(profile: HardwareProfile) -> str:
@@ -210,14 +185,8 @@ def _name(facts: DeviceFacts) -> str:
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
-OTHER_CARD = {
-    "d",
-    "ti",
-    "super",
-    "laptop",
-    "mobile",
-    "mig",
-}  # words that make another card of the same family
+# words that make another card of the same family
+OTHER_CARD = {"d", "ti", "super", "laptop", "mobile", "mig"}
 
 
 def match_profile(

@@ -125,7 +125,9 @@ def measure_engine(
     fields = {"gpu": gpu, "engine": name, "max_model_len": MAX_MODEL_LEN, **pool_fields}
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
-    port = free_port()
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = int(probe.getsockname()[1])
     serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
     results: list[str | Path] = []
     announce(f"{name} starts")
@@ -146,12 +148,6 @@ def measure_engine(
             _bench(words, result, log, process)
             results.append(result)
     return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

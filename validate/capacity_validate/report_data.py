@@ -234,9 +234,10 @@ class ValidationReport(AnswerRecord):
                 f"On this {device} the calibrated model predicts {times} of what was measured{other}, but not "
                 f"everything holds: {'; '.join(self.failures)}."
             )
-        checked = (
-            f", and every technique checked gave the right result{self._checked_on}" if self.findings else ""
-        )
+        checked = ", and every technique checked gave the right result" if self.findings else ""
+        if self.findings and self.environment.get("kind") != "cpu":
+            on_host = sum(f.device == ON_HOST for f in self.findings)
+            checked += f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
             f"had not seen){other}{checked}."
@@ -247,14 +248,6 @@ class ValidationReport(AnswerRecord):
         """Median absolute errors of another model's prefills and decode steps, calibrated."""
         prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
         return None if prefill is None or decode is None else (prefill, decode)
-
-    @property
-    def _checked_on(self) -> str:
-        """Where techniques were checked, if not all were on the measured device."""
-        if self.environment.get("kind") == "cpu":
-            return ""
-        on_host = sum(f.device == ON_HOST for f in self.findings)
-        return f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain JSON values, the engine's comparison with a schema of its own."""

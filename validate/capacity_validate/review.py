@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.base.html import records_html, table_html
-from capacity.base.record import AnswerRecord
+from capacity.base.record import AnswerRecord, make_from
 from capacity.report.display import STANDARD, Units, shown
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, listed, log_axis, symbol
 from capacity.report.figures.drawing import draw_chart
@@ -45,9 +45,8 @@ class Review(AnswerRecord):
     classes: tuple[ClassErrors, ...]
     constants: tuple[MovedConstant, ...]
     refused: Mapping[str, str]
-    remarks: tuple[
-        str, ...
-    ] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
+    # what the times themselves say: held-down clocks, kernels unlike their family
+    remarks: tuple[str, ...] = ()
 
 
 def review(
@@ -67,8 +66,7 @@ def review(
     half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
     fits = half.fits
     after = half.after if fits else half.before
-    judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
-    rows = case_rows(judged, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(cases, half.before, after, roles_of(cases, fits, on_gpu=on_gpu))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -89,27 +87,28 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Every timed case, predicted by both; by `after` only where it belongs to a half."""
+    """Every timed case, predicted by both; by `after` only where it belongs to a half.
+
+    Steps of a model that the predictors were not given are left out.
+    """
     return tuple(
-        CaseRow(
+        make_from(
+            CaseRow,
+            m.timing,
             id=m.case.id,
             family=m.case.family,
             role=roles.get(m.case.id, "shown"),
             measured_s=m.seconds,
-            spread=m.timing.spread if m.timing else 0.0,
-            repetitions=m.timing.repetitions if m.timing else 0,
             before_s=before.seconds(m.case),
             after_s=after.seconds(m.case) if m.case.id in roles else None,
             flops=m.flops,
             bytes=m.bytes,
             reference_error=m.reference_error,
             extra_bytes=m.extra_bytes,
-            how=m.timing.how if m.timing else "",
             roof_fraction=roof_fraction(m, before.profile),
-            standard_error=m.timing.standard_error if m.timing else 0.0,
         )
         for m in cases
-        if m.status == "ok"
+        if m.status == "ok" and (before.model is not None or not m.case.operator.startswith("model "))
     )
 
 

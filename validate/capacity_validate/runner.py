@@ -191,22 +191,15 @@ class CaseRunner:
         elif is_out_of_memory(error):
             status = "out of memory"
             free_memory(self.bench.torch, self.bench.device)
-        self._record_failure(case, status, text, attempts=None if lost is None else MOST_ATTEMPTS)
+        timed = self.log.done.get(case.id)
+        if timed is not None and timed.status == "ok":  # what an earlier pass timed stays
+            self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
+        else:
+            attempts = self.log.attempts(case) + 1 if lost is None else MOST_ATTEMPTS
+            self.log.add(MeasuredCase(case=case, status=status, note=text, attempts=attempts))
         if lost is not None:
             self.log.idle()
             raise DeviceLost(case.id, text) from None
-
-    def _record_failure(self, case: Case, status: Status, text: str, *, attempts: int | None) -> None:
-        """What an earlier pass timed stays, with a note; else the case's failure."""
-        timed = self.log.done.get(case.id)
-        if timed is not None and timed.status == "ok":
-            self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
-            return
-        self.log.add(
-            MeasuredCase(
-                case=case, status=status, note=text, attempts=attempts or self.log.attempts(case) + 1
-            )
-        )
 
     def _timed(self, case: Case, prepared: Prepared) -> bool:
         pooled = self._pool(case)

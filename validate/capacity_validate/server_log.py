@@ -7,11 +7,12 @@ the engine's configuration (v1/engine/core.py). SGLang prints all of its argumen
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import MalformedFile
 from capacity.base.outside import read_bytes
 from capacity.deployment.launch_command import read_words
@@ -27,20 +28,7 @@ _SGLANG_ARGUMENTS = re.compile(r"server_args=ServerArgs\(([^\n]*)")
 _VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.+/-]+)"
 _PAIR = re.compile(rf"(?:^|[\s,(])(\w+)={_VALUE}(?=[,)\s]|$)")
 _QUOTED_PAIR = re.compile(rf"'(\w+)': {_VALUE}(?=[,}}])")
-_ENGINE_FIELDS = {  # of the configuration line
-    "dtype": "dtype",
-    "max_seq_len": "max_model_len",
-    "tensor_parallel_size": "tensor_parallel_size",
-    "pipeline_parallel_size": "pipeline_parallel_size",
-    "data_parallel_size": "data_parallel_size",
-    "decode_context_parallel_size": "decode_context_parallel_size",
-    "quantization": "quantization",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "enforce_eager": "enforce_eager",
-    "enable_prefix_caching": "enable_prefix_caching",
-    "chunked_prefill_enabled": "enable_chunked_prefill",
-    "enable_chunked_prefill": "enable_chunked_prefill",
-}
+TABLES = read_data(Path(__file__).with_name("server_log.toml"))
 _NOT_OF_THE_SERVER = ("kv_transfer_config", "role")  # one server is replayed, not its part in several
 
 
@@ -72,7 +60,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
             reversed(list(_pairs(_PAIR, engine_line[1])))
         )  # the first of a name is the engine's own
         models = [str(config[name]) for name in ("model", "served_model_name") if config.get(name)] + models
-        printed = {own: config[name] for name, own in _ENGINE_FIELDS.items() if name in config}
+        printed = {own: config[name] for name, own in TABLES["engine_fields"].items() if name in config}
         fields |= {
             name: value for name, value in printed.items() if name == "quantization" or value is not None
         }
@@ -99,9 +87,7 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
     if "quantization" in arguments:
         fields.setdefault("quantization", None)
     return LoggedSettings(
-        engine=f"sglang@{release[0]}" if release else "sglang",
-        models=models,
-        fields=_of_one_server(fields),
+        engine=f"sglang@{release[0]}" if release else "sglang", models=models, fields=_of_one_server(fields)
     )
 
 
@@ -154,30 +140,7 @@ def _of_one_server(fields: Mapping[str, object]) -> dict[str, object]:
 
 _GIB = 2**30
 
-_PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
-    "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens"
-    r"|KV Cache is allocated\.[^\n]*#tokens: ([\d,]+)|max_total_num_tokens=([\d,]+)",
-    "kv_blocks": r"# (?:GPU|cuda) blocks: ([\d,]+)",
-    "kv_cache_gib": r"Available KV cache memory: (\d+\.?\d*) ?GiB|reserved for KV Cache is (\d+\.?\d*) ?GiB",
-    "weights_gib": r"Model loading took (\d+\.?\d*) ?GiB|model weights take (\d+\.?\d*) ?GiB"
-    r"|Loading model weights took (\d+\.?\d*) ?G[iB]",
-    "graphs_gib": r"Graph capturing finished in [\d.]+ secs?, took (\d+\.?\d*) ?GiB",
-    "activations_gib": r"PyTorch activation peak memory takes (\d+\.?\d*) ?GiB",
-    "max_num_batched_tokens": r"max_num_batched_tokens ?[=:] ?'?(\d+)|chunked_prefill_size=(\d+)",
-    "max_num_seqs": r"max_num_seqs['\"]? ?[=:] ?(\d+)|max_running_requests=(\d+)",
-    "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)|context_len=(\d+)"
-    r"|Maximum concurrency for ([\d,]+) tokens per request",
-    "block_size": r"['\"]?block_size['\"]? ?[=:] ?(\d+)",
-    "tensor_parallel_size": r"tensor_parallel_size ?[=:] ?(\d+)|tp_size=(\d+)",
-    "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: (\d+\.?\d*)x",
-}
-_LIMITS = (
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "max_model_len",
-    "block_size",
-    "tensor_parallel_size",
-)
+_LIMITS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size", "tensor_parallel_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +202,7 @@ def read_server_log(path: str | Path) -> ServerLog:
 
 def server_log_of(path: str | Path, text: str) -> ServerLog | None:
     """The start-up lines in a text; None where it holds none of them."""
-    values = {name: value for name, pattern in _PATTERNS.items() if (value := _first(pattern, text))}
+    values = {name: found for name, forms in TABLES["patterns"].items() if (found := _first(forms, text))}
     launch = launch_settings(text)
     if launch is None and not values:
         return None
@@ -253,7 +216,7 @@ def server_log_of(path: str | Path, text: str) -> ServerLog | None:
     return ServerLog(path=str(path), **fields, launch=launch or LoggedSettings())
 
 
-def _first(pattern: str, text: str) -> str | None:
+def _first(forms: Sequence[str], text: str) -> str | None:
     """The first match's first group that matched: ranks repeat the line, and say the same."""
-    match = re.search(pattern, text)
+    match = re.search("|".join(forms), text)
     return next((group for group in match.groups() if group), None) if match else None

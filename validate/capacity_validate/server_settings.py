@@ -12,28 +12,11 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.server_log import ServerLog
+from capacity_validate.server_log import TABLES, ServerLog
 
 SAME_SIZE = 0.02  # of the parameters: vocabularies of fine-tuned models differ by as much
 SAME_BITS = 0.15  # of the bits of a weight: formats differ by more, groups and scales of one format by less
 SAME_WEIGHTS = 0.25  # of the bytes of a GPU: the nearest formats differ by more, towers and drafts by less
-METHODS = frozenset(  # names of a quantization that leave the format to the checkpoint
-    [
-        "auto_round",
-        "auto-round",
-        "bitsandbytes",
-        "compressed-tensors",
-        "gguf",
-        "gptq",
-        "gptq_marlin",
-        "inc",
-        "modelopt",
-        "modelopt_mixed",
-        "moe_wna16",
-        "quark",
-        "torchao",
-    ]
-)
 SIXTEEN_BIT = {"half": "float16", "float": "float32"}
 NO_MARLIN = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}  # vLLM prints awq_marlin where it takes Marlin
 
@@ -97,12 +80,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def server_as_run(
-    model: str,
-    fields: dict[str, Any],
-    log: ServerLog | None,
-    *,
-    profiles: str | Path | None,
-    download: bool,
+    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
     """The pool with the settings that the log prints, and the same with the KV cache that it prints.
 
@@ -186,7 +164,7 @@ def _quantization(
     own = fields.get("quantization")
     if own is not None:
         logged = spec.dtype if printed is None else printed
-        if logged not in METHODS and _bits_differ(spec, str(own), logged):
+        if logged not in TABLES["quantization_methods"] and _bits_differ(spec, str(own), logged):
             raise _contradiction("quantization", own, word, log)
         return {"quantization": own}
     if printed is None or (stored and word is not None):

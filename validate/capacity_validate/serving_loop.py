@@ -20,7 +20,6 @@ from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
 from capacity.simulator.schedulers import SchedulerLimits, make_policy
 from capacity.simulator.schedulers import Sequence as Request
-from capacity.simulator.schedulers.sequence import Row as StepRow
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
@@ -147,7 +146,18 @@ class _ServingLoop:
         self.now_s = self.clock.now_s()
         arrival_s = self.workload.arrival_s
         while (sent := len(self.taken_at_step)) < len(arrival_s) and arrival_s[sent] <= self.now_s:
-            self.policy.add(_request(self.workload, sent, self.pool))
+            prompt = int(self.workload.prompt_tokens[sent])
+            self.policy.add(
+                Request(
+                    sent,
+                    id=sent,
+                    arrival=int(arrival_s[sent] * PS_PER_S),
+                    prompt_tokens=prompt,
+                    max_known=prompt + int(self.workload.output_tokens[sent]),
+                    priority=0,
+                    table=self.pool.table(Content(sent)),
+                )
+            )
             self.taken_at_step.append(len(self.steps))
 
     def step(self) -> None:
@@ -165,7 +175,17 @@ class _ServingLoop:
         ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
         for row in ordered:
             self.first_scheduled_s.setdefault(row.sequence.index, self.now_s)
-        inputs = self.executor.inputs([self._input(row) for row in ordered])
+        inputs = self.executor.inputs(
+            [
+                InputRow(
+                    tokens=self.tokens[row.sequence.index][row.computed : row.computed + row.tokens],
+                    computed=row.computed,
+                    blocks=self._blocks(row.sequence.index, row.sequence.table.blocks[0]),
+                    samples=1 if row.yields else 0,
+                )
+                for row in ordered
+            ]
+        )
         shape = sum_rows(step.rows, self.executor.model.window_tokens)
         sampled = iter(self.executor.next_tokens(inputs))
         # account
@@ -177,15 +197,6 @@ class _ServingLoop:
         rows = tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows)
         self.finish_s |= {request.index: end_s for request in self.policy.update(step)}
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
-
-    def _input(self, row: StepRow) -> InputRow:
-        known = self.tokens[row.sequence.index]
-        return InputRow(
-            tokens=known[row.computed : row.computed + row.tokens],
-            computed=row.computed,
-            blocks=self._blocks(row.sequence.index, row.sequence.table.blocks[0]),
-            samples=1 if row.yields else 0,
-        )
 
     def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
         """A request's block ids as an array: only the new ones are converted, as engines append to their tables."""
@@ -217,19 +228,6 @@ class _ServingLoop:
             prompt_tokens=int(self.workload.prompt_tokens[index]),
             output_tokens=int(self.workload.output_tokens[index]),
         )
-
-
-def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
-    prompt = int(workload.prompt_tokens[index])
-    return Request(
-        index,
-        id=index,
-        arrival=int(workload.arrival_s[index] * PS_PER_S),
-        prompt_tokens=prompt,
-        max_known=prompt + int(workload.output_tokens[index]),
-        priority=0,
-        table=pool.table(Content(index)),
-    )
 
 
 # comparison

@@ -64,9 +64,7 @@ class Session:
     seed: int
     progress: Progress | None
     whole: WholeModel | None = None
-    missing: Mapping[str, str] = field(
-        default_factory=dict
-    )  # kinds of kernel that this device lacks, and why
+    missing: Mapping[str, str] = field(default_factory=dict)  # kinds of kernel that it lacks, and why
     slowdown: float = 1.0  # wall time over CPU time: what neighbours on the machine take
 
     @property

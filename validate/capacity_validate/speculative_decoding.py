@@ -205,9 +205,8 @@ class _Speculation:
     clock: RunClock
     known: list[int] = field(default_factory=list)
     verifications: int = 0
-    seconds: float = (
-        0.0  # of drafting and of each verification once: asking what the target will say is not counted
-    )
+    # of drafting and of each verification once: asking what the target will say is not counted
+    seconds: float = 0.0
 
     def run(self, *, agreement: float, draft_tokens: int, output_tokens: int) -> None:
         self.known = [*self.prompt, self.plain[0]]

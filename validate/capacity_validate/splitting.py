@@ -9,27 +9,13 @@ from collections.abc import Hashable, Sequence
 from hashlib import md5
 from typing import Any
 
-from capacity_validate.cases import Case, MeasuredCase
+from capacity_validate.cases import OPERATORS, Case, MeasuredCase
 
 FEWEST_SHAPES = 3  # the largest and the smallest are fitted, and one is between them
 FEWEST_HELD_OUT = 0.2  # of the cases; where whole shapes are fewer, they would judge too little
 ENOUGH_HELD_OUT = 0.3  # of the cases, so that no two neighbours by size need be held out
 FEWEST_JUDGES = 3  # cases, that a verdict rests on
 FEWEST_WITH_ENDS = 4  # cases of one shape, of which both ends can be fitted
-_LOADS = {  # sizes of a case that are the load on a shape, not the shape
-    "gemm": ("m",),
-    "prefill_attention": ("batch", "tokens"),
-    "decode_attention": ("batch", "context"),
-    "mla_decode": ("batch", "context"),
-    "mla_prefill": ("batch", "tokens"),
-    "moe": ("tokens",),
-    "elementwise": ("rows",),
-    "bandwidth": ("bytes",),
-    "transfer": ("bytes",),
-    "collective": ("bytes",),
-    "model prefill": (),  # one model: its prompt lengths are the shapes, and the batches of its decode steps
-    "model decode": ("context",),
-}
 
 
 def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
@@ -59,7 +45,7 @@ def how_split(measured: Sequence[MeasuredCase]) -> str:
 
 def shape_key(case: Case) -> Hashable:
     """What kind of thing a case is, whatever its load: a matrix, the heads of attention, an expert layer."""
-    loads = _LOADS.get(case.operator, ())
+    loads = OPERATORS.get(case.operator, {}).get("loads", ())
     return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
 
 

@@ -42,11 +42,8 @@ from capacity_validate.replaying import Replay, ReplayedRun, prior_of, replayed
 MOST_RUNS = 3
 WORTH = 0.04  # of the mean half-width: a further run that narrows it by less is not suggested
 CONCURRENCIES = (1, 4, 16, 64, 256)
-LENGTHS = (
-    (1.0, 1.0),
-    (4.0, 0.125),
-    (0.125, 1.0),
-)  # of the asked prompts and outputs: as asked, prefill, decode
+# of the asked prompts and outputs: as asked, prefill, decode
+LENGTHS = ((1.0, 1.0), (4.0, 0.125), (0.125, 1.0))
 NARROWER = 0.1  # of the mean half-width: less is said to be hardly anything
 ROUNDS = 5  # prompts of a run for each place of its closed loop
 MOST_TOKENS = 400_000  # of a suggested run: a minute or so of most servers

@@ -24,13 +24,9 @@ _VARIABLES = (
     "MKL_",
 )
 _RENUMBERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the card is known by its UUID
-_PATHS = (
-    "HOME",
-    "PATH",
-    "DIR",
-    "CACHE",
-    "ROOT",
-)  # of this machine: they name people and say nothing of times
+# of this machine: they name people and say nothing of times
+_PATHS = ("HOME", "PATH", "DIR", "CACHE", "ROOT")
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _SHORT = 12  # hexadecimal digits that tell two digests apart
 
 
@@ -62,7 +58,7 @@ def host_of(facts: DeviceFacts) -> dict[str, Any]:
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
-        "governor": _text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": _asked(lambda: GOVERNOR.read_text(encoding="utf-8").strip()),
         "system": f"{platform.system()} {platform.release()}",
         "container": Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
         "windows subsystem": "microsoft" in platform.release().lower(),
@@ -113,10 +109,3 @@ def _package_version(*names: str) -> str | None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
-
-
-def _text_of(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

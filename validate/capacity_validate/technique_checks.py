@@ -205,15 +205,9 @@ def paged_finding(
     keys, values = (random(512, 16, kv_heads, width) for _ in range(2))
     query = random(len(CONTEXTS), heads, width)
     table = torch.randperm(512, generator=generator, device=device)[:384].view(len(CONTEXTS), 128)
+    contexts, longest = torch.tensor(CONTEXTS, device=device), max(CONTEXTS)
     out = paged_decode_attention(
-        query,
-        keys,
-        values,
-        table,
-        torch.tensor(CONTEXTS, device=device),
-        max_context=max(CONTEXTS),
-        contexts_cpu=list(CONTEXTS),
-        window_tokens=window,
+        query, keys, values, table, contexts, max_context=longest, contexts_cpu=CONTEXTS, window_tokens=window
     )
     errors = []
     for row, context in enumerate(CONTEXTS):

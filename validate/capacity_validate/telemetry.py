@@ -30,6 +30,17 @@ class Reading:
     temperature_c: float | None = None
     reasons: tuple[str, ...] = ()
 
+    @property
+    def conditions(self) -> "Conditions":
+        """What one look says by itself."""
+        return Conditions(
+            clock_hz=self.sm_clock_hz,
+            clock_low_hz=self.sm_clock_hz,
+            power_watts=self.power_watts,
+            temperature_c=self.temperature_c,
+            reasons=self.reasons,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
@@ -76,20 +87,9 @@ class Telemetry:
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
         """What held between two instants, or nearest to them; None where the driver said nothing at all."""
         found = self._between(began_s, ended_s)
-        if not found:
-            return None
-        clocks = [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
-        self._loaded_hz += clocks
-        powers = [r.power_watts for r in found if r.power_watts is not None]
-        heat = [r.temperature_c for r in found if r.temperature_c is not None]
-        return Conditions(
-            clock_hz=statistics.median(clocks) if clocks else None,
-            clock_low_hz=min(clocks, default=None),
-            power_watts=statistics.fmean(powers) if powers else None,
-            temperature_c=max(heat, default=None),
-            reasons=_all_reasons(r.reasons for r in found),
-            readings=len(found),
-        )
+        self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
+        together = merged([reading.conditions for reading in found])
+        return None if together is None else Conditions(**together)
 
     def _between(self, began_s: float, ended_s: float) -> list[Reading]:
         readings = self._since(began_s)
@@ -139,7 +139,7 @@ def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
-    """Conditions over all passes of a case, as JSON."""
+    """Conditions of several stretches in one, such as all passes of a case, as JSON."""
     if not stretches:
         return None
 

@@ -32,9 +32,8 @@ BATCH = 16  # samples between two looks at their standard error
 FEWEST_KNOWN = 32
 KNOWN = 0.002  # standard error of a median: far below what a fit can explain
 OUTLIER_FACTOR = 2.0  # times the median
-MEDIAN_OVER_SPREAD = (
-    1.2533 / 2.5631
-)  # sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
+# sqrt(pi / 2) standard deviations of a median; 80 % lie within 2.56 of them
+MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +128,7 @@ class CpuStopwatch:
         self._clock = time.thread_time if threads == 1 else time.perf_counter
 
     def sample(
-        self,
-        calls: Sequence[Call],
-        *,
-        budget_s: float,
-        at_least: int,
-        at_most: int,
-        capturable: bool = True,  # noqa: ARG002
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, **_: bool
     ) -> Samples:
         clock, began_s = self._clock, time.monotonic()
         for call in calls[:WARM_UP_CALLS]:
@@ -150,9 +143,6 @@ class CpuStopwatch:
             call()
             samples.append(clock() - start)
         return Samples(samples, self._how, began_s=began_s, ended_s=time.monotonic())
-
-    def synchronize(self) -> None:
-        return
 
 
 class RunClock:
@@ -210,9 +200,8 @@ class CudaStopwatch:
                 return graphed
         count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
         began_s = time.monotonic()
-        seconds: Any = self._captures.aside(
-            lambda: self._until_known(calls, count)
-        )  # where its memory is cached by now
+        # on the stream where its memory is cached by now
+        seconds: Any = self._captures.aside(lambda: self._until_known(calls, count))
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:

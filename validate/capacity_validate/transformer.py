@@ -69,9 +69,8 @@ class Transformer:
         self.dtype = _DTYPES[model.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
-        self.split_context = (
-            0  # decode is cut as for contexts of at least so many tokens: no kernel compiled midway
-        )
+        # decode is cut as for contexts of at least so many tokens: no kernel compiled midway
+        self.split_context = 0
         self.attention_kernels: Counter[str] = Counter()  # that ran for prefill, its chunks, and verification
         self.allocated_blocks = num_blocks + (device != "cpu")  # one more, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)

@@ -1,7 +1,5 @@
 """Results of GuideLLM."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

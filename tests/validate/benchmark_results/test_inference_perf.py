@@ -1,7 +1,5 @@
 """Results of inference-perf."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Results of llama.cpp's own benchmark."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scrapes of engines' metrics."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Results of SGLang's load generator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

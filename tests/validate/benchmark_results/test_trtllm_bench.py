@@ -1,7 +1,5 @@
 """Results of TensorRT-LLM's own benchmark."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results of `vllm bench serve`."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

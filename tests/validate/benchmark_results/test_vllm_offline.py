@@ -1,7 +1,5 @@
 """Results of vLLM's benchmarks without a server."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

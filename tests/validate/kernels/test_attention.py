@@ -1,13 +1,10 @@
 """Reference attention: no future, and memory by the square."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
 from capacity_validate.predictions import (  # noqa: E402
     Predictor,
@@ -18,6 +15,7 @@ from capacity_validate.predictions import (  # noqa: E402
     target_of,
 )
 from invented_kernels import H200  # noqa: E402
+from kernel_checks import error_of, prepared  # noqa: E402
 
 from capacity.hardware.power import sustained  # noqa: E402
 from capacity.model import load_model  # noqa: E402
@@ -47,9 +45,9 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
             head_dim=32,
             tokens=tokens,
         )
-        prepared = prepare(case, KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
-        assert prepared.extra_bytes is not None
-        return prepared.extra_bytes()
+        extra_bytes = prepared(case).extra_bytes
+        assert extra_bytes is not None
+        return extra_bytes()
 
     assert created(512, "math") / created(128, "math") > 10
     assert created(512, "flash") / created(128, "flash") < 5
@@ -58,13 +56,11 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
 def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
     """Queries in 16 bit over an FP8 cache: right, half the bytes, and constants of their own."""
     sizes = {"batch": 3, "context": 200, "heads": 8, "kv_heads": 2, "head_dim": 32}
-    bench = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
     half, eight = (
-        prepare(make_case("decode_attention", kernel, variant="paged", **sizes), bench)
+        prepared(make_case("decode_attention", kernel, variant="paged", **sizes))
         for kernel in ("bf16", "fp8")
     )
-    assert eight.check is not None
-    assert eight.check() < eight.tolerance
+    assert error_of(eight) < eight.tolerance
     assert eight.bytes < 0.6 * half.bytes
     case = make_case("decode_attention", "fp8", variant="paged", **sizes)
     assert target_of(case, on_gpu=True) == Target("decode_attention", "8bit")
@@ -72,11 +68,9 @@ def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
 
 def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> None:
     """Its FLOPs and bytes are those of the operator of a step of DeepSeek-V2-Lite with that prompt."""
-    bench = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
     small = make_case("mla_prefill", "fp32", batch=1, tokens=96, heads=4, nope=64, rope=32, value=64)
-    built = prepare(small, bench)
-    assert built.check is not None
-    assert built.check() < built.tolerance
+    built = prepared(small)
+    assert error_of(built) < built.tolerance
     case = make_case("mla_prefill", "bf16", batch=1, tokens=1024, heads=16, nope=128, rope=64, value=128)
     function = formula(case, H200)
     assert function is not None

@@ -3,8 +3,6 @@
 No CPU has these kernels, so a stand-in decodes values and scales from their bytes, independently of how they were made.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, gemm, prepare  # noqa: E402
+from capacity_validate.kernels import Unsupported, gemm  # noqa: E402
+from kernel_checks import cpu_bench, error_of, prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
@@ -60,10 +59,6 @@ def stand_in(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, **_:
     return ((left * scales[0]) @ (right * scales[1]).T).to(out_dtype)
 
 
-def bench() -> KernelBench:
-    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
-
-
 CASES = [
     make_case("gemm", kernel, m=m, n=256, k=k)
     for kernel in ("fp8_block", "mxfp8", "nvfp4")
@@ -76,9 +71,8 @@ def test_the_product_of_what_is_handed_over_is_the_product_that_is_checked(
     case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "_scaled_mm", stand_in)
-    built = prepare(case, bench())
-    assert built.check is not None
-    assert built.check() < 0.01  # bf16 output
+    built = prepared(case)
+    assert error_of(built) < 0.01  # bf16 output
     exact = 2.0 * case["m"] * case["n"] * case["k"]
     assert built.flops == exact
 
@@ -95,39 +89,30 @@ def test_scales_in_the_wrong_order_are_found(case: Any, monkeypatch: pytest.Monk
         return stand_in(a, b, scale_a=moved, scale_b=scale_b, out_dtype=out_dtype, **rest)
 
     monkeypatch.setattr(torch, "_scaled_mm", rolled)
-    built = prepare(case, bench())
-    assert built.check is not None
-    assert built.check() > built.tolerance
+    built = prepared(case)
+    assert error_of(built) > built.tolerance
 
 
 def test_quantized_values_are_near_what_they_stand_for() -> None:
     """The relative error of each format on normal values: 2.6 %, 2.6 % and some 10 %."""
-    for quantize, most in (
-        (gemm._fp8_block, 0.04),
-        (gemm._mxfp8, 0.04),
-        (gemm._nvfp4, 0.13),
-    ):
-        one = bench()
-        made = quantize(one, 128, 256, weights=False)
-        plain = KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9).random(
-            128, 256, dtype=torch.float32
-        )
+    for quantize, most in ((gemm._fp8_block, 0.04), (gemm._mxfp8, 0.04), (gemm._nvfp4, 0.13)):
+        made = quantize(cpu_bench(), 128, 256, weights=False)
+        plain = cpu_bench().random(128, 256, dtype=torch.float32)
         error = float((made.corner - plain).norm() / plain.norm())
         assert 0.005 < error < most
 
 
 def test_sizes_that_blocks_do_not_divide_are_refused() -> None:
     with pytest.raises(Unsupported, match="multiples of 128"):
-        prepare(make_case("gemm", "fp8_block", m=16, n=200, k=256), bench())
+        prepared(make_case("gemm", "fp8_block", m=16, n=200, k=256))
     with pytest.raises(Unsupported, match="blocks of 32"):
-        prepare(make_case("gemm", "mxfp8", m=16, n=200, k=48), bench())
+        prepared(make_case("gemm", "mxfp8", m=16, n=200, k=48))
 
 
 def test_on_this_device_every_one_is_refused_or_right() -> None:
     for case in CASES:
         try:
-            built = prepare(case, bench())
+            built = prepared(case)
         except Unsupported:
             continue
-        assert built.check is not None
-        assert built.check() <= built.tolerance
+        assert error_of(built) <= built.tolerance

@@ -1,7 +1,5 @@
 """Causal attention at the end of a longer context: right by definition, and by FlashAttention where it is taken."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Launches and reductions as cases: a graph is never captured again, a reference never doubles the memory."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +13,7 @@ from capacity_validate.kernels import (  # noqa: E402
 )
 from capacity_validate.timing import CudaStopwatch  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
+from kernel_checks import error_of, prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,8 +35,6 @@ def test_the_launch_of_a_graph_is_timed_by_events_and_spoils_nothing() -> None:
 
 def test_a_reduction_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elementwise, "SUMMED", 2**14)
-    bench = KernelBench(torch, "cpu", 2**10, torch.Generator().manual_seed(0), 1e9)
-    prepared = prepare(make_case("bandwidth", "fp32", variant="read", bytes=2**22), bench)
-    assert prepared.check is not None
-    assert prepared.check() <= prepared.tolerance
-    assert live_peak_bytes(torch, prepared.check) < 2**20
+    built = prepared(make_case("bandwidth", "fp32", variant="read", bytes=2**22))
+    assert error_of(built) <= built.tolerance
+    assert live_peak_bytes(torch, built.check) < 2**20

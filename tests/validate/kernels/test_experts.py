@@ -1,7 +1,5 @@
 """Which experts a CUDA graph can hold: where torch has a grouped product of its own, and nowhere else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,12 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, experts, prepare  # noqa: E402
+from capacity_validate.kernels import KernelBench, experts  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
 from fake_cuda import FakeCuda, FakeDevice  # noqa: E402
+from kernel_checks import prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+LOOPED = make_case("moe", "fp32", variant="loop", tokens=4, experts=4, top_k=2, hidden=64, intermediate=64)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,7 @@ def test_grouped_products_are_captured_where_they_ask_nothing_of_the_host(
 
 
 def test_a_loop_over_experts_is_never_put_into_a_graph() -> None:
-    bench = KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
-    sizes = {"tokens": 4, "experts": 4, "top_k": 2, "hidden": 64, "intermediate": 64}
-    assert prepare(make_case("moe", "fp32", variant="loop", **sizes), bench).capturable is False
+    assert prepared(LOOPED).capturable is False
 
 
 def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +54,7 @@ def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.
 
     monkeypatch.setattr(KernelBench, "rotating", counted)
     monkeypatch.setattr(KernelBench, "copies", lambda *_: 1)
-    bench = KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1.0)
-    sizes = {"tokens": 4, "experts": 4, "top_k": 2, "hidden": 64, "intermediate": 64}
-    prepare(make_case("moe", "fp32", variant="loop", **sizes), bench)
+    prepared(LOOPED)
     assert set(made) == {1}
 
 

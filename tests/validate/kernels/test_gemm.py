@@ -1,27 +1,24 @@
 """Products that are checked against a corner, and made without filling the card."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, attempt, gemm, live_peak_bytes, prepare  # noqa: E402  # noqa: E402
+from capacity_validate.kernels import Unsupported, attempt, gemm, live_peak_bytes  # noqa: E402
 from capacity_validate.kernels.gemm import ROWS_AT_A_TIME  # noqa: E402
+from kernel_checks import cpu_bench, error_of, prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def bench() -> KernelBench:
-    return KernelBench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9)
 
 
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_fp8_weights_are_made_piece_by_piece(row_wise: bool) -> None:
     """At once in fp32 they would take four times their size and more; a 24 GB card has no room for that."""
     rows, columns = 8 * ROWS_AT_A_TIME, 32
-    peak = live_peak_bytes(torch, lambda: gemm._fp8(bench(), rows, columns, 1, columns if row_wise else None))
+    peak = live_peak_bytes(
+        torch, lambda: gemm._fp8(cpu_bench(), rows, columns, 1, columns if row_wise else None)
+    )
     weights = rows * columns
     assert peak < weights + 3 * 4 * ROWS_AT_A_TIME * columns + 8 * rows
     assert peak < 3 * weights
@@ -29,7 +26,7 @@ def test_fp8_weights_are_made_piece_by_piece(row_wise: bool) -> None:
 
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_fp8_values_use_their_range_and_scale_back(row_wise: bool) -> None:
-    values, scales, _ = gemm._fp8(bench(), ROWS_AT_A_TIME + 100, 64, 1, 64 if row_wise else None)
+    values, scales, _ = gemm._fp8(cpu_bench(), ROWS_AT_A_TIME + 100, 64, 1, 64 if row_wise else None)
     back = values.float() * scales
     assert back.std() == pytest.approx(1.0, abs=0.02)
     assert float(values.float().abs().max()) > 200
@@ -41,11 +38,10 @@ def test_what_a_check_keeps_is_a_corner(kernel: str) -> None:
     """Not an fp32 copy of every weight for each input set: bytes held by the check's own tensors."""
     case = make_case("gemm", kernel, m=128, n=512, k=512)
     try:
-        prepared = prepare(case, bench())
+        built = prepared(case)
     except Unsupported as reason:
         pytest.skip(str(reason))
-    assert prepared.check is not None
-    assert prepared.check() <= prepared.tolerance
+    assert error_of(built) <= built.tolerance
 
 
 def test_no_memory_is_not_taken_for_a_missing_kernel() -> None:
@@ -63,6 +59,6 @@ def test_no_memory_is_not_taken_for_a_missing_kernel() -> None:
 
 def test_a_sustained_product_runs_for_seconds_and_outside_a_graph() -> None:
     case = make_case("gemm", "fp32", variant="sustained", m=8, n=64, k=64)
-    prepared = prepare(case, bench())
-    assert (prepared.sustained_s, prepared.capturable) == (5.0, False)
-    assert prepare(make_case("gemm", "fp32", m=8, n=64, k=64), bench()).sustained_s is None
+    built = prepared(case)
+    assert (built.sustained_s, built.capturable) == (5.0, False)
+    assert prepared(make_case("gemm", "fp32", m=8, n=64, k=64)).sustained_s is None

@@ -1,7 +1,5 @@
 """Kernels of packages that are not here: stand-ins with their documented calls, and a refusal where they lack."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Unsupported, prepare  # noqa: E402
+from capacity_validate.kernels import Unsupported  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
+from kernel_checks import error_of, prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 HEADS = {"heads": 8, "kv_heads": 2, "head_dim": 32}
 PREFILL = {"batch": 1, "tokens": 40, **HEADS}
-
-
-def bench() -> KernelBench:
-    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
 
 
 def causal(q: Any, k: Any, v: Any) -> Any:
@@ -56,7 +51,7 @@ def test_what_is_not_installed_is_unsupported_and_named(monkeypatch: pytest.Monk
     for variant, package in (("fa3", "flash_attn_interface"), ("flashinfer", "flashinfer")):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(Unsupported, match=f"{package} is not installed here"):
-            prepare(make_case("prefill_attention", "fp32", variant=variant, **PREFILL), bench())
+            prepared(make_case("prefill_attention", "fp32", variant=variant, **PREFILL))
 
 
 @pytest.mark.parametrize("as_tuple", [False, True])
@@ -71,9 +66,8 @@ def test_flash_attention_3_gets_its_order_of_dimensions(
 
     causal_out = causal
     monkeypatch.setitem(sys.modules, "flash_attn_interface", SimpleNamespace(flash_attn_func=flash))
-    built = prepare(make_case("prefill_attention", "fp32", variant="fa3", **PREFILL), bench())
-    assert built.check is not None
-    assert built.check() < built.tolerance
+    built = prepared(make_case("prefill_attention", "fp32", variant="fa3", **PREFILL))
+    assert error_of(built) < built.tolerance
 
 
 def test_flashinfer_prefills_one_prompt_and_decodes_over_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,10 +82,7 @@ def test_flashinfer_prefills_one_prompt_and_decodes_over_pages(monkeypatch: pyte
         make_case("prefill_attention", "fp32", variant="flashinfer", **PREFILL),
         make_case("decode_attention", "fp32", variant="flashinfer", batch=3, context=75, **HEADS),
     ):
-        built = prepare(case, bench())
-        assert built.check is not None
-        assert built.check() < built.tolerance
+        built = prepared(case)
+        assert error_of(built) < built.tolerance
     with pytest.raises(Unsupported, match="one prompt"):
-        prepare(
-            make_case("prefill_attention", "fp32", variant="flashinfer", **{**PREFILL, "batch": 2}), bench()
-        )
+        prepared(make_case("prefill_attention", "fp32", variant="flashinfer", **{**PREFILL, "batch": 2}))

@@ -1,7 +1,5 @@
 """Paged decode attention is attention over the tables' tokens."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Prepared calls: their references, memory and inputs."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Checks against float64: a small part of a kernel's own work, never on the host, and still they find what is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,8 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import Case, make_case  # noqa: E402
-from capacity_validate.kernels import KernelBench, Prepared, attention, experts, prepare  # noqa: E402
+from capacity_validate.kernels import attention, experts  # noqa: E402
 from capacity_validate.kernels.attention import sampled  # noqa: E402
+from kernel_checks import error_of, prepared  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,22 +25,17 @@ LARGE = [
 ]
 
 
-def prepared(case: Case) -> Prepared:
-    return prepare(case, KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9))
-
-
 @pytest.mark.parametrize("case", LARGE, ids=lambda case: case.operator + case.variant)
 def test_a_reference_costs_a_small_part_of_the_kernel_it_checks(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the FLOPs of one call, the call itself aside."""
     built = prepared(case)
-    assert built.check is not None
     with FlopCounterMode(display=False) as own:
         built.calls[0]()
     monkeypatch.setattr(torch.Tensor, "cpu", lambda *_: pytest.fail("a check went to the host"))
     with FlopCounterMode(display=False) as both:
-        assert built.check() <= built.tolerance
+        assert error_of(built) <= built.tolerance
     reference = both.get_total_flops() - own.get_total_flops()
     assert reference < 0.15 * built.flops
 
@@ -50,8 +44,7 @@ def test_a_reference_costs_a_small_part_of_the_kernel_it_checks(
 def test_what_is_sampled_finds_one_wrong_row_at_the_end(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last tokens, the last head, the last sequence: where tiles and groups go wrong."""
     built = prepared(case)
-    assert built.check is not None
-    right = built.check()
+    right = error_of(built)
     assert right < built.tolerance
 
     def spoiled(_: Any, out: Any, reference: Any) -> float:
@@ -60,16 +53,15 @@ def test_what_is_sampled_finds_one_wrong_row_at_the_end(case: Case, monkeypatch:
         return float((out.double() - reference).norm() / reference.norm())
 
     monkeypatch.setattr(attention, "relative_error", spoiled)
-    assert built.check() > built.tolerance
+    assert error_of(built) > built.tolerance
 
 
 def test_an_expert_is_never_doubled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Mixtral expert in float64 would take 940 MB: pieces give the same."""
     built = prepared(LARGE[-1])
-    assert built.check is not None
-    whole = built.check()
+    whole = error_of(built)
     monkeypatch.setattr(experts, "DOUBLED_ROWS", 7)
-    assert built.check() == pytest.approx(whole, rel=1e-3)
+    assert error_of(built) == pytest.approx(whole, rel=1e-3)
 
 
 def test_samples_hold_both_ends() -> None:

@@ -1,7 +1,5 @@
 """Steps of a model that is cut to fit stand for the whole by two depths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

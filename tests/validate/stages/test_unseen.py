@@ -1,7 +1,5 @@
 """A second model: run, predicted, never fitted, and said by name."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign  # noqa: E402
-from capacity_validate.cases import MeasuredCase, MeasurementLog, make_case, read_measurements  # noqa: E402
+from capacity_validate.cases import make_case, read_measurements  # noqa: E402
 from capacity_validate.constant_fits import fit_families  # noqa: E402
 from capacity_validate.devices import cpu_facts  # noqa: E402
 from capacity_validate.predictions import Predictor  # noqa: E402
@@ -22,9 +20,8 @@ from capacity_validate.session import open_session  # noqa: E402
 from capacity_validate.small_models import find_model  # noqa: E402
 from capacity_validate.stages import StageResults  # noqa: E402
 from capacity_validate.stages.steps import unseen_stage  # noqa: E402
-from capacity_validate.timing import summarise_samples  # noqa: E402
 from capacity_validate.transformer import require_supported  # noqa: E402
-from invented_kernels import H200, evidence  # noqa: E402
+from invented_kernels import H200, evidence, measured_case, write_log  # noqa: E402
 from validation_reports import bare_report  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -96,20 +93,12 @@ def test_another_models_errors_are_in_the_verdict(tmp_path: Path) -> None:
     """Its steps made 10 % slower than the first model's constants say: that is what the verdict reports."""
     moe = find_model("qwen3-30b-a3b")
     true = Predictor(H200, on_gpu=True, unseen=moe)
-    header = {
-        "environment": {"device": "NVIDIA H200", "torch": "t", "kind": "cuda"},
-        "profile": H200.name, "model": "llama-3.1-8b", "unseen": moe.name,
-    }  # fmt: skip
-    log = MeasurementLog(tmp_path / "m.jsonl", header)
-    for measured in evidence():
-        log.add(measured)
     cases = [make_case("unseen prefill", "bf16", tokens=n, layers=16) for n in (256, 1024, 4096)]
     cases += [make_case("unseen decode", "bf16", batch=b, context=1024, layers=16) for b in (1, 8, 32)]
-    for case in cases:
-        seconds = true.seconds(case)
-        assert seconds is not None
-        log.add(MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds / 0.9] * 3, "events")))
-    rows = tuple(replace(row, after_s=row.before_s) for row in review([log.path]).cases)
+    slower = [measured_case(case, (true.seconds(case) or 0.0) / 0.9, "events") for case in cases]
+    header = {"model": "llama-3.1-8b", "unseen": moe.name}
+    path = write_log(tmp_path / "m.jsonl", [*evidence(), *slower], **header)
+    rows = tuple(replace(row, after_s=row.before_s) for row in review([path]).cases)
     report = bare_report(cases=rows, unseen=moe.name)
     assert report.unseen_errors == pytest.approx((0.1, 0.1), rel=1e-3)
     assert "of qwen3-30b-a3b, a model that no fit saw, prefills within 10%" in report.verdict

@@ -9,6 +9,7 @@ from typing import Any
 
 from capacity.base.errors import MalformedFile
 from capacity_validate.benchmark_results.measured_run import (
+    TOOLS,
     Document,
     MeasuredRun,
     RequestColumns,
@@ -22,16 +23,7 @@ from capacity_validate.benchmark_results.measured_run import (
     run_of_requests,
 )
 
-# guidellm: several benchmarks a report, as its version 2 writes them
-_GUIDELLM = {
-    "completed": "metrics.request_totals.successful",
-    "failed": "metrics.request_totals.errored",
-    "duration_s": "duration",
-    "request_throughput": "metrics.requests_per_second.successful.mean",
-    "output_throughput": "metrics.output_tokens_per_second.successful.mean",
-    "mean_prompt_tokens": "metrics.prompt_token_count.successful.mean",
-    "mean_output_tokens": "metrics.output_token_count.successful.mean",
-}
+# guidellm: several benchmarks a report
 
 
 def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
@@ -43,7 +35,6 @@ def _guidellm(path: Path, benchmark: Document, report: Document) -> MeasuredRun:
         "guidellm",
         path,
         benchmark,
-        _GUIDELLM,
         model=at(report, "config.spec.backend.model"),
         latencies={
             "ttft": _guidellm_statistics(benchmark, "time_to_first_token_ms"),
@@ -86,21 +77,7 @@ GUIDELLM = ResultFormat(
     read=lambda path, documents: [_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )
 
-# inference-perf: the summary of a run or stage, or a list of requests; seconds throughout
-_INFERENCE_PERF = {
-    "completed": "successes.count",
-    "failed": "failures.count",
-    "request_throughput": "successes.throughput.requests_per_sec",
-    "output_throughput": "successes.throughput.output_tokens_per_sec",
-    "request_rate": "load_summary.requested_rate",
-    "concurrency": "load_summary.concurrency",
-}
-_INFERENCE_PERF_LATENCIES = {
-    "ttft": "time_to_first_token",
-    "tpot": "time_per_output_token",
-    "itl": "inter_token_latency",
-    "e2el": "request_latency",
-}
+# inference-perf: the summary of a run or stage, or a list of requests
 
 
 def _inference_perf(path: Path, document: Document) -> MeasuredRun:
@@ -114,15 +91,13 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
         "inference-perf",
         path,
         document,
-        _INFERENCE_PERF,
         latencies={
             metric: percentiles(at(success, f"latency.{name}"), 1e3)
-            for metric, name in _INFERENCE_PERF_LATENCIES.items()
+            for metric, name in TOOLS["inference-perf"]["latencies"].items()
         },
         duration_s=(count(success.get("count")) or 0) / requests_per_s if requests_per_s else None,
         mean_prompt_tokens=number(at(prompt, "mean")),
         mean_output_tokens=number(at(output, "mean")),
-        notices=("per_request_lifecycle_metrics.json, where it was kept, holds every request",),
     )
 
 
@@ -164,21 +139,7 @@ INFERENCE_PERF = (
 )
 
 # AIPerf, and genai-perf before it: the aggregate, or one request a line
-_AIPERF = {
-    "completed": "request_count.avg",
-    "failed": "error_request_count.avg",
-    "duration_s": "benchmark_duration.avg",
-    "request_throughput": "request_throughput.avg",
-    "output_throughput": "output_token_throughput.avg",
-    "mean_prompt_tokens": "input_sequence_length.avg",
-    "mean_output_tokens": "output_sequence_length.avg",
-}
-_AIPERF_LATENCIES = {
-    "ttft": "time_to_first_token",
-    "tpot": "inter_token_latency",
-    "itl": "inter_chunk_latency",
-    "e2el": "request_latency",
-}
+_AIPERF_LATENCIES = TOOLS["AIPerf"]["latencies"]
 _TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 
 
@@ -190,7 +151,6 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         "AIPerf",
         path,
         document,
-        _AIPERF,
         model=_aiperf_model(config),
         latencies={
             metric: percentiles(
@@ -201,7 +161,6 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         request_rate=rate(load.get("request_rate", load.get("rate"))),
         burstiness=number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
         concurrency=count(load.get("concurrency")),
-        notices=("this is AIPerf's aggregate; profile_export.jsonl beside it holds every request",),
     )
 
 

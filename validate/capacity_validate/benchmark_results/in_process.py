@@ -15,6 +15,7 @@ from typing import Any
 
 from capacity.base.errors import MalformedFile
 from capacity_validate.benchmark_results.measured_run import (
+    TOOLS,
     Document,
     MeasuredRun,
     RequestColumns,
@@ -51,7 +52,6 @@ def _test(path: Path, entry: Document) -> MeasuredRun | None:
         "llama-bench",
         path,
         entry,
-        {},
         latencies={"ttft" if prompt else "tpot": {"mean": seconds * 1e3}},
         completed=1,
         requests=RequestColumns(**tokens, start_s=[0.0]),
@@ -66,21 +66,6 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
     return isinstance(first, dict) and {"n_prompt", "n_gen", "avg_ts"} <= first.keys()
 
 
-_TRTLLM_BENCH = {
-    "model": "engine.model",
-    "completed": "request_info.num_requests",
-    "request_throughput": "performance.request_throughput_req_s",
-    "output_throughput": "performance.system_output_throughput_tok_s",
-    "mean_prompt_tokens": "request_info.avg_input_length",
-    "mean_output_tokens": "request_info.avg_output_length",
-}
-_TRTLLM_BENCH_LATENCIES = {  # percentiles, and where their mean stands beside them
-    "ttft": ("streaming_metrics.ttft_percentiles", "streaming_metrics.avg_ttft_ms"),
-    "tpot": ("streaming_metrics.tpot_percentiles", "streaming_metrics.avg_tpot_ms"),
-    "e2el": ("performance.request_latency_percentiles_ms", "performance.avg_request_latency_ms"),
-}
-
-
 def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     """Percentiles are of requests; TTFT and TPOT stand there with `--streaming` only."""
     total_ms = number(at(document, "performance.total_latency_ms"))
@@ -91,12 +76,11 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
         "trtllm-bench",
         path,
         document,
-        _TRTLLM_BENCH,
         latencies={
             metric: percentiles(
                 {"average": at(document, mean), **(at(document, where) or {})}, mean="average"
             )
-            for metric, (where, mean) in _TRTLLM_BENCH_LATENCIES.items()
+            for metric, (where, mean) in TOOLS["trtllm-bench"]["latencies"].items()
         },
         duration_s=None if total_ms is None else total_ms / 1e3,
         in_process=True,
@@ -106,21 +90,13 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
             max_num_batched_tokens=tokens,
             max_num_seqs=min(seqs, tokens) if seqs and tokens else seqs,
         ),
-        notices=(
-            "the file does not say how many requests were let in at once: --concurrency N, or --request-rate inf",
-        ),
     )
 
 
 def _throughput(path: Path, document: Document) -> MeasuredRun:
     """All requests at once; `total_num_tokens` counts prompts too."""
-    keys = {
-        "completed": "num_requests",
-        "duration_s": "elapsed_time",
-        "request_throughput": "requests_per_second",
-    }
     return measured_run(
-        "vllm bench throughput", path, document, keys, latencies={}, request_rate=math.inf, in_process=True
+        "vllm bench throughput", path, document, latencies={}, request_rate=math.inf, in_process=True
     )
 
 
@@ -133,11 +109,9 @@ def _latency(path: Path, document: Document) -> MeasuredRun:
         "vllm bench latency",
         path,
         document,
-        {},
         latencies={"e2el": known(values, 1e3)},
         completed=0,
         in_process=True,
-        notices=("the file does not hold its --batch-size: --concurrency is taken for it",),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import MalformedFile
 from capacity.base.foreign import printable_values
 from capacity.simulator.distribution import PERCENTILES, Distribution
@@ -30,15 +31,7 @@ class RequestColumns:
     scheduled_s: Sequence[float] | None = None  # when it would have, without a cap on those in flight
 
 
-ENGINES = {
-    "llama-bench": "llama.cpp",
-    "trtllm-bench": "tensorrt-llm",
-    "vllm bench throughput": "vllm",
-    "vllm bench latency": "vllm",
-    "vLLM metrics": "vllm",
-    "SGLang metrics": "sglang",
-}
-"""By tool, the one engine that it measures; those that speak HTTP measure any."""
+TOOLS = read_data(Path(__file__).with_name("tools.toml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +63,8 @@ class MeasuredRun:
     @property
     def engine(self) -> str | None:
         """The engine that was measured, where its tool measures no other."""
-        return ENGINES.get(self.tool)
+        engine: str | None = TOOLS.get(self.tool, {}).get("engine")
+        return engine
 
     def require_measured(self) -> MeasuredRun:
         """This run, if any latency or throughput in it is above 0; MalformedFile otherwise."""
@@ -252,14 +246,15 @@ def measured_run(
     tool: str,
     path: Path,
     document: Document,
-    keys: Mapping[str, str],
     *,
     latencies: Mapping[str, Mapping[str, float]],
     **others: Any,
 ) -> MeasuredRun:
-    """A run as a tool's JSON object has it: `keys` are dotted paths by field, `others` what needs more than a path."""
-    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in keys.items()}
-    fields = {"failed": 0, **fields, **others}
+    """A run as a tool's JSON object has it, by the tool's table; `others` is what needs more than a path."""
+    table = TOOLS[tool]
+    paths = table.get("fields", {})
+    fields = {name: _READ.get(name, number)(at(document, where)) for name, where in paths.items()}
+    fields = {"failed": 0, "notices": table.get("notices", ()), **fields, **others}
     return MeasuredRun(
         **{"num_requests": fields["completed"], **fields},
         tool=tool,

@@ -5,6 +5,7 @@ from pathlib import Path
 from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity_validate.benchmark_results.measured_run import (
+    TOOLS,
     Document,
     MeasuredRun,
     RequestColumns,
@@ -18,15 +19,6 @@ from capacity_validate.benchmark_results.measured_run import (
     summarise_ms,
 )
 from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_settings
-
-_KEYS = {
-    "completed": "completed",
-    "duration_s": "duration",
-    "request_throughput": "request_throughput",
-    "output_throughput": "output_throughput",
-    "request_rate": "request_rate",
-    "concurrency": "max_concurrency",
-}
 
 
 def _mean_lengths(document: Document) -> dict[str, float | None]:
@@ -52,7 +44,6 @@ def _vllm(path: Path, document: Document) -> MeasuredRun:
         "vllm bench serve",
         path,
         document,
-        _KEYS | {"accepted_length": "spec_decode_acceptance_length"},
         **_mean_lengths(document),
         latencies=latencies,
         model=document.get("model_id"),
@@ -132,11 +123,8 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
         "sglang.bench_serving",
         path,
         document,
-        _KEYS | {"model": "server_info.model_path"},
         **_mean_lengths(document),
-        latencies=flat_latencies(
-            document, {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
-        ),
+        latencies=flat_latencies(document, TOOLS["sglang.bench_serving"]["latencies"]),
         failed=max(lost, (count(document.get("num_prompts")) or completed) - completed, 0),
         requests=requests,
         accepted_length=accepted if accepted and accepted > 1.0 else None,

@@ -10,22 +10,11 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity_validate.capture import Captures
-from capacity_validate.cases import Case
+from capacity_validate.cases import OPERATORS, Case
 from capacity_validate.timing import rotations
 from capacity_validate.trouble import first_line, is_out_of_memory
 
-_BUILDERS = {
-    "gemm": "capacity_validate.kernels.gemm",
-    "prefill_attention": "capacity_validate.kernels.attention",
-    "decode_attention": "capacity_validate.kernels.attention",
-    "mla_decode": "capacity_validate.kernels.attention",
-    "mla_prefill": "capacity_validate.kernels.attention",
-    "moe": "capacity_validate.kernels.experts",
-    "elementwise": "capacity_validate.kernels.elementwise",
-    "bandwidth": "capacity_validate.kernels.elementwise",
-    "launch": "capacity_validate.kernels.elementwise",
-    "transfer": "capacity_validate.kernels.elementwise",
-}
+MODULES = {operator: table["module"] for operator, table in OPERATORS.items() if "module" in table}
 TOLERANCES = {
     "fp32": 1e-5,
     "tf32": 2e-3,
@@ -38,8 +27,6 @@ TOLERANCES = {
     "nvfp4": 0.02,
     "int8": 0.0,
 }
-
-
 CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and more than any private cache
 
 
@@ -132,18 +119,13 @@ def attempt(call: Callable[[], Any]) -> None:
         raise Unsupported(first_line(error)) from error
 
 
-def supported_operators() -> tuple[str, ...]:
-    return tuple(_BUILDERS)
-
-
 def prepare(case: Case, bench: KernelBench) -> Prepared:
     """StepInputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
-    name = _BUILDERS.get(case.operator)
-    if name is None:
-        raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(_BUILDERS)}")
+    if case.operator not in MODULES:
+        raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := bench.missing.get(case.kernel)) is not None:
         raise Unsupported(reason)
-    module = importlib.import_module(name)
+    module = importlib.import_module(f"{__name__}.{MODULES[case.operator]}")
     builder: Callable[[Case, KernelBench], Prepared] = getattr(module, case.operator)
     return builder(case, bench)
 

@@ -12,14 +12,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import (
-    KernelBench,
-    Prepared,
-    Unsupported,
-    attempt,
-    peak_bytes,
-    relative_error,
-)
+from capacity_validate.kernels import KernelBench, Prepared, Unsupported, attempt, peak_bytes, relative_error
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
 # of a result, that a reference in float64 is computed for
@@ -33,6 +26,9 @@ _BACKENDS = {
     "cudnn": "CUDNN_ATTENTION",
     "math": "MATH",
 }
+
+DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
+"""Calls, their check, and the bytes of the cache."""
 
 
 def prefill_attention(case: Case, bench: KernelBench) -> Prepared:
@@ -139,8 +135,19 @@ def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) 
 
 def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
-    if case.variant in ("paged", "flashinfer"):
-        return _paged_decode(case, bench)
+    build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
+    calls, check, cache_bytes = build(case, bench)
+    values = case["batch"] * case["heads"] * case["head_dim"]  # of all queries
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=4.0 * values * case["context"],
+        bytes=cache_bytes + 2.0 * values * bench.dtype(case.kernel).itemsize,
+    )
+
+
+def _contiguous_decode(case: Case, bench: KernelBench) -> DecodeParts:
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, dtype = case["context"], bench.dtype(case.kernel)
     cache_bytes = 2 * batch * kv_heads * context * d * dtype.itemsize
@@ -158,33 +165,13 @@ def decode_attention(case: Case, bench: KernelBench) -> Prepared:
     def check() -> float:
         rows = sampled(batch, CHECKED_SEQUENCES)
         q, k, v = (x[rows] for x in sets[0])
-        heads_checked = sampled(kv_heads, CHECKED_KV_HEADS)
-        q, k, v = (x[:, heads_checked] for x in (q, k, v))
-        out = calls[0]()[rows][:, heads_checked]
-        reference = reference_attention(bench.torch, q.flatten(1, 2).unsqueeze(2), k, v)
-        return relative_error(bench.torch, out.flatten(1, 2).unsqueeze(2), reference)
+        q, out = (x.flatten(1, 2).unsqueeze(2) for x in (q, calls[0]()[rows]))
+        return sampled_error(bench.torch, q, k, v, out)
 
-    return _decode_prepared(case, bench, calls, check, cache_bytes)
+    return calls, check, cache_bytes
 
 
-def _decode_prepared(
-    case: Case,
-    bench: KernelBench,
-    calls: Sequence[Callable[[], Any]],
-    check: Callable[[], float],
-    cache_bytes: float,
-) -> Prepared:
-    batch, heads, d, item = case["batch"], case["heads"], case["head_dim"], bench.dtype(case.kernel).itemsize
-    return Prepared(
-        calls=calls,
-        check=check,
-        tolerance=ATTENTION_TOLERANCES[case.kernel],
-        flops=4.0 * batch * heads * d * case["context"],
-        bytes=cache_bytes + 2.0 * batch * heads * d * item,
-    )
-
-
-def _paged_decode(case: Case, bench: KernelBench) -> Prepared:
+def _paged_decode(case: Case, bench: KernelBench) -> DecodeParts:
     from capacity_validate.kernels.paged import paged_decode_attention
 
     torch = bench.torch
@@ -224,7 +211,7 @@ def _paged_decode(case: Case, bench: KernelBench) -> Prepared:
         )
         return sampled_error(torch, q[rows].unsqueeze(2), k, v, calls[0]()[rows].unsqueeze(2))
 
-    return _decode_prepared(case, bench, calls, check, cache_bytes)
+    return calls, check, cache_bytes
 
 
 def mla_prefill(case: Case, bench: KernelBench) -> Prepared:

@@ -1,7 +1,7 @@
 """Mixture of experts: route, gather each expert's tokens, three products an expert, scatter back weighted."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
 from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, attempt, relative_error
@@ -65,17 +65,17 @@ def grouped_in_one_kernel(torch: Any, device: str, dtype: Any) -> bool:
     return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
-class ExpertWeights:
+class ExpertWeights(NamedTuple):
     """Gate and up in one [experts, 2·width, hidden] tensor, down in [experts, hidden, width], biases by expert."""
 
-    def __init__(self, *, gate_up: Any, down: Any, gate_up_bias: Any = None, down_bias: Any = None) -> None:
-        self.gate_up, self.gate_up_bias = gate_up, gate_up_bias
-        self.down, self.down_bias = down, down_bias
+    gate_up: Any
+    down: Any
+    gate_up_bias: Any = None
+    down_bias: Any = None
 
     @property
     def tensors(self) -> list[Any]:
-        parts = (self.gate_up, self.down, self.gate_up_bias, self.down_bias)
-        return [part for part in parts if part is not None]
+        return [part for part in self if part is not None]
 
     @property
     def num_experts(self) -> int:

@@ -10,14 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import (
-    TOLERANCES,
-    KernelBench,
-    Prepared,
-    Unsupported,
-    attempt,
-    relative_error,
-)
+from capacity_validate.kernels import TOLERANCES, KernelBench, Prepared, Unsupported, attempt, relative_error
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
 # bits of a value, the scales of its block among them
@@ -30,9 +23,8 @@ OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
 FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
 INT4_GROUP = 128
-SUSTAINED_S = (
-    5.0  # power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
-)
+# power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
+SUSTAINED_S = 5.0
 
 Product = Callable[[], Any]
 
@@ -194,17 +186,15 @@ class BlockScaled(NamedTuple):
 def block_scaled(case: Case, bench: KernelBench) -> tuple[Product, Callable[[], float]]:
     """Return a product whose scales are of blocks, and its check. Raises Unsupported."""
     torch = bench.torch
-    quantize: dict[str, Callable[..., BlockScaled]] = {
-        "fp8_block": _fp8_block,
-        "mxfp8": _mxfp8,
-        "nvfp4": _nvfp4,
-    }
+    formats: dict[str, Callable[..., BlockScaled]]
+    formats = {"fp8_block": _fp8_block, "mxfp8": _mxfp8, "nvfp4": _nvfp4}
+    quantize = formats[case.kernel]
     if case.kernel == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
         raise Unsupported(f"torch {torch.__version__} has no FP4 type")
     if case.kernel != "fp8_block" and not hasattr(torch, "float8_e8m0fnu"):
         raise Unsupported(f"torch {torch.__version__} has no block scales of MX")
-    a = quantize[case.kernel](bench, case["m"], case["k"], weights=False)
-    w = quantize[case.kernel](bench, case["n"], case["k"], weights=True)
+    a = quantize(bench, case["m"], case["k"], weights=False)
+    w = quantize(bench, case["n"], case["k"], weights=True)
     scale_b = w.scales.T if case.kernel == "fp8_block" else w.scales
 
     def call() -> Any:

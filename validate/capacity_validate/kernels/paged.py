@@ -44,9 +44,26 @@ def paged_decode_attention(
             chunked=chunked,
             sinks=sinks,
         )
-    host = list(contexts_cpu) if contexts_cpu is not None else contexts.tolist()
-    firsts = [first_seen(context, window_tokens, chunked=chunked) for context in host]
-    return _gather_decode(query, keys, values, block_table, host, firsts, sinks)
+    _, heads, d = query.shape
+    kv_heads = keys.shape[2]
+    out = torch.empty_like(query)
+    # sequence by sequence, so that the time follows the sum of contexts rather than the longest
+    for row, context in enumerate(contexts.tolist() if contexts_cpu is None else contexts_cpu):
+        first = first_seen(context, window_tokens, chunked=chunked)
+        k, v = (
+            gather_context(cache, block_table[row], context, first=first).to(query.dtype)
+            for cache in (keys, values)
+        )
+        q = query[row].view(kv_heads, heads // kv_heads, d)
+        bias = None
+        if sinks is not None:
+            visible = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
+            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), visible)
+        attended = functional.scaled_dot_product_attention(
+            q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
+        )
+        out[row] = attended[0].reshape(heads, d)
+    return out
 
 
 def first_seen(context: int, window_tokens: int | None, *, chunked: bool) -> int:
@@ -73,36 +90,6 @@ def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> A
     used = blocks[first // block_size : -(-tokens // block_size)]
     start = first - first // block_size * block_size
     return cache.index_select(0, used).flatten(0, 1)[start : start + tokens - first].transpose(0, 1)
-
-
-def _gather_decode(
-    query: Any,
-    keys: Any,
-    values: Any,
-    block_table: Any,
-    contexts: Sequence[int],
-    firsts: Sequence[int],
-    sinks: Any,
-) -> Any:
-    """Sequence by sequence, so that the time follows the sum of contexts rather than the longest."""
-    _, heads, d = query.shape
-    kv_heads = keys.shape[2]
-    out = torch.empty_like(query)
-    for row, (context, first) in enumerate(zip(contexts, firsts, strict=True)):
-        k, v = (
-            gather_context(cache, block_table[row], context, first=first).to(query.dtype)
-            for cache in (keys, values)
-        )
-        q = query[row].view(kv_heads, heads // kv_heads, d)
-        bias = None
-        if sinks is not None:
-            visible = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
-            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), visible)
-        attended = functional.scaled_dot_product_attention(
-            q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
-        )
-        out[row] = attended[0].reshape(heads, d)
-    return out
 
 
 def _triton_decode(

@@ -139,17 +139,9 @@ def paged_decode(
 
 @triton.jit
 def combine_slices(
-    partial,
-    summary,
-    out,
-    sinks,
-    D: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPLITS_PADDED: tl.constexpr,
-    SINKS: tl.constexpr,
-    SPLITS,
-    HEADS,
-):
+    partial, summary, out, sinks, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS_PADDED: tl.constexpr,
+    SINKS: tl.constexpr, SPLITS, HEADS,
+):  # fmt: skip
     """Slices joined by their maxima and sums; empty slices weigh nothing, a sink weighs and adds nothing."""
     row = tl.program_id(0)
     head = tl.program_id(1)

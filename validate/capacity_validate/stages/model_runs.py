@@ -8,7 +8,6 @@ import math
 import time
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
@@ -33,13 +32,6 @@ from capacity_validate.technique_checks import pool_bytes
 from capacity_validate.transformer import GraphedTransformer, Transformer, attention_findings
 
 
-class _Executor(NamedTuple):
-    """What runs the steps, and the memory that its graphs took."""
-
-    model: Transformer | GraphedTransformer
-    memory: dict[str, float]
-
-
 def serving_stage(session: Session, results: StageResults) -> None:
     stage, model = session.plan.serving, session.transformer
     if stage is None or model is None:
@@ -62,24 +54,26 @@ def serving_stage(session: Session, results: StageResults) -> None:
         limits = SchedulerLimits(
             max_num_seqs=stage.max_num_seqs, max_num_batched_tokens=stage.max_num_batched_tokens
         )
-        executor = _executor(session, stage, model)
-        results.memory |= executor.memory
-        run = run_engine(executor.model, workload, limits, clock=session.clock(), seed=session.seed + repeat)
+        executor, memory = _executor(session, stage, model)
+        results.memory |= memory
+        run = run_engine(executor, workload, limits, clock=session.clock(), seed=session.seed + repeat)
         results.runs.append(LoadedRun(rate_per_s, run))
         expected_s = time.monotonic() - start
     results.findings += attention_findings(model, "serving")
 
 
-def _executor(session: Session, stage: ServingStage, model: Transformer) -> _Executor:
-    """The transformer, with graphs of decode batches on a GPU that can hold its steps in one."""
+def _executor(
+    session: Session, stage: ServingStage, model: Transformer
+) -> tuple[Transformer | GraphedTransformer, dict[str, float]]:
+    """The transformer, with graphs of decode batches on a GPU that can hold its steps in one; and their memory."""
     if not session.on_gpu or not model.capturable:
-        return _Executor(model, {})
+        return model, {}
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
     captures = Captures(session.torch, session.facts.torch_name)
     sizes = graph_sizes(stage.max_num_seqs)
     graphed = GraphedTransformer(model, captures, sizes=sizes, max_context=longest)
     pool = pool_bytes(session.torch, captures.shared_pool)
-    return _Executor(graphed, {"graphs": float(len(sizes)), "graph_pool_bytes": pool})
+    return graphed, {"graphs": float(len(sizes)), "graph_pool_bytes": pool}
 
 
 def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:

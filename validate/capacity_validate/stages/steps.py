@@ -37,9 +37,8 @@ ALONE_SHARE = 0.9  # of the budget, where nothing is served
 # of the memory that is free: what these leave is for kernels, graphs, activations and the references of checks
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
-KERNELS_SHARE = (
-    0.5  # of what is free once the model stands: input sets of one kernel; the rest is its temporaries
-)
+# of what is free once the model stands: input sets of one kernel; the rest is its temporaries
+KERNELS_SHARE = 0.5
 
 
 def step_stage(session: Session, results: StageResults) -> None:
@@ -66,19 +65,16 @@ def step_stage(session: Session, results: StageResults) -> None:
         )
     if not session.on_gpu:
         results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
-    _tell_drift(session, results, results.outcome.drift)
-    results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
-    results.remarks += timing_remarks(measured_cases(session))
-    _time_half_depth(session, runner)
-
-
-def _tell_drift(session: Session, results: StageResults, drift: float) -> None:
-    """A card that is slower in the last pass than in the first has been measured as two cards."""
+    # a card that is slower in the last pass than in the first has been measured as two cards
+    drift = results.outcome.drift
     text = f"the same cases took {drift:+.0%} in the last pass against the first"
     if session.on_gpu and abs(drift) > DRIFT:
         results.broken.append(f"{text}: heat, or others on the card; measure again")
     elif abs(drift) > DRIFT_CPU:
         results.remarks.append(f"noisy: {text}")
+    results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
+    results.remarks += timing_remarks(measured_cases(session))
+    _time_half_depth(session, runner)
 
 
 def _build(session: Session, results: StageResults) -> None:

@@ -1,0 +1,19 @@
+"""Kernels prepared on a CPU, and the errors that their own checks find."""
+
+import torch
+from capacity_validate.cases import Case
+from capacity_validate.kernels import KernelBench, Prepared, prepare
+
+
+def cpu_bench() -> KernelBench:
+    return KernelBench(torch, "cpu", 1, torch.Generator().manual_seed(0), 1e9)
+
+
+def prepared(case: Case) -> Prepared:
+    return prepare(case, cpu_bench())
+
+
+def error_of(built: Prepared) -> float:
+    """The relative error of a fresh result; a kernel without a check fails the test."""
+    assert built.check is not None
+    return built.check()
