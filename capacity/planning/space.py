@@ -164,6 +164,11 @@ class Candidate:
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it neither drafts nor has its prefills done elsewhere."""
+        return self.prefill is None and self.pool.speculator is None
+
+    @property
     def parts(self) -> tuple[tuple[Pool, int, Role], ...]:
         """Each pool with its replicas and its role."""
         if self.prefill is None:

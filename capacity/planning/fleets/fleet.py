@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import Takes
 from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
@@ -73,19 +74,20 @@ def fleet(
     reserve to each pool, which counts. `peak_to_mean` asks for the bill of a day. `workers` as for `plan`.
     Raises DoesNotFit where no engine holds the model, and InvalidInput.
     """
-    search_fields, traffic_fields, cost_fields, split_fields = split(options, Search, Traffic, Cost, Split)
+    search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
     _check_pools(ways)
-    asked = PlanRequest.of(
+    request = PlanRequest.of(
         model,
-        _search(search_fields, ways),
-        build(Traffic, traffic_fields),
-        build(Cost, cost_fields),
+        _search(search, ways),
+        build(Traffic, traffic),
+        build(Cost, cost),
         slo=slo,
         workload=workload,
         profiles=profiles,
         download=download,
     )
+    asked = replace(request, steady=None)
     if any(each.is_closed_loop for each in asked.workloads):
         raise InvalidInput(
             "a fleet is planned for requests that come by the clock: leave out --concurrency and closed sessions"
@@ -118,16 +120,11 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
             f"--{wrong[0]} is no choice here: a fleet's router goes by length, and within a pool to the fewest "
             "outstanding (to one pool in turn, too); its pools are aggregated; leave it out"
         )
-    asked = dict(fields)
-    if "gpus" not in asked:
-        both = (*ways.short_gpus, *ways.long_gpus)
-        if both:
-            asked["gpus"] = tuple(dict.fromkeys(both))
-    search: Search = build(Search, asked)
+    both = tuple(dict.fromkeys((*ways.short_gpus, *ways.long_gpus)))
+    search: Search = build(Search, {"gpus": both, **fields})
     if search.objective not in ("cost", "gpus"):
         raise InvalidInput(f"--objective {search.objective} is not one of a fleet: cost or gpus")
-    fixed = {"serving": ("aggregated",), "alternatives": False}
-    return search.model_copy(update=fixed)
+    return search.model_copy(update={"serving": ("aggregated",), "alternatives": False})
 
 
 def _plan(
@@ -136,7 +133,10 @@ def _plan(
     """The answer, with its day where that is asked for."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
-    return FleetPlan(
+    return make_from(
+        FleetPlan,
+        asked.search,
+        ways,
         model=asked.model.name,
         workload=first.name,
         requests=len(first),
@@ -144,19 +144,14 @@ def _plan(
         slos=tuple(str(slo) for slo in asked.goal.slos),
         slo_window=asked.search.slo_window if windows else "trace",
         busiest_window=windows[0] if windows else None,
-        objective=asked.search.objective,
-        confidence=asked.search.confidence,
-        split_by=ways.split_by,
-        max_pools=ways.max_pools,
         router=ROUTERS[ways.split_by] if best is None else _router(best, ways),
         layouts=tuple(layouts.tried),
         conditional=_conditional(layouts, best),
         proof=proof,
         day=_day(layouts, best),
-        replica_availability=ways.replica_availability,
         proved=all(layout.proved for layout in layouts.tried),
         elapsed_s=time.monotonic() - pools.started_s,
-        prices=tuple(pools.prices.values()),
+        prices=tuple(pools.prices),
         warnings=_warnings(layouts, best),
     )
 
@@ -181,7 +176,8 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
     if best is None or ways.peak_to_mean is None:
         return None
     shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # of the peak
-    arenas = [asked.arena(side.part, side.goal) for side in layouts.sides[best.thresholds_tokens]]
+    sides = layouts.sides[best.thresholds_tokens]
+    arenas = [replace(asked, workloads=side.part, goal=side.goal).arena() for side in sides]
     both = list(zip(best.pools, arenas, strict=True))
     needed = [_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
     peak_per_s = sum(
@@ -249,13 +245,7 @@ def _proof(best: Layout, pools: Pools, arena: EvaluationContext) -> FleetProof:
     router = _router(best, pools.ways)
     trial = try_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
     trial = arena.on_whole(engines, trial, asked.goal, router=router)
-    return FleetProof(
-        requests=sum(map(len, asked.workloads)),
-        met=trial.met,
-        levels=trial.levels,
-        window=trial.window,
-        windows=trial.windows,
-    )
+    return make_from(FleetProof, trial, requests=sum(map(len, asked.workloads)))
 
 
 def _by_share(

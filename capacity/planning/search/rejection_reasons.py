@@ -73,8 +73,7 @@ def _of(
     leader: EvaluatedCandidate | None,
     limit: float | None,
 ) -> Rejection:
-    option = entry.option
-    candidate = option.at(option.least)
+    option, candidate = entry.option, entry.candidate
     if limit is not None and option.bound.ratio > limit:
         reason = (
             f"an empty engine is at {option.bound.ratio:.2f} of the limit; at most {limit:.2f} was asked for"

@@ -31,6 +31,11 @@ class ReplicaSearch:
         self._guess = option.least
 
     @property
+    def candidate(self) -> Candidate:
+        """It with the fewest replicas that its bounds leave open."""
+        return self.option.at(self.option.least)
+
+    @property
     def options(self) -> Sequence[CandidateFamily]:
         """One; of a pair, one for each number of replicas that prefill."""
         return (self.option,)
@@ -214,11 +219,6 @@ class UnresolvedCandidate:
         self.entered = False
         self._hear = entered
         self._seen: Sequence[ReplicaSearch] | Exclusion | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it neither drafts nor has its prefills done elsewhere."""
-        return self.candidate.prefill is None and self.candidate.pool.speculator is None
 
     def look(self) -> Sequence[ReplicaSearch]:
         """Its contenders, none where it was turned down; before its turn has come, this counts for nothing."""
