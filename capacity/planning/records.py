@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from capacity.base.record import UNWRITTEN, AnswerRecord, Written
+from capacity.base.record import UNWRITTEN, AnswerRecord, Written, make_from
 from capacity.deployment import Pool
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
@@ -59,16 +59,11 @@ class Rejection:
     @classmethod
     def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
         """That of a candidate."""
+        alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:
-            return Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
-        return PairRejection(
-            pool=candidate.pool,
-            replicas=replicas,
-            kind=kind,
-            reason=reason,
-            prefill=candidate.prefill,
-            prefill_replicas=candidate.prefill_replicas if replicas else None,
-        )
+            return alone
+        count = candidate.prefill_replicas if replicas else None
+        return make_from(PairRejection, alone, prefill=candidate.prefill, prefill_replicas=count)
 
     @property
     def engine(self) -> str:

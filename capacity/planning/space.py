@@ -109,24 +109,11 @@ class Axes(FlagSpec):
 
 
 DECIDED = (
-    *(
-        "gpu",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "enable_expert_parallel",
-    ),
-    *(
-        "quantization",
-        "kv_cache_dtype",
-        "engine",
-        "enable_chunked_prefill",
-        "enable_prefix_caching",
-        "speculator",
-    ),
-    *("speculative_config", "kv_transfer_config", "replicas", "role", "model"),
-    *("route_up_to_tokens", "route_up_to_requests", "route_escalation_rate"),
-)
+    "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "quantization", "kv_cache_dtype", "engine", "enable_chunked_prefill", "enable_prefix_caching", "speculator",
+    "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
+    "route_up_to_requests", "route_escalation_rate",
+)  # fmt: skip
 """Fields of a pool that a search decides: axes of other names, and what follows from them."""
 
 FIXED: Fields = {

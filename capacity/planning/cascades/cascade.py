@@ -224,13 +224,9 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
             f"an API has two prices: give {flag}-input-price and {flag}-output-price, or {flag} PROVIDER alone"
         )
     return ApiPrice(
-        provider="user",
         model=model,
         usd_per_million_input=given_in,
         usd_per_million_output=given_out,
-        cached_multiple=1.0,
-        cache_write_multiple=1.0,
-        date="",
         source=f"given with {flag}-input-price and {flag}-output-price",
     )
 

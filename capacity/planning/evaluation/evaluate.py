@@ -48,11 +48,11 @@ class Engines:
         return made if made.role == self.role else replace(made, role=self.role)
 
 
-def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+def deployment_label(resolved: ResolvedPool) -> str:
     """Model, GPUs and engine in a line."""
     gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
-    if replicas > 1:
-        gpus = f"{replicas} replicas of {gpus}"
+    if resolved.pool.replicas > 1:
+        gpus = f"{resolved.pool.replicas} replicas of {gpus}"
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 

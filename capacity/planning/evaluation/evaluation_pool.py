@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple
@@ -24,8 +24,7 @@ from capacity.planning.evaluation.evaluation_context import (
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
-from capacity.planning.workers.opening import opened
-from capacity.planning.workers.worker_pool import NotDone, WorkerPool
+from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
 WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long
@@ -67,7 +66,7 @@ class EvaluationPool:
     seconds: dict[EvaluationRequest, float] = field(default_factory=dict)
     _found: dict[EvaluationRequest, Evaluation] = field(default_factory=dict, repr=False)
     _futures: dict[EvaluationRequest, Future[Evaluation | None]] = field(default_factory=dict, repr=False)
-    _context: AbstractContextManager[WorkerPool] | None = field(default=None, repr=False)
+    _stack: ExitStack = field(default_factory=ExitStack, repr=False)
     _crew: WorkerPool | None = field(default=None, repr=False)
     _begun_s: float = field(default_factory=time.monotonic, repr=False)
 
@@ -77,18 +76,15 @@ class EvaluationPool:
     def __enter__(self) -> EvaluationPool:
         """Raises InvalidInput where there is no such cluster."""
         if self.cluster is not None:
-            self._open()
-            assert self._crew is not None
-            self.workers = self._crew.workers + 1
+            self.workers = self._open().workers + 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ends the workers, whatever they are at."""
-        context, self._context, self._crew = self._context, None, None
-        if context is not None:
-            context.__exit__(OutOfTime, OutOfTime(), None)
+        self._crew = None
+        self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -122,10 +118,8 @@ class EvaluationPool:
         for task, future in zip(tasks, futures, strict=True):
             try:
                 self.check()
-                if future is None or self._taken_back(future):
-                    trials.append(self.arena.run(task, check=self.check))
-                else:
-                    trials.append(self._result(future) or self.arena.run(task, check=self.check))
+                found = None if future is None or self._taken_back(future) else self._result(future)
+                trials.append(found or self.arena.run(task, check=self.check))
             except OutOfTime:
                 trials.append(None)
             except KeyboardInterrupt:
@@ -166,14 +160,14 @@ class EvaluationPool:
         """Whether there are any; a search that goes on for long enough starts them."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
-        if self._context is None and self.workers > 1 and worth_it:
+        if self._crew is None and self.workers > 1 and worth_it:
             self._open()
         return self._crew is not None and not self._crew.is_lost
 
-    def _open(self) -> None:
-        context = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
-        self._crew = context.__enter__()
-        self._context = context
+    def _open(self) -> WorkerPool:
+        crew = opened(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
+        self._crew = self._stack.enter_context(crew)
+        return self._crew
 
     def _taken_back(self, future: Future[Evaluation | None]) -> bool:
         return self._crew is not None and self._crew.take_back(future)

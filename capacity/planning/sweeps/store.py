@@ -88,9 +88,8 @@ class Store:
             ours = []
             for point in points:
                 if not self._is_known(point.key, failed=failed) and not self._is_others(point.key):
-                    self._connection.execute(
-                        "INSERT OR REPLACE INTO claims VALUES (?, ?)", (point.key, self._owner)
-                    )
+                    row = (point.key, self._owner)
+                    self._connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", row)
                     ours.append(point)
         self._claimed = self._claimed or bool(ours)
         return ours

@@ -48,15 +48,20 @@ class ComparedDeployment:
 
     file: Deployment
     resolved: ResolvedPool
-    workload: Workload
+    requests: Workload
     busiest_window: Window | None
     price: Price | None
     profiles: str | Path | None
 
     @property
-    def label(self) -> str:
+    def deployment(self) -> str:
         """Model, GPUs and engine in a line."""
-        return deployment_label(self.resolved, self.resolved.pool.replicas)
+        return deployment_label(self.resolved)
+
+    @property
+    def workload(self) -> str:
+        """The name of the traffic."""
+        return self.requests.name
 
     @classmethod
     def read(
@@ -78,7 +83,7 @@ class ComparedDeployment:
         return cls(
             file=file,
             resolved=resolved,
-            workload=requests,
+            requests=requests,
             busiest_window=windows[0] if windows else None,
             price=price_of(resolved.profile.name, file.cost),
             profiles=profiles,
@@ -147,17 +152,8 @@ def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | N
     )
 
 
-def outcome(
-    resolved: ResolvedPool,
-    workload: Workload,
-    *,
-    price: Price | None = None,
-    stretch: float = 1.0,
-    latencies: Latencies | None = None,
-) -> Outcome:
-    """The figures of one deployment; `latencies` spares the simulation where it was run already."""
-    run = latencies or measure(resolved, workload, stretch=stretch)
-    done = int(np.isfinite(run.e2e_s).sum())
+def outcome(resolved: ResolvedPool, run: Latencies, price: Price | None = None) -> Outcome:
+    """The figures of one deployment that was simulated."""
     gpus = resolved.pool.num_gpus * resolved.pool.replicas
     hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
     rate = run.requests_per_s
@@ -169,7 +165,7 @@ def outcome(
         tpot_p95_s=_p95(run.tpot_s),
         e2e_p95_s=_p95(run.e2e_s) or 0.0,
         requests_per_s=rate,
-        failed=len(workload) - done,
+        failed=int((~np.isfinite(run.e2e_s)).sum()),
         usd_per_hour=hourly,
         usd_per_request_served=served,
         usd_per_request_full=full,
