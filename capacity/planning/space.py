@@ -178,11 +178,10 @@ class Candidate:
     @property
     def label(self) -> str:
         """What tells it from the others, in a line."""
-        pool = self.pool
-        parts = [f"{self.replicas} x {self.engine}"]
+        text = f"{self.replicas} x {self.engine}"
         if self.prefill is not None:
-            parts[0] = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {parts[0]} decode"
-        return ", ".join([*parts, *_settings(pool, self.router)])
+            text = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {text} decode"
+        return ", ".join([text, *_settings(self.pool, self.router)])
 
 
 def _engines(pool: Pool) -> str:

@@ -181,23 +181,22 @@ RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_
 
 def waits_of(answer: Simulation) -> Waits:
     """The times of a simulation's requests, with its intervals."""
-    verdict = answer.verdict
+    verdict, records = answer.verdict, answer.run.records
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY:
         warning = (
             f"{answer.model.name}: {verdict.verdict} at its part of the full load: {verdict.reason}; "
             "give a lower --target-utilization"
         )
-    return Waits(_stage(answer, "ttft"), _stage(answer, "e2el"), warning)
-
-
-def _stage(answer: Simulation, metric: str) -> Stage:
-    records = answer.run.records
-    return Stage(
-        seconds=np.asarray(records.latency_s(metric)[records.completed]),
-        mean_ends=_ends(answer.predicted_ms.get(f"mean_{metric}_ms")),
-        p95_ends=_ends(answer.predicted_ms.get(f"p95_{metric}_ms")),
+    ttft, e2e = (
+        Stage(
+            seconds=np.asarray(records.latency_s(metric)[records.completed]),
+            mean_ends=_ends(answer.predicted_ms.get(f"mean_{metric}_ms")),
+            p95_ends=_ends(answer.predicted_ms.get(f"p95_{metric}_ms")),
+        )
+        for metric in ("ttft", "e2el")
     )
+    return Waits(ttft, e2e, warning)
 
 
 def _ends(quantity: Quantity | None) -> Ends | None:

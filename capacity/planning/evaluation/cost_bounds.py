@@ -139,23 +139,21 @@ def bound(
 
     `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
     """
-    slos = [slo for slo in goal.slos if _bounds_alone(role, slo)]
+    # an engine that prefills bounds the wait, one that decodes the TPOT
+    waits, paces = role != "decode", role != "prefill"
+    slos = [slo for slo in goal.slos if (waits if slo.includes_wait else paces and slo.metric == "tpot")]
     ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
     batches = _Batches(resolved, step_seconds, load, role, drafting)
-    limit_s = min(
-        (
-            slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
-            for slo in slos
-            if slo.metric == "tpot"
-        ),
-        default=math.inf,
+    limits_s = (
+        slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
+        for slo in slos
+        if slo.metric == "tpot"
     )
+    limit_s = min(limits_s, default=math.inf)
     fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
     replicas = 1
     if reason is None and load.open_loop:
-        in_flight = (
-            0 if role == "prefill" else batches.largest * batches.ranks
-        )  # a first token ends a prefill
+        in_flight = batches.largest * batches.ranks if paces else 0  # a first token ends a prefill
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
     return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
 
@@ -180,11 +178,6 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
         endless_s = load.offered_per_s * ((1 - slow) * fast_s + slow * any_s) * (1 - SLACK)
         least = max(least, math.ceil(endless_s))
     return max(1, least)
-
-
-def _bounds_alone(role: Role, slo: Slo) -> bool:
-    """Whether an engine in this role alone bounds the latency: prefill the wait, decode the TPOT."""
-    return role != "decode" if slo.includes_wait else role != "prefill" and slo.metric == "tpot"
 
 
 def _share(percentile: float | None, goal: Goal) -> float:

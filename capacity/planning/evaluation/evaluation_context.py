@@ -174,15 +174,10 @@ class EvaluationContext:
 
     def _run(self, task: EvaluationTask, check: Check) -> Evaluation:
         candidate = task.candidate
-        engines = [
-            Engines(
-                resolved=self.resolved(pool),
-                replicas=replicas,
-                role=role,
-                made=self.setup(pool, task.confidence),
-            )
-            for pool, replicas, role in candidate.parts
-        ]
+        engines = []
+        for pool, replicas, role in candidate.parts:
+            made = self.setup(pool, task.confidence)
+            engines.append(Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made))
         workloads, goal = (self.workloads, self.goal) if not task.first_tokens else self._first_tokens()
         trial = try_engines(
             engines,

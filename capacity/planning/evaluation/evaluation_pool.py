@@ -107,9 +107,17 @@ class EvaluationPool:
         """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
         self.check()
         known = self.known(ask)
-        if known is None:
-            known = self.trials[ask] = self._made(ask, ahead)
-        return known
+        if known is not None:
+            return known
+        if self._workers_are_there():
+            self._send(ask, ahead)
+            future = self._futures.get(ask)
+            if future is not None and not self._taken_back(future):
+                while not future.done():
+                    self._meanwhile(ahead)
+            self._collect()
+        self.trials[ask] = self._found.get(ask) or self._run(ask)
+        return self.trials[ask]
 
     def all(self, tasks: Sequence[EvaluationTask]) -> list[Evaluation | None]:
         """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
@@ -127,16 +135,6 @@ class EvaluationPool:
                 self.until_s = -math.inf
         return trials
 
-    def _made(self, ask: EvaluationRequest, ahead: Ahead) -> Evaluation:
-        if self._workers_are_there():
-            self._send(ask, ahead)
-            future = self._futures.get(ask)
-            if future is not None and not self._taken_back(future):
-                while not future.done():
-                    self._meanwhile(ahead)
-            self._collect()
-        return self._found.get(ask) or self._run(ask)
-
     def _run(self, ask: EvaluationRequest) -> Evaluation:
         begun_s = time.monotonic()
         trial = self._found[ask] = self.arena.run(self._task(ask), check=self.check)
@@ -144,14 +142,9 @@ class EvaluationPool:
         return trial
 
     def _task(self, ask: EvaluationRequest) -> EvaluationTask:
+        intervals = self.intervals and not ask.sample
         return EvaluationTask(
-            candidate=ask.candidate,
-            confidence=self.confidence,
-            sample=ask.sample,
-            intervals=self.intervals and not ask.sample,
-            first_draw=ask.sample,
-            first_tokens=ask.first_tokens,
-            whole=ask.whole,
+            **ask._asdict(), confidence=self.confidence, intervals=intervals, first_draw=ask.sample
         )
 
     # workers

@@ -25,8 +25,7 @@ from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import Engines, try_engines
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.fleets.fleet_layouts import Layouts
-from capacity.planning.fleets.fleet_parts import lengths_of, usual_thresholds
-from capacity.planning.fleets.fleet_pools import Pools
+from capacity.planning.fleets.fleet_pools import Pools, lengths_of, usual_thresholds
 from capacity.planning.fleets.fleet_records import (
     FleetDay,
     FleetHour,
@@ -183,10 +182,14 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
     peak_per_s = sum(
         arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s for pool, arena in both
     )
+    prices = [price_of(pool.pool.gpu, asked.cost) for pool in best.pools]
     hours = []
     for hour, share in enumerate(shares):
         counts = tuple(ways.with_reserve(each[share]) for each in needed)
-        bills = [_bill(pool, count, asked.cost) for pool, count in zip(best.pools, counts, strict=True)]
+        bills = [
+            None if price is None else usd_per_hour(price, billed_gpus(price, pool.pool.num_gpus * count))
+            for pool, price, count in zip(best.pools, prices, counts, strict=True)
+        ]
         rate, usd = peak_per_s * share, sum_if_known(bills)
         hours.append(FleetHour(hour=hour, request_rate_per_s=rate, replicas=counts, usd_per_hour=usd))
     fixed = best.usd_per_hour
@@ -200,24 +203,17 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
     """What is to be said of the pools of the answer; without one, of all that were looked for."""
     sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
-    of_pools = [text for side in sides for text in side.warnings]
-    notices = layouts.pools.asked.workloads[0].notices
-    return tuple(dict.fromkeys((*_owed_less(layouts, best), *of_pools, *notices)))
-
-
-def _owed_less(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
-    """That a pool's requests are within the levels more rarely than all together."""
-    if best is None or len(best.pools) == 1:
-        return ()
-    goal = layouts.pools.asked.goal
-    sides = layouts.sides[best.thresholds_tokens]
-    most = [max(side.goal.may_miss(slo) for slo in side.goal.slos) for side in sides]
-    return tuple(
-        f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
-        "(--slo-of pool asks it of each pool)"
-        for share, pool, side in zip(most, best.pools, sides, strict=True)
-        if side.goal != goal and share > max(map(goal.may_miss, goal.slos))
-    )
+    asked = layouts.pools.asked
+    rarely = []  # a pool's requests are within the levels more rarely than all together
+    for pool, side in zip([] if best is None else best.pools, sides, strict=best is not None):
+        share = max(side.goal.may_miss(slo) for slo in side.goal.slos)
+        if side.goal != asked.goal and share > max(map(asked.goal.may_miss, asked.goal.slos)):
+            rarely.append(
+                f"{share:.0%} of the {pool.label} requests may be beyond the levels, which all requests keep together "
+                "(--slo-of pool asks it of each pool)"
+            )
+    of_pools = (text for side in sides for text in side.warnings)
+    return tuple(dict.fromkeys((*rarely, *of_pools, *asked.workloads[0].notices)))
 
 
 def _router(layout: Layout, ways: Split) -> str:
@@ -268,8 +264,3 @@ def _by_share(
             replicas = pool.replicas
         found[share] = replicas
     return found
-
-
-def _bill(pool: FleetPool, replicas: int, cost: Cost) -> float | None:
-    price = price_of(pool.pool.gpu, cost)
-    return None if price is None else usd_per_hour(price, billed_gpus(price, pool.pool.num_gpus * replicas))

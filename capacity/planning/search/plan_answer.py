@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.records import Conditional, Kind, Plan, SearchCounts
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.slo_evaluation import Evaluation
+from capacity.planning.records import Conditional, Kind, Plan, Point, SearchCounts
+from capacity.planning.search.candidate_family import CandidateFamily
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
-from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
 from capacity.planning.search.plan_notes import lighter_misses, not_searched, require_options, warnings_of
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.plan_search import PlanSearch
@@ -21,6 +23,7 @@ from capacity.planning.search.ranking import Ranking
 from capacity.planning.search.rejection_reasons import not_recommended, rejections
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.search.snapshot import Progress
+from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import Named
 
 CLOSER = {"done": 4, "time limit": 1, "interrupted": 0}  # answers that are run again in full, with intervals
@@ -153,3 +156,58 @@ def _plan(state: PlanSearch) -> Plan:
             *bench.remarks,
         ),
     )
+
+
+# fronts
+
+
+def points_of(
+    trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
+) -> list[Point]:
+    """What was simulated and not given up, each candidate once, in full where it was."""
+    by_engine = {option.at(0): option for option in options}
+    latest = {
+        ask.candidate: trial
+        for ask, trial in trials.items()
+        if trial.seen in ("all", "sample") and not ask.first_tokens
+    }
+    return [
+        _point(by_engine[replace(candidate, replicas=0)], candidate, trial)
+        for candidate, trial in latest.items()
+    ]
+
+
+def _point(option: CandidateFamily, candidate: Candidate, trial: Evaluation) -> Point:
+    return make_from(
+        Point,
+        candidate,
+        trial,
+        gpu=candidate.pool.gpu,
+        usd_per_hour=option.usd_per_hour(candidate.replicas),
+        tokens_per_s_per_gpu=trial.output_tokens_per_s / candidate.num_gpus,
+    )
+
+
+def speed_front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """tok/s per user against tok/s per GPU, of what was simulated: no other is better in both."""
+    known = [point for point in points if point.tokens_per_s_per_user is not None]
+    return _front(known, lambda point: (-(point.tokens_per_s_per_user or 0.0), -point.tokens_per_s_per_gpu))
+
+
+def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """$ per hour (GPUs without a price) against the worst level's share of its limit."""
+
+    def values(point: Point) -> tuple[float, float]:
+        price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
+        return price, point.worst_ratio
+
+    return _front(points, values)
+
+
+def _front(points: Sequence[Point], values: Callable[[Point], tuple[float, float]]) -> tuple[Point, ...]:
+    """The points that none beats in both values, in order of the first."""
+    front: list[Point] = []
+    for point in sorted(points, key=values):
+        if not front or values(point)[1] < values(front[-1])[1]:
+            front.append(point)
+    return tuple(front)

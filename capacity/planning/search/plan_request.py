@@ -45,7 +45,10 @@ class Market:
                 if needed:
                     unpriced[gpu] = str(error)
         if needed:
-            unpriced |= _beside_markets(quotes)
+            if any(quote is not None and not quote.thin for quote in quotes.values()):
+                # no market price beside those of others could win by it alone
+                cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
+                unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
             quotes |= dict.fromkeys(unpriced)
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
@@ -152,15 +155,6 @@ def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
         )
-
-
-def _beside_markets(quotes: dict[str, Price | None]) -> dict[str, str]:
-    """The GPUs whose price is no market price, and why, where others have one: they could win by it alone."""
-    if all(quote is None or quote.thin for quote in quotes.values()):
-        return {}
-    return {
-        gpu: quote.caution for gpu, quote in quotes.items() if quote is not None and quote.caution is not None
-    }
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:

@@ -132,20 +132,13 @@ def _stable(
     rate = workload.offered_per_s if busiest_per_s is None else busiest_per_s
     least = max(math.ceil(rate / (STABLE_LOAD * capacity.requests_per_s)), 1)
     replicas = least
-    while (
-        busiest_per_s is not None
-        and replicas < MORE_REPLICAS * least
-        and _overloaded(resolved, replicas, workload)
-    ):
+    while busiest_per_s is not None and replicas < MORE_REPLICAS * least:
+        pools = [with_replicas(resolved, replicas)]
+        verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
+        if verdict is None or verdict.verdict != "overloaded":
+            break
         replicas += 1
     return _count(resolved, replicas, price, capacity.requests_per_s)
-
-
-def _overloaded(resolved: ResolvedPool, replicas: int, workload: Workload) -> bool:
-    """Whether so many replicas are overloaded for much of the run."""
-    pools = [with_replicas(resolved, replicas)]
-    verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
-    return verdict is not None and verdict.verdict == "overloaded"
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:

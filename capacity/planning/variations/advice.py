@@ -19,7 +19,7 @@ from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.hardware.pricing import cautions_of
 from capacity.model import ModelSpec
-from capacity.planning.quality import QualityChange, quality_change
+from capacity.planning.quality import quality_of
 from capacity.planning.variations.changes import Change, Need
 from capacity.planning.variations.checklist import LOSSLESS, changes
 from capacity.planning.variations.outcome import (
@@ -218,21 +218,11 @@ def _quality_of(resolved: ResolvedPool, changed: ResolvedPool, wanted: Change) -
         return wanted.worst_loss_fraction, wanted.quality or ""
     if wanted.quality is not None:
         return (0.0 if wanted.quality == LOSSLESS else None), wanted.quality
-    before, after = _published_quality(resolved), _published_quality(changed)
+    before, after = (quality_of(each, each.model) for each in (resolved, changed))
     if before == after:
         return 0.0, "same"
     worst = before.worst_loss_fraction, after.worst_loss_fraction
     return (None if worst[0] is None or worst[1] is None else worst[1] - worst[0]), after.what
-
-
-def _published_quality(resolved: ResolvedPool) -> QualityChange:
-    return quality_change(
-        resolved.scheme,
-        resolved.model.checkpoint,
-        resolved.kv_cache_dtype,
-        resolved.pool.kv_eviction,
-        params=resolved.model.total_params,
-    )
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:

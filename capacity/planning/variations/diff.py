@@ -309,18 +309,17 @@ def _percentiles(values: Floats) -> dict[str, float]:
 
 
 def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
-    described = []
-    for side in (first, second):
-        fields = {
+    one, other = (
+        {
             "model": side.resolved.model.name,
             "replicas": side.resolved.pool.replicas,
             **side.resolved.pool.model_dump(exclude={"model"}),
             **side.service.model_dump(),
         }
-        described.append(fields)
-    names = [name for name in described[0] if described[0][name] != described[1][name]]
-    return tuple((name, *(_named(fields[name]) for fields in described)) for name in names)  # type: ignore[misc]
-
-
-def _named(value: object) -> str:
-    return "the default" if value is None else str(value)
+        for side in (first, second)
+    )
+    changed = ((name, value, other[name]) for name, value in one.items() if value != other[name])
+    default = "the default"
+    return tuple(
+        (name, str(default if a is None else a), str(default if b is None else b)) for name, a, b in changed
+    )

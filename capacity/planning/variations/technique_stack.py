@@ -203,9 +203,8 @@ class TechniqueStack:
             resolved, scheduling = self._resolved(taken), self._scheduling(taken)
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
-            self._known[key] = Standing(
-                resolved=resolved, flags=_flags(resolved.pool, scheduling), figures=figures
-            )
+            flags = _flags(resolved.pool, scheduling)
+            self._known[key] = Standing(resolved=resolved, flags=flags, figures=figures)
         return self._known[key]
 
     def _choose_drafts(self, taken: Taken) -> None:
@@ -234,11 +233,8 @@ class TechniqueStack:
             raise InvalidInput(
                 f"none of {len(workload):,} requests is served: {run.reason or 'all are turned away'}"
             )
-        done = run.records.completed
-        lengths = (
-            float(run.records.prompt_tokens[done].mean()),
-            float(run.records.output_tokens[done].mean()),
-        )
+        done, records = run.records.completed, run.records
+        lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
         full_means, tokens_per_s, load = means, run.summary.output_throughput, None
         if not workload.is_closed_loop:
             full_means, requests_per_s = self._full_load(resolved, scheduling)
@@ -248,12 +244,15 @@ class TechniqueStack:
         bands = self._bands(resolved, means, lengths, None if overloaded else load)
         rate = self._bands(resolved, full_means, lengths, None).rate(tokens_per_s)
         bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
-        adjustment = resolved.profile.adjustment
+        adjustment, usd = resolved.profile.adjustment, None
+        if self.price is not None:
+            gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
+            usd = rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
         return Figures(
             output_tokens_per_s=rate,
             ttft_s=beside_client(bands.around("ttft", means.ttft_s), self.traffic, adjustment=adjustment),
             tpot_s=None if means.tpot_s is None else bands.around("tpot", means.tpot_s),
-            usd_per_million_output_tokens=self._price(resolved, rate),
+            usd_per_million_output_tokens=usd,
             overloaded=overloaded,
             mean_batch_size=run.mean_batch_size,
             bound=None if bound is None else bound.bound,
@@ -294,12 +293,6 @@ class TechniqueStack:
             load_fraction=load_fraction,
         )
         return _Bands(made.resolved, made.seen)
-
-    def _price(self, resolved: ResolvedPool, rate: Quantity) -> Quantity | None:
-        if self.price is None:
-            return None
-        gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
-        return rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
         """What the table does not say: where a KV cache begins to pay, and what stands on a formula."""

@@ -18,7 +18,7 @@ from capacity.model import load_model
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.fleets.fleet import fleet
-from capacity.planning.fleets.fleet_parts import Span, part_of
+from capacity.planning.fleets.fleet_pools import Span, part_of
 from capacity.planning.fleets.fleet_records import FleetPlan, deployment_of_fleet
 from capacity.planning.space import Candidate
 from capacity.report.tables import render

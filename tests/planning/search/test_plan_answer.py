@@ -10,7 +10,7 @@ from planned_options import level, option, trial
 
 from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.records import Point
-from capacity.planning.search.pareto_fronts import cost_front, points_of, speed_front
+from capacity.planning.search.plan_answer import cost_front, points_of, speed_front
 
 VALUES = st.integers(0, 6).map(float)
 
