@@ -22,7 +22,7 @@ from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, rea
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_together
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
-from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import resolve
 
 NO_RATE = ("batch_size", "concurrency", "burstiness")  # a rate is thinned, and Poisson's stays Poisson's
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in NO_RATE)
@@ -155,7 +155,8 @@ class Sides:
         """Engines of a pool. Raises DoesNotFit; InvalidInput without a price, and for lengths that do not fit."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
-            resolved = _fewest(resolved)
+            size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
+            resolved = resolved if size is None else resolved.changed({"tensor_parallel_size": size})
         resolved.memory.require_fit()
         price = price_of(resolved.profile.name, self.cost)
         if price is None:
@@ -229,9 +230,3 @@ def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
         usd_per_million_output=given_out,
         source=f"given with {flag}-input-price and {flag}-output-price",
     )
-
-
-def _fewest(resolved: ResolvedPool) -> ResolvedPool:
-    """The same on the fewest GPUs that hold it; itself where none do."""
-    size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
-    return resolved if size is None else resolved.changed({"tensor_parallel_size": size})

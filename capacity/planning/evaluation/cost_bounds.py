@@ -8,7 +8,7 @@ candidate that a bound excludes could not have met the SLO.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,15 +203,13 @@ class _Batches:
         self._decoded = 0.0 if role == "prefill" else rounds  # decode steps of one request
         self._computed = 0.0 if role == "decode" else cached
         self._prefill_token_s = min(
-            self._prefill_s(tokens) / tokens
+            self._seconds(self._with_prefill(StepShape(), tokens)) / tokens
             for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
         )
         self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # of one request
-        self._times = [self._time(batch) for batch in self._sizes()]
-
-    def _sizes(self) -> Iterable[int]:
         sizes = {2**power for power in range(self.largest.bit_length())} | {self.largest}
-        return sorted(sizes | {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3})
+        sizes |= {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3}
+        self._times = [self._time(batch) for batch in sorted(sizes)]
 
     def request_s(self, gap_s: float) -> float:
         """Least engine time of a request in batches whose mean step is at most `gap_s`.
@@ -239,9 +237,6 @@ class _Batches:
     def _decode(self, batch: int) -> StepShape:
         shape = decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
         return shape._replace(draft_tokens=batch * self._drafting.rows)
-
-    def _prefill_s(self, tokens: int) -> float:
-        return self._seconds(self._with_prefill(StepShape(), tokens))
 
     def _with_prefill(self, shape: StepShape, tokens: int) -> StepShape:
         prompt = max(self._load.input_tokens, 1.0)

@@ -109,15 +109,12 @@ def note(what: Hanging, met: Mapping[int, bool], engine: str) -> str:
     worst = max(count for count, does in met.items() if not does)
     least = min(count for count, does in met.items() if does)
     missed = [count for count, does in sorted(met.items()) if count > least and not does]
+    *others, last = map(str, missed)
+    listed = f"{', '.join(others)} and {last}" if others else last
     safe = min((count for count, does in met.items() if does and count > worst), default=None)
     take = "" if safe is None else f", or take {safe}"
     return (
         f"{what.slo} hangs on the slowest {what.beyond} of {what.requests:,} requests, so that more replicas are not "
-        f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {_listed(missed)} "
+        f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {listed} "
         f"{'does' if missed == [1] else 'do'} not; ask with {what.enough:,} requests or more{take}"
     )
-
-
-def _listed(counts: list[int]) -> str:
-    *others, last = map(str, counts)
-    return f"{', '.join(others)} and {last}" if others else last

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, OutOfTime
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
@@ -298,12 +299,11 @@ class PlanSearch:
         entries = [] if self.chase is None else self.chase.entries
         best = None if self.chase is None else self.chase.best
         self.progress(
-            Snapshot(
-                elapsed_s=self.elapsed_s,
-                stage=self.stage,
+            make_from(
+                Snapshot,
+                self,
                 settled=sum(not in_doubt(entry, best) for entry in entries),
                 engines=len(entries),
-                simulated=self.simulated,
                 best=None if self.best is None else self.best.candidate,
                 objective=None if self.best is None else self.best.objective,
                 minimised=self.search.objective,

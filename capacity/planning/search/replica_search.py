@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Evaluation
@@ -87,15 +88,15 @@ class ReplicaSearch:
         self.high = min((other.replicas for other in self.met), default=None)
 
 
+@dataclass(eq=False)
 class FirstTokenSearch:
     """How many replicas of an engine that prefills bring first tokens in time: `low` at least, `high` do (None: open).
 
     What decodes behind them is nothing to it, so all pairs with this engine share one.
     """
 
-    def __init__(self, low: int) -> None:
-        self.low = low
-        self.high: int | None = None
+    low: int
+    high: int | None = None
 
     def guess(self, most: int) -> int:
         """What to try next, at most so many: half as many again as the least, then the middle."""
@@ -165,7 +166,9 @@ class PairReplicaSearch(ReplicaSearch):
         for option, low, high in self._in_doubt():
             top = high if best is None else min(high, option.most_below(best))
             if low <= top:
-                return self._first_tokens() or EvaluationRequest(option.at(self._try(option, low, top)))
+                bisected = option is self.option and self.high is not None
+                count = (low + top) // 2 if bisected else top
+                return self._first_tokens() or EvaluationRequest(option.at(count))
         return None
 
     def _first_tokens(self) -> EvaluationRequest | None:
@@ -175,9 +178,6 @@ class PairReplicaSearch(ReplicaSearch):
         assert prefill is not None
         count = first.guess(self._options[-1].prefill_replicas)
         return EvaluationRequest(Candidate(pool=prefill, replicas=count), first_tokens=True)
-
-    def _try(self, option: CandidateFamily, low: int, top: int) -> int:
-        return (low + top) // 2 if option is self.option and self.high is not None else top
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         if ask.first_tokens:
@@ -200,25 +200,16 @@ class PairReplicaSearch(ReplicaSearch):
         self.low, self.high = tried.replicas + 1, None
 
 
-Look = Callable[[], Sequence[ReplicaSearch] | Exclusion]
-
-
+@dataclass(eq=False)
 class UnresolvedCandidate:
-    """`order` is the best place that it might take; `look` resolves and bounds it, `entered` hears what came of it."""
+    """`order` is the best place that it might take; `_look` resolves and bounds it, `_hear` is told what came of it."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        order: Order,
-        look: Look,
-        entered: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None],
-    ) -> None:
-        self.candidate = candidate
-        self.order = order
-        self._look = look
-        self.entered = False
-        self._hear = entered
-        self._seen: Sequence[ReplicaSearch] | Exclusion | None = None
+    candidate: Candidate
+    order: Order
+    _look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
+    _hear: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]
+    entered: bool = False
+    _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 
     def look(self) -> Sequence[ReplicaSearch]:
         """Its contenders, none where it was turned down; before its turn has come, this counts for nothing."""

@@ -246,6 +246,13 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     differences = [difference for difference in each if difference is not None]
     if not differences:
         raise InvalidInput("no request is served by both deployments: there is nothing to compare")
+    tokens = workload.mean_prompt_tokens
+    notes = (
+        *(note for side in sides for note in side.resolved.notes),
+        *(note for side in sides for note in side.resolved.split_notes(tokens)),
+        *slower_though_better([_timed(*each) for each in zip(sides, outcomes, strict=True)]),
+        *workload.notices,
+    )
     return Diff(
         first=deployment_label(first.resolved),
         second=deployment_label(second.resolved),
@@ -257,18 +264,7 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
         first_outcome=outcomes[0],
         second_outcome=outcomes[1],
         cost_change=change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
-        warnings=tuple(
-            dict.fromkeys(
-                (
-                    *first.resolved.notes,
-                    *second.resolved.notes,
-                    *first.resolved.split_notes(workload.mean_prompt_tokens),
-                    *second.resolved.split_notes(workload.mean_prompt_tokens),
-                    *slower_though_better([_timed(first, outcomes[0]), _timed(second, outcomes[1])]),
-                    *workload.notices,
-                )
-            )
-        ),
+        warnings=tuple(dict.fromkeys(notes)),
     )
 
 

@@ -188,23 +188,13 @@ def _narrower(model: ModelSpec, pruning: Pruning) -> ModelSpec:
     def narrowed(width: int, fraction: float) -> int:
         return max(round(width * fraction / MULTIPLE), 1) * MULTIPLE
 
-    groups = tuple(
-        replace(
-            group,
-            feed_forward=replace(
-                group.feed_forward,
-                intermediate_size=narrowed(
-                    group.feed_forward.intermediate_size, pruning.intermediate_fraction
-                ),
-            ),
-        )
-        if isinstance(group.feed_forward, DenseFeedForward)
-        else group
-        for group in model.layer_groups
-    )
-    return replace(
-        model, hidden_size=narrowed(model.hidden_size, pruning.hidden_fraction), layer_groups=groups
-    )
+    groups = []
+    for group in model.layer_groups:
+        assert isinstance(group.feed_forward, DenseFeedForward)
+        size = narrowed(group.feed_forward.intermediate_size, pruning.intermediate_fraction)
+        groups.append(replace(group, feed_forward=replace(group.feed_forward, intermediate_size=size)))
+    hidden_size = narrowed(model.hidden_size, pruning.hidden_fraction)
+    return replace(model, hidden_size=hidden_size, layer_groups=tuple(groups))
 
 
 def _weight_bits(model: ModelSpec) -> float:

@@ -200,7 +200,8 @@ class TechniqueStack:
         key = frozenset(taken)
         if key not in self._known:
             self._choose_drafts(taken)
-            resolved, scheduling = self._resolved(taken), self._scheduling(taken)
+            resolved = self._resolved(taken)
+            scheduling = "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
             flags = _flags(resolved.pool, scheduling)
@@ -222,9 +223,6 @@ class TechniqueStack:
             fields |= self.rungs[name].on
         fields |= self._drafting.get(frozenset(taken), {})
         return resolve(self.model, build(Pool, fields), profiles=self.profiles)
-
-    def _scheduling(self, taken: Taken) -> str:
-        return "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
 
     def _figures(self, resolved: ResolvedPool, scheduling: str) -> Figures:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
