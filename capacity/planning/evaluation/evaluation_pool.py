@@ -12,35 +12,21 @@ from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple
 
 from capacity.base.processes import check_workers
 from capacity.planning.evaluation.evaluation_context import (
     EvaluationContext,
-    EvaluationTask,
+    EvaluationRequest,
     OutOfTime,
     run_task,
 )
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NOTHING, Named
 from capacity.planning.workers.worker_pool import NotDone, WorkerPool, opened
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
 WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long
 LOOK_S = 0.2  # between two looks at the clock while others work
-
-
-class EvaluationRequest(NamedTuple):
-    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token.
-
-    `whole`: on the whole traffic, where it is searched in its busiest window.
-    """
-
-    candidate: Candidate
-    sample: bool = True
-    first_tokens: bool = False
-    whole: bool = False
 
 
 Ahead = Callable[[], Sequence[EvaluationRequest]]
@@ -55,7 +41,6 @@ class EvaluationPool:
     """
 
     arena: EvaluationContext
-    confidence: float
     intervals: bool = True  # of sampling, around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
@@ -100,8 +85,9 @@ class EvaluationPool:
 
     def known(self, ask: EvaluationRequest) -> Evaluation | None:
         """What was seen of a candidate: in full, where it was."""
-        whole = self.trials.get(ask._replace(sample=False, whole=True))
-        return whole or self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+        full = ask._replace(sample=False, first_draw=False)
+        whole = self.trials.get(full._replace(whole=True))
+        return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
         """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
@@ -119,7 +105,7 @@ class EvaluationPool:
         self.trials[ask] = self._found.get(ask) or self._run(ask)
         return self.trials[ask]
 
-    def all(self, tasks: Sequence[EvaluationTask]) -> list[Evaluation | None]:
+    def all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
         """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
         futures = [self._submitted(task) for task in tasks]
         trials: list[Evaluation | None] = []
@@ -137,15 +123,12 @@ class EvaluationPool:
 
     def _run(self, ask: EvaluationRequest) -> Evaluation:
         begun_s = time.monotonic()
-        trial = self._found[ask] = self.arena.run(self._task(ask), check=self.check)
+        trial = self._found[ask] = self.arena.run(self._with_intervals(ask), check=self.check)
         self.seconds[ask] = time.monotonic() - begun_s
         return trial
 
-    def _task(self, ask: EvaluationRequest) -> EvaluationTask:
-        intervals = self.intervals and not ask.sample
-        return EvaluationTask(
-            **ask._asdict(), confidence=self.confidence, intervals=intervals, first_draw=ask.sample
-        )
+    def _with_intervals(self, ask: EvaluationRequest) -> EvaluationRequest:
+        return ask._replace(intervals=self.intervals and not ask.sample)
 
     # workers
 
@@ -165,7 +148,7 @@ class EvaluationPool:
     def _taken_back(self, future: Future[Evaluation | None]) -> bool:
         return self._crew is not None and self._crew.take_back(future)
 
-    def _submitted(self, task: EvaluationTask) -> Future[Evaluation | None] | None:
+    def _submitted(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
         if not self._workers_are_there():
             return None
         assert self._crew is not None
@@ -178,7 +161,7 @@ class EvaluationPool:
             if len(self._futures) >= self.workers:
                 return
             if other != ask and other not in self._found and other not in self._futures:
-                future = self._submitted(self._task(other))
+                future = self._submitted(self._with_intervals(other))
                 if future is not None:
                     self._futures[other] = future
 

@@ -23,7 +23,7 @@ from capacity.deployment.routing import Takes
 from capacity.hardware.pricing import billed_gpus, price_of, usd_per_hour
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.evaluate import Engines, try_engines
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.fleets.fleet_layouts import Layouts
 from capacity.planning.fleets.fleet_pools import Pools, lengths_of, usual_thresholds
 from capacity.planning.fleets.fleet_records import (
@@ -257,7 +257,7 @@ def _by_share(
             slower = replace(arena, workloads=slowed)
             while replicas < pool.replicas:
                 candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-                if slower.run(EvaluationTask(candidate=candidate, confidence=confidence)).met:
+                if slower.run(EvaluationRequest(candidate=candidate, confidence=confidence)).met:
                     break
                 replicas += 1
         elif share >= 1:

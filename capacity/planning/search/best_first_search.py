@@ -11,8 +11,8 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from capacity.planning.evaluation.evaluation_context import OutOfTime
-from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, OutOfTime
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Order
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
@@ -141,7 +141,9 @@ class BestFirstSearch:
 
     def _ask(self, contender: ReplicaSearch) -> EvaluationRequest | None:
         ask = contender.ask(self._limit)
-        return ask._replace(sample=False) if ask is not None and self._full and not ask.first_tokens else ask
+        if ask is None or not self._full or ask.first_tokens:
+            return ask
+        return ask._replace(sample=False, first_draw=False)
 
     def _advance(self, numbered: tuple[int, Entry]) -> None:
         number, entry = numbered
@@ -201,7 +203,8 @@ class BestFirstSearch:
     def _verify(self) -> None:
         assert self.best is not None
         assert self._owner is not None
-        trial = self._bench.trial(EvaluationRequest(self.best.candidate, sample=False, whole=self._whole))
+        confidence = self.best.option.search.confidence
+        trial = self._bench.trial(EvaluationRequest(self.best.candidate, confidence, whole=self._whole))
         tried, owner = self.best._replace(trial=trial), self._owner
         if self._accept(trial):
             owner.met = [other for other in owner.met if other[:2] != tried[:2]] + [tried]
@@ -261,4 +264,4 @@ class LeastLatency:
 
 
 def _full(option: CandidateFamily) -> EvaluationRequest:
-    return EvaluationRequest(option.at(option.most), sample=False)
+    return EvaluationRequest(option.at(option.most), option.search.confidence)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capacity.planning.evaluation.evaluation_context import EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.search.candidate_family import EvaluatedCandidate
@@ -84,7 +84,9 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.all([EvaluationTask(candidate=option.at(count), confidence=bench.confidence)])
+            (found,) = bench.all(
+                [EvaluationRequest(candidate=option.at(count), confidence=option.search.confidence)]
+            )
             if found is None:
                 return False
             trials[count] = found

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluation_pool import EvaluationPool, EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest
+from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.records import Conditional, Kind, Plan, Point, SearchCounts
 from capacity.planning.search.candidate_family import CandidateFamily
@@ -74,9 +75,7 @@ def _opened_search(
         profiles=None if asked.profiles is None else str(asked.profiles),
         models=() if search.draft is None else (search.draft,),
     )
-    with EvaluationPool(
-        arena=arena, confidence=search.confidence, workers=workers, cluster=cluster, named=named
-    ) as bench:
+    with EvaluationPool(arena=arena, workers=workers, cluster=cluster, named=named) as bench:
         busy_load = arena.busy_load(load)
         yield PlanSearch(
             search=search,

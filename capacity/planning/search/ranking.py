@@ -17,7 +17,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import trial_load
-from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationTask
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
@@ -71,12 +71,11 @@ class Ranking:
         for tried in answers:
             candidate = tried.candidate
             if _wants_intervals(tried.trial):
-                tasks.append(EvaluationTask(candidate=candidate, confidence=required, intervals=True))
-            looked = EvaluationTask(candidate=candidate, confidence=None, sample=True)
-            if tried.trial.window is not None:  # the answer was judged on the whole traffic
-                looked = replace(looked, sample=False, whole=True)
-            tasks.append(replace(looked, give_up=False))
-            tasks += [replace(looked, confidence=level) for level in higher]
+                tasks.append(EvaluationRequest(candidate=candidate, confidence=required, intervals=True))
+            whole = tried.trial.window is not None  # the answer was judged on the whole traffic
+            looked = EvaluationRequest(candidate, None, sample=not whole, whole=whole)
+            tasks.append(looked._replace(give_up=False))
+            tasks += [looked._replace(confidence=level) for level in higher]
         trials = iter(self.bench.all(tasks))
         looks = []
         for tried in answers:
@@ -131,7 +130,9 @@ class Ranking:
         if not missed:
             return _bound_misses(survey)
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
-        task = EvaluationTask(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
+        task = EvaluationRequest(
+            candidate=nearest.candidate, confidence=self.search.confidence, give_up=False
+        )
         trial = self.bench.all([task])[0] or nearest.trial
         if trial.met:  # the busiest window holds, another one of the whole traffic does not
             trial = nearest.trial

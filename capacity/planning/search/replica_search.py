@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from capacity.planning.evaluation.evaluation_pool import EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationRequest, first_look
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.search.candidate_family import CandidateFamily, EvaluatedCandidate, Exclusion, Order
 from capacity.planning.space import Candidate
@@ -59,13 +59,13 @@ class ReplicaSearch:
         if self.settled:
             return None
         if best is None and self.high is None:
-            return EvaluationRequest(self.option.at(min(self._guess, self.option.most)))
+            return self.option.first_look(min(self._guess, self.option.most))
         top = self.option.most if best is None else self.option.most_below(best)
         if self.high is not None:
             top = min(top, self.high - 1)
         if top < self.low:
             return None
-        return EvaluationRequest(self.option.at((self.low + top) // 2 if self.high is not None else top))
+        return self.option.first_look((self.low + top) // 2 if self.high is not None else top)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         """Take note of a trial; what was tried, where it does."""
@@ -168,7 +168,7 @@ class PairReplicaSearch(ReplicaSearch):
             if low <= top:
                 bisected = option is self.option and self.high is not None
                 count = (low + top) // 2 if bisected else top
-                return self._first_tokens() or EvaluationRequest(option.at(count))
+                return self._first_tokens() or option.first_look(count)
         return None
 
     def _first_tokens(self) -> EvaluationRequest | None:
@@ -177,7 +177,8 @@ class PairReplicaSearch(ReplicaSearch):
             return None
         assert prefill is not None
         count = first.guess(self._options[-1].prefill_replicas)
-        return EvaluationRequest(Candidate(pool=prefill, replicas=count), first_tokens=True)
+        candidate, confidence = Candidate(pool=prefill, replicas=count), self.option.search.confidence
+        return first_look(candidate, confidence)._replace(first_tokens=True)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
         if ask.first_tokens:

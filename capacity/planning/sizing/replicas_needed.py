@@ -169,7 +169,7 @@ def _fewest(
             entries += found
     if not entries:
         return None, refused[-1]
-    with EvaluationPool(arena=arena, confidence=asked.search.confidence, intervals=False) as bench:
+    with EvaluationPool(arena=arena, intervals=False) as bench:
         chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
         chase.run()
         if chase.best is None:
