@@ -260,7 +260,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     output_rate = rates.requests_per_s * rates.output_tokens
     tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)
     kwh_per_million = watts / tokens_per_s * MILLION / 3.6e6
-    each = billing.requests_per_user_hour
+    each, co2_g = billing.requests_per_user_hour, billing.co2_g_per_kwh
     return make_from(
         LoadCost,
         rates,
@@ -273,9 +273,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
         joules_per_output_token=watts / output_rate,
         kwh_per_million_tokens=kwh_per_million,
         output_tokens_per_s_per_megawatt=output_rate / watts * MILLION,
-        co2_g_per_million_tokens=None
-        if billing.co2_g_per_kwh is None
-        else kwh_per_million * billing.co2_g_per_kwh,
+        co2_g_per_million_tokens=None if co2_g is None else kwh_per_million * co2_g,
     )
 
 

@@ -14,6 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
+from capacity.base.record import make_from
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, deployment_of
 from capacity.deployment.reading import refuse_idle
 from capacity.hardware.pricing import HOURS_PER_MONTH, price_of
@@ -111,24 +112,23 @@ def _arranged(
 ) -> Arrangement:
     cache = None
     if asked.cache_hit_rate is not None:
+        bought_usd = asked.embedding_price * (traffic.input_len or 1) / 1e6
         cache = Cache(
             hit_rate=asked.cache_hit_rate,
             lookup_s=asked.cache_lookup_s,
-            lookup_usd=0.0
-            if embedder is not None
-            else asked.embedding_price * (traffic.input_len or 1) / 1e6,
+            lookup_usd=bought_usd if embedder is None else 0.0,
             store_usd_per_hour=asked.cache_store_usd_per_month / HOURS_PER_MONTH,
             embedder=embedder,
         )
-    return Arrangement(
+    return make_from(
+        Arrangement,
+        asked,
         requests_per_s=traffic.request_rate or 1.0,
         large=large,
         small=small,
         cache=cache,
         escalation_rate=1.0 if asked.escalation_rate is None else asked.escalation_rate,
         by_answer=asked.escalate_by == "answer",
-        judge_s=asked.judge_s,
-        judge_usd=asked.judge_usd,
         client_s=traffic.client_latency_s,
     )
 

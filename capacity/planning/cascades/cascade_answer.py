@@ -341,8 +341,6 @@ def _deployed(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> tuple[
 def _pool(side: Side | None, requests_per_s: float, escalation_rate: float | None) -> ResolvedPool:
     if not isinstance(side, OwnSide):
         raise InvalidInput("--simulate needs engines of one's own: how an API queues nobody can compute")
-    fields = {
-        "replicas": max(side.engines(requests_per_s), 1),
-        "route_escalation_rate": escalation_rate,
-    }
+    count = max(side.engines(requests_per_s), 1)
+    fields = {"replicas": count, "route_escalation_rate": escalation_rate}
     return replace(side.resolved, pool=side.resolved.pool.model_copy(update=fields))

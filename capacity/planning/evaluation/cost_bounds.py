@@ -142,8 +142,8 @@ def bound(
     # an engine that prefills bounds the wait, one that decodes the TPOT
     waits, paces = role != "decode", role != "prefill"
     slos = [slo for slo in goal.slos if (waits if slo.includes_wait else paces and slo.metric == "tpot")]
-    ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
     batches = _Batches(resolved, step_seconds, load, role, drafting)
+    ratio, reason = batches.least_latencies(alone_seconds or step_seconds, slos, goal)
     limits_s = (
         slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
         for slo in slos
@@ -185,11 +185,12 @@ def _share(percentile: float | None, goal: Goal) -> float:
 
 
 class _Batches:
-    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them."""
+    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them; and alone."""
 
     def __init__(
         self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
     ) -> None:
+        self._resolved = resolved
         self._seconds = step_seconds
         self._drafting = drafting
         self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work side by side
@@ -251,39 +252,36 @@ class _Batches:
             prompts_completed=int(tokens / prompt),
         )
 
-
-def _least_latencies(
-    resolved: ResolvedPool,
-    step_seconds: StepSeconds,
-    load: Load,
-    slos: Sequence[Slo],
-    goal: Goal,
-    drafting: Drafting,
-) -> tuple[float, str | None]:
-    """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
-    worst, reason = 0.0, None
-    for slo in slos:
-        share = _share(slo.percentile, goal)
-        if slo.metric == "tpot" and slo.percentile is None and len(load.contexts):  # one token has no TPOT
-            share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
-            if share <= 0:
-                continue
-        least_s = 0.0
-        if slo.includes_wait:
-            if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
-                prompt = int(_below(load.prompt_tokens, share))
-                least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
-        elif len(load.contexts):
-            context = int(_below(load.contexts, share))
-            shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
-            round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
-            least_s = round_s / drafting.tokens_at(share)
-        ratio = least_s / slo.limit_s
-        if ratio > worst:
-            worst = ratio
-            if ratio > 1:
-                reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
-    return worst, reason
+    def least_latencies(
+        self, step_seconds: StepSeconds, slos: Sequence[Slo], goal: Goal
+    ) -> tuple[float, str | None]:
+        """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
+        resolved, load, drafting = self._resolved, self._load, self._drafting
+        worst, reason = 0.0, None
+        for slo in slos:
+            share = _share(slo.percentile, goal)
+            if (
+                slo.metric == "tpot" and slo.percentile is None and len(load.contexts)
+            ):  # one token has no TPOT
+                share = 1 - (1 - share) * len(load.prompt_tokens) / len(load.contexts)
+                if share <= 0:
+                    continue
+            least_s = 0.0
+            if slo.includes_wait:
+                if not resolved.prefix_caching or load.computed_input_tokens >= load.input_tokens:
+                    prompt = int(_below(load.prompt_tokens, share))
+                    least_s = sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
+            elif len(load.contexts):
+                context = int(_below(load.contexts, share))
+                shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
+                round_s = step_seconds(shape._replace(draft_tokens=drafting.rows))
+                least_s = round_s / drafting.tokens_at(share)
+            ratio = least_s / slo.limit_s
+            if ratio > worst:
+                worst = ratio
+                if ratio > 1:
+                    reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
+        return worst, reason
 
 
 def _below(values: npt.NDArray[Any], share: float) -> float:

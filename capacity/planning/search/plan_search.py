@@ -164,7 +164,7 @@ class PlanSearch:
                 for entry in entries
                 for each in (entry.enter() if isinstance(entry, UnresolvedCandidate) else (entry,))
             ]
-            fastest = LeastLatency(self.bench, below=least)
+            fastest = LeastLatency(self.bench, ratio=least)
             fastest.see(contenders)
             if fastest.ratio >= least:
                 return list(contenders)

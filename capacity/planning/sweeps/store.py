@@ -12,7 +12,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -144,8 +144,7 @@ def open_store(path: str | Path) -> Iterator[Store]:
     """
     file = outside_path(path)
     try:
-        connection = sqlite3.connect(file, timeout=30)
-        try:
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             for table in (POINTS, CLAIMS):
@@ -156,8 +155,6 @@ def open_store(path: str | Path) -> Iterator[Store]:
                 yield store
             finally:
                 store.release()
-        finally:
-            connection.close()
     except sqlite3.OperationalError as error:  # disk full, read-only, locked
         raise InvalidInput(f"{path} cannot be written ({error}); what is in it is kept") from None
     except sqlite3.Error as error:

@@ -156,15 +156,14 @@ def outcome(resolved: ResolvedPool, run: Latencies, price: Price | None = None) 
     """The figures of one deployment that was simulated."""
     gpus = resolved.pool.num_gpus * resolved.pool.replicas
     hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
-    rate = run.requests_per_s
     served = full = None
-    if hourly is not None and rate:
-        served, full = (hourly / SECONDS_PER_HOUR / each for each in (rate, run.full_per_s))
+    if hourly is not None and run.requests_per_s:
+        served, full = (hourly / SECONDS_PER_HOUR / each for each in (run.requests_per_s, run.full_per_s))
     return Outcome(
         ttft_p95_s=_p95(run.ttft_s) or 0.0,
         tpot_p95_s=_p95(run.tpot_s),
         e2e_p95_s=_p95(run.e2e_s) or 0.0,
-        requests_per_s=rate,
+        requests_per_s=run.requests_per_s,
         failed=int((~np.isfinite(run.e2e_s)).sum()),
         usd_per_hour=hourly,
         usd_per_request_served=served,

@@ -103,12 +103,12 @@ def stack(
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # overloaded is what the window's own rate overloads
     rungs = rungs_of(resolved, requests)
-    ladder = TechniqueStack(
+    ladder = make_from(
+        TechniqueStack,
+        as_it_is,
+        file,
         model=resolved.model if isinstance(file.model, ModelSpec) else file.model,
         workload=requests,
-        traffic=file.traffic,
-        price=as_it_is.price,
-        profiles=profiles,
         rungs=rungs,
         naive=naive_fields(resolved, rungs, requests),
     )
