@@ -41,8 +41,6 @@ KINDS: dict[str, str] = {
     "unresolved": "the search ended before its turn",
     "conditional": "loses quality, or its drafts are not measured for this model",
 }
-
-
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -236,9 +234,7 @@ class Plan(AnswerRecord):
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]
-    slo_window: (
-        str  # the time in which the SLO must hold; trace: over all requests, as for traffic that is no longer
-    )
+    slo_window: str  # in which the SLO must hold; trace: over all requests, as for traffic that is no longer
     busiest_window: Window | None  # of that length, by offered work; None: all requests are judged together
     objective: Objective
     confidence: float

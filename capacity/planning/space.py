@@ -65,8 +65,6 @@ Drafts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=64)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
-
-
 DRAFT_MODEL = "draft-model"
 
 

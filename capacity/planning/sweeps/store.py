@@ -31,8 +31,6 @@ CREATE TABLE IF NOT EXISTS points (
 ) WITHOUT ROWID
 """
 CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID"
-
-
 _OPENED = count()  # several sweeps of one process are different owners
 
 

@@ -33,7 +33,6 @@ ATTEMPTS = 2  # of a point that is alone with a worker when it dies
 OTHERS_S = 0.25  # between looks at what other processes have done
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
 
-
 Progress = Callable[[int, int], None]
 Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 

@@ -27,8 +27,6 @@ from capacity.workload import Workload
 from capacity.workload.windows import Window, take_busiest_window
 
 Floats = npt.NDArray[np.float64]
-
-
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 

@@ -239,8 +239,12 @@ class TechniqueStack:
             tokens_per_s = requests_per_s * workload.long_run_tokens[1]
             load = workload.offered_per_s / requests_per_s
         overloaded = load is not None and load >= 1
-        bands = self._bands(resolved, means, lengths, None if overloaded else load)
-        rate = self._bands(resolved, full_means, lengths, None).rate(tokens_per_s)
+        client_s = self.workload.client_latency_s or 0.0
+        bands, full_bands = (
+            load_bands(resolved, each, lengths, client_latency_s=client_s, load_fraction=fraction)
+            for each, fraction in ((means, None if overloaded else load), (full_means, None))
+        )
+        rate = _rate_between(full_bands, tokens_per_s)
         bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
         adjustment, usd = resolved.profile.adjustment, None
         if self.price is not None:
@@ -276,22 +280,6 @@ class TechniqueStack:
         assert means is not None
         return means, run.summary.request_throughput
 
-    def _bands(
-        self,
-        resolved: ResolvedPool,
-        means: LoadMeans,
-        lengths: tuple[float, float],
-        load_fraction: float | None,
-    ) -> _Bands:
-        made = load_bands(
-            resolved,
-            means,
-            lengths,
-            client_latency_s=self.workload.client_latency_s or 0.0,
-            load_fraction=load_fraction,
-        )
-        return _Bands(made.resolved, made.seen)
-
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
         """What the table does not say: where a KV cache begins to pay, and what stands on a formula."""
         remarks = self.at(beginning).resolved.step_setting.remarks
@@ -325,14 +313,11 @@ class TechniqueStack:
         )
 
 
-class _Bands(LoadBands):
-    """Intervals of a load, its rate too."""
-
-    def rate(self, value: float) -> Quantity:
-        """A rate with the interval of the time that each request takes, which it is the inverse of."""
-        low, high = self.ends("e2e")
-        value /= self.beyond("e2e")
-        return Quantity(value=value, low=value / high, high=value / low)
+def _rate_between(bands: LoadBands, rate: float) -> Quantity:
+    """A rate with the interval of the time that each request takes, which it is the inverse of."""
+    low, high = bands.ends("e2e")
+    rate /= bands.beyond("e2e")
+    return Quantity(value=rate, low=rate / high, high=rate / low)
 
 
 def _why(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
